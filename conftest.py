@@ -8,6 +8,8 @@ import os
 import pytest
 import torch
 
+from tests.batteries import part
+
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -15,3 +17,11 @@ if not torch.cuda.is_available():
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases of tests with the mark ``battery`` that are not in the part of ``THUNDER_TEST_PART``."""
+    cases = {item.nodeid for item in items if item.get_closest_marker("battery")}
+    others = cases - set(part(cases))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+    items[:] = [item for item in items if item.nodeid not in others]

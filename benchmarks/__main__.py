@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from benchmarks import chart, commands, options
-from benchmarks.asked import Refused
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import UnknownImplementation
 from benchmarks.operators import command as operators
 from benchmarks.process import ChildFailed
-from benchmarks.stored import NotAResult
+from benchmarks.result_file import InvalidResult
+from benchmarks.selection import InvalidOptions
 
 COMPARISONS = {
     "train-step": ("training steps of a model: time, memory, first step, losses", {"tasks": ["training"], "steps": 50}),
@@ -31,71 +31,71 @@ COMPARISONS = {
         },
     ),
 }
-"""The commands that compare implementations on models: their help, and their defaults."""
+"""The commands that compare implementations on models: help and default options."""
 INTERRUPTED = 130
-"""What shells make of a program that ctrl-c ends."""
+"""The exit code of shells for a program that SIGINT ends."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0, 1 if a run failed, 130 after ctrl-c; with 2 it exits if it is not understood."""
+    """Run a command and return its exit code: 0, 1 if a run failed, 130 after ctrl-c. Invalid options exit with 2."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
         if chosen.chart:
             chart.check(chosen.chart)
         return chosen.run(chosen)
-    except (UnknownImplementation, chart.NoChart, NotAResult, Refused) as error:
+    except (UnknownImplementation, chart.ChartError, InvalidResult, InvalidOptions) as error:
         parser.error(str(error))
     except ChildFailed as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; --json and --keep have the runs that ended", file=sys.stderr)
+        print("interrupted; --json and --keep have written the finished runs", file=sys.stderr)
         return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Thunder's figures beside those of eager and torch.compile."
+        prog="python -m benchmarks", description="Benchmarks of Thunder, eager and torch.compile."
     )
-    found = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    commands_ = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     for name, (help_, defaults) in COMPARISONS.items():
-        command = _command(found, name, help_)
+        command = _command(commands_, name, help_)
         options.add_implementations(command)
         options.add_workload(command)
         options.add_comparison(command)
         if name == "inference":
             command.add_argument("--phase", nargs="+", choices=defaults["tasks"], dest="tasks", help="default: both")
         command.set_defaults(run=commands.compare_models, **{"by_metric": False, "metrics": None} | defaults)
-    command = _command(found, "profile", "where the time of a training step goes: kernels by class")
+    command = _command(commands_, "profile", "kernels of a training step by class, and idle time")
     options.add_implementations(command)
     options.add_workload(command)
     options.add_profile(command)
     command.set_defaults(run=commands.profile, tasks=["training"])
     for name, figure in FIGURES.items():
-        command = _command(found, name, figure.help)
+        command = _command(commands_, name, figure.help)
         options.add_implementations(command)
         if figure.metrics:
             options.add_workload(command)
             options.add_comparison(command)
             command.set_defaults(tasks=["training"], metrics=figure.metrics, by_metric=True, noise=0)
         command.set_defaults(run=commands.measure_figures, figures=[name])
-    command = _command(found, "all", "everything from overhead to plugin-discovery")
+    command = _command(commands_, "all", "everything from overhead to plugin-discovery")
     options.add_implementations(command)
     command.set_defaults(run=commands.measure_figures, figures=list(FIGURES))
-    command = _command(found, "operators", "single operators: share of the machine's limits, error, who took them")
+    command = _command(commands_, "operators", "single operators: time, share of the machine's limit, error, claims")
     operators.add_options(command)
     command.set_defaults(run=commands.measure_operators)
-    command = _command(found, "show", "results that were written with --json or --keep")
+    command = _command(commands_, "show", "results that were written with --json or --keep")
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
     command.set_defaults(run=commands.show_results)
     return parser
 
 
 def _command(
-    found: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
+    commands_: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
 ) -> argparse.ArgumentParser:
-    command = found.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
+    command = commands_.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
     options.add_output(command)
     return command
 

@@ -1,4 +1,4 @@
-"""Rows as a picture: a panel for each, bars for the implementations."""
+"""Charts of rows: a panel for each row, with a bar for each implementation."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
 
 COLUMNS = 4
 ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".webp")
-"""Of the formats that matplotlib writes, those of pictures to look at; asking it would import it."""
+"""Supported formats. This list avoids importing matplotlib for the check of the path."""
 MISSING = "a chart needs matplotlib: pip install matplotlib, or thunder-core with its extra 'benchmarks'"
 
 
-class NoChart(RuntimeError):
-    """The chart cannot be drawn; the message says why."""
+class ChartError(RuntimeError):
+    """The chart cannot be drawn."""
 
 
 def check(path: Path) -> None:
-    """Raises NoChart if none could be written to ``path``; measuring takes long, so ask before."""
+    """Raise ChartError if no chart can be written to ``path``. Called before measuring, which takes long."""
     import importlib.util
 
     if importlib.util.find_spec("matplotlib") is None:
-        raise NoChart(MISSING)
+        raise ChartError(MISSING)
     if path.suffix.lower() not in ENDINGS:
-        raise NoChart(f"--chart {path}: the name of the file must end with one of {', '.join(ENDINGS)}")
+        raise ChartError(f"--chart {path}: the name of the file must end with one of {', '.join(ENDINGS)}")
     if path.is_dir():
-        raise NoChart(f"--chart {path}: this is a folder; give the name of a file in it")
+        raise ChartError(f"--chart {path}: this is a folder; pass the path of a file in it")
     if not path.parent.is_dir():
-        raise NoChart(f"--chart {path}: there is no folder {path.parent}; make it, or name a file in one that is there")
+        raise ChartError(f"--chart {path}: there is no folder {path.parent}; create it or choose another path")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise NoChart(f"--chart {path}: this cannot be written; name a file in a folder of yours")
+        raise ChartError(f"--chart {path}: no permission to write this file; choose another path")
 
 
 def draw(rows: Sequence[Row], path: Path, baseline: str | None = None) -> None:
-    """Write the chart to ``path``; the ending of its name says in which format, ``.png`` for example.
+    """Write the chart to ``path``, in the format of its suffix.
 
     Raises:
-        NoChart: `check` refuses the path, or there is nothing to draw.
+        ChartError: `check` fails, or no row has a value.
     """
     check(path)
-    # What has one value only is drawn if nothing is compared.
+    # Rows with a single value are drawn only if there are no others.
     compared = [row for row in rows if len(row.values) > 1] or [row for row in rows if row.values]
     if not compared:
-        raise NoChart("there is nothing to draw: no row has a value")
+        raise ChartError("there is nothing to draw: no row has a value")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

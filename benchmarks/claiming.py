@@ -1,4 +1,7 @@
-"""What asking executors costs: six of them for each line of Llama-2-7B, one that takes parts, one that fuses."""
+"""Time of the assignment of executors to the operations of Llama-2-7B.
+
+There are six executors of single operators, one that claims core-ATen operations, and one that fuses.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,27 @@ if TYPE_CHECKING:
 GROUP = "claiming"
 KINDS = {
     "operators": "six executors of operators, 60 claims each",
-    "parts": "the same, and one that takes core-ATen parts: all lines are lowered",
-    "fusion": "the same, and one that fuses all elementwise lines",
+    "parts": "the same, and one for core-ATen operations: all operations are lowered",
+    "fusion": "the same, and one that fuses all elementwise operations",
 }
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     rows = []
     for kind, what in KINDS.items():
-        found = in_fresh_process(seconds, threads=threads, kind=kind)
-        label = f"{what}; {found['lines']} lines"
-        values = {"thunder": found["first"]}
-        goal = "" if kind == "parts" else "<= 0.2 s"  # each different call is lowered once, by PyTorch
-        rows.append(Row(GROUP, label, "s", values, {}, goal, found["first"] <= 0.2 if goal else None, found))
+        result = in_fresh_process(seconds, threads=threads, kind=kind)
+        label = f"{what}; {result['operations']} operations"
+        values = {"thunder": result["first"]}
+        goal = "" if kind == "parts" else "<= 0.2 s"  # PyTorch lowers each distinct call once, which takes longer
+        rows.append(Row(GROUP, label, "s", values, {}, goal, result["first"] <= 0.2 if goal else None, result))
     return rows
 
 
 def seconds(kind: str) -> dict[str, Any]:
-    """Seconds that the pass takes the first time and, in the median of five, later; without garbage collection.
+    """Seconds of the first run of `AssignExecutors`, and the median of five later runs.
 
-    A collection looks at the whole program, and whether one falls into the first run is a matter of chance.
+    Garbage collection is disabled: a collection visits the whole program, and may or may not happen during a run.
     """
     import gc
 
@@ -53,14 +56,14 @@ def seconds(kind: str) -> dict[str, Any]:
         compiled(*arguments)
     trace: Trace = next(t for t in reversed(thunder.last_traces(compiled)) if t.stage.value == "functional")
     executors = _executors(kind)
-    found = []
+    times = []
     gc.collect()
     gc.disable()
     for _ in range(6):
         start = time.perf_counter()
         AssignExecutors().run(trace, PassContext(executors=executors))
-        found.append(time.perf_counter() - start)
-    return {"lines": len(trace.symbols), "first": found[0], "later": statistics.median(found[1:])}
+        times.append(time.perf_counter() - start)
+    return {"operations": len(trace.symbols), "first": times[0], "later": statistics.median(times[1:])}
 
 
 def _executors(kind: str) -> list[Executor]:
@@ -76,15 +79,15 @@ def _executors(kind: str) -> list[Executor]:
         return f"{type(args[0])} is not implemented"
 
     common = ["torch.add", "torch.mul", "torch.nn.functional.linear", "torch.cat", "torch.nn.functional.silu"]
-    found: list[Executor] = [
+    executors: list[Executor] = [
         OperatorExecutor(f"executor_{number}", tuple([Claim(n, len, check) for n in [*common, *names[number::6][:55]]]))
         for number in range(6)
     ]
     if kind == "parts":
-        found.append(OperatorExecutor("parts", (Claim(torch.ops.aten.rsqrt.default, len, check),)))
+        executors.append(OperatorExecutor("parts", (Claim(torch.ops.aten.rsqrt.default, len, check),)))
     if kind == "fusion":
-        found.append(_fusion(Tag.ELEMENTWISE))
-    return found
+        executors.append(_fusion(Tag.ELEMENTWISE))
+    return executors
 
 
 def _fusion(tag: Any) -> Executor:
@@ -95,7 +98,7 @@ def _fusion(tag: Any) -> Executor:
         takes_parts = False
 
         def can_fuse(self, bound: Any) -> bool | str:
-            return tag in bound.symbol.tags or "it is not elementwise"
+            return tag in bound.symbol.tags or "not elementwise"
 
         def fuse(self, region: Any) -> Any:
             return len

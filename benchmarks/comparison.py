@@ -1,4 +1,4 @@
-"""A plan's processes: one after the other, or all of a round at once, where one runs at a time and they take turns."""
+"""Comparison of implementations on workloads: its runs, their caches, and the processes that execute them."""
 
 from __future__ import annotations
 
@@ -8,49 +8,145 @@ import statistics
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from benchmarks.implementations import compiles
+from benchmarks.losses import OTHER_KERNELS
 from benchmarks.measurement import measure
-from benchmarks.plan import Plan, Run, rounds
 from benchmarks.process import ChildFailed, FreshProcess
+from benchmarks.workload import Workload
+
+CACHES = ("cold", "warm", "both")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process.
+
+    Attributes:
+        workload, implementation: see `Workload` and `benchmarks.implementations`.
+        round: counted from 0.
+        cache: ``cold`` or ``warm``, the state of the caches on disk before the first step.
+        kernels: a key of `OTHER_KERNELS` if eager runs with other kernels.
+        reference: whether only the losses of the run are used.
+        timed: whether the times of its steps are used; else only that of its first step.
+        result: the return value of `measure`; None if the run failed.
+        failure: the last lines of the process's output, if it failed.
+    """
+
+    workload: Workload
+    implementation: str
+    round: int = 0
+    cache: str = "cold"
+    kernels: str | None = None
+    reference: bool = False
+    timed: bool = True
+    result: dict[str, Any] | None = None
+    failure: str = ""
+
+    @property
+    def name(self) -> str:
+        """The run in one line, for progress messages."""
+        implementation = self.implementation + (f" ({self.kernels})" if self.kernels else "")
+        return f"{self.workload.task} {self.workload.label}: {implementation}, round {self.round + 1}, {self.cache}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The run as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a comparison.
+
+    Attributes:
+        workloads, implementations: every pair is run.
+        rounds: number of rounds. A round runs each implementation once.
+        cache: one of `CACHES`. With ``both``, the times of steps are those of the run with warm caches.
+        noise: number of eager runs with other kernels for each workload. With 0, losses are compared only if eager is
+            among the implementations.
+        threads: number of CPU threads of each process.
+        turns: number of timed turns of each process, on a CPU. All processes of a round are alive at once and take
+            turns, so that changes in the machine's speed affect all of them alike. 0: one process after the other.
+    """
+
+    workloads: Sequence[Workload]
+    implementations: Sequence[str]
+    rounds: int = 1
+    cache: str = "cold"
+    noise: int = 2
+    threads: int = 1
+    turns: int = 0
 
 
 def compare(plan: Plan, after: Callable[[list[Run]], None]) -> list[Run]:
-    """All runs of the plan; ``after`` is called after each with those so far, so that nothing is lost."""
+    """Execute the plan. ``after`` is called after each run with all runs so far, so that they survive interruptions."""
     done: list[Run] = []
 
-    def keep(run: Run) -> None:
+    def add(run: Run) -> None:
         done.append(run)
         after(done)
 
     with tempfile.TemporaryDirectory() as folder:
-        fresh = (Path(folder, str(number)) for number in itertools.count())
+        empty_folders = (Path(folder, str(number)) for number in itertools.count())
         for workload in plan.workloads:
-            for round_ in rounds(workload, plan, fresh):
-                _run(round_, plan, keep)
+            for round_ in _rounds(workload, plan, empty_folders):
+                _execute(round_, plan, add)
     return done
 
 
-def _run(round_: Iterator[tuple[Run, Path]], plan: Plan, keep: Callable[[Run], None]) -> None:
-    """Each run up to where it gives way to others, if it does; then turns for all that wait."""
-    with contextlib.ExitStack() as standing:
+def _rounds(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[Iterator[tuple[Run, Path]]]:
+    """The rounds of a workload. Each yields runs with the folders of their caches."""
+    filled: dict[str, Path] = {}
+    for number in range(plan.rounds):
+        yield _round(workload, plan, number, filled, empty_folders)
+    if plan.noise:
+        yield _noise(workload, plan, empty_folders)
+
+
+def _round(
+    workload: Workload, plan: Plan, number: int, filled: dict[str, Path], empty_folders: Iterator[Path]
+) -> Iterator[tuple[Run, Path]]:
+    for name in plan.implementations:
+        run = Run(workload, name, number)
+        if plan.cache == "cold" or not compiles(name):
+            yield run, next(empty_folders)
+            continue
+        if plan.cache == "both" or name not in filled:
+            filled[name] = next(empty_folders)
+            # This run only fills the caches; the steps of the next one are timed.
+            yield replace(run, timed=False), filled[name]
+        yield replace(run, cache="warm"), filled[name]
+
+
+def _noise(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[tuple[Run, Path]]:
+    if "eager" not in plan.implementations:
+        yield Run(workload, "eager", reference=True), next(empty_folders)
+    for kernels in list(OTHER_KERNELS[workload.device])[: plan.noise]:
+        yield Run(workload, "eager", kernels=kernels, reference=True), next(empty_folders)
+
+
+def _execute(round_: Iterator[tuple[Run, Path]], plan: Plan, add: Callable[[Run], None]) -> None:
+    """Start each run up to its first turn, or to its end if it has no turns; then let the waiting ones take turns."""
+    with contextlib.ExitStack() as processes:
         waiting: deque[tuple[Run, FreshProcess]] = deque()
         for run, caches in round_:
             turns = plan.turns if run.timed and not run.reference else 0
             print(f"{run.name} ...", flush=True, file=sys.stderr)
-            process = standing.enter_context(_process(run, caches, plan.threads, turns))
-            if process.turn():
+            process = processes.enter_context(_process(run, caches, plan.threads, turns))
+            if process.run_turn():
                 waiting.append((run, process))
             else:
-                keep(ended(run, process))
+                add(finish(run, process))
         while waiting:
             run, process = waiting.popleft()
-            if process.turn():
+            if process.run_turn():
                 waiting.append((run, process))
             else:
-                keep(ended(run, process))
+                add(finish(run, process))
 
 
 def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:
@@ -66,8 +162,8 @@ def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:
     )
 
 
-def ended(run: Run, process: FreshProcess) -> Run:
-    """The run with its result or its failure, which is told; the process runs to its end first."""
+def finish(run: Run, process: FreshProcess) -> Run:
+    """Let the process run to its end, print a summary, and return the run with its result or failure."""
     try:
         result = process.result()
     except ChildFailed as failure:

@@ -1,4 +1,4 @@
-"""What compilation costs: acquisition of a large model, and the first call of a small one in a fresh process."""
+"""Compile time: acquisition of a large model, and the first call of a small model in a new process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import programs
 from benchmarks.availability import unavailable
-from benchmarks.implementations import compile_with
+from benchmarks.implementations import compile_with, reported_stages, stages_of
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
-from benchmarks.stages import reported_stages, stages_of
 
 REPEATS = 3
 FIRST_CALL_REPEATS = 3
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     first_call_of = functools.partial(_first_call, threads, implementations)
     return [
         *_acquisition(threads),
         first_call_of("small_llama", "first call, Llama of 8 small layers, 1x64", 0.5),
-        # PyTorch's fake tensors import torch._dynamo. LitGPT has done so before; here the first call pays for it.
-        first_call_of("linear_chain", "first call, 8 x Linear(16,16), torch alone imported"),
+        # PyTorch's fake tensors import torch._dynamo, which LitGPT imports as well. Without LitGPT the first call does.
+        first_call_of("linear_chain", "first call, 8 x Linear(16,16), only torch imported"),
     ]
 
 
@@ -45,11 +44,11 @@ def _acquisition(threads: int) -> list[Row]:
         first = runs[depth][0]
         details = {**first, "best": min(run["best"] for run in runs[depth])}
         rows.append(Row(GROUP, what, "s", {"thunder": seconds[depth]}, {}, goal, reached, details))
-    # Linear: one more layer costs the same at both ends. The best times, because noise only adds.
+    # Linear means that an additional layer costs the same in small and large models. The minima exclude noise.
     best = {depth: min(run["best"] for run in runs[depth]) for depth in DEPTHS}
     early = (best[32] - best[4]) / 28
     late = (best[64] - best[32]) / 32
-    what = "a layer's cost, 32 to 64 layers / 4 to 32"
+    what = "time per additional layer, 32 to 64 layers / 4 to 32"
     rows.append(Row(GROUP, what, "x", {"thunder": late / early}, {}, "linear: <= 1.25", late / early <= 1.25))
     return rows
 
@@ -59,7 +58,7 @@ def _runs(threads: int, depth: int) -> list[dict[str, float]]:
 
 
 def acquisition(layers: int) -> dict[str, Any]:
-    """Seconds of acquisitions in this process, guards included: the first, and the best of some more."""
+    """Seconds of acquisition with guards in this process: the first, and the minimum of four more."""
     import torch
 
     import thunder
@@ -84,7 +83,7 @@ def acquisition(layers: int) -> dict[str, Any]:
 
 
 def _acquisition_seconds(report: CompileReport) -> float:
-    """Recording the program observes the guards; the prologue is where they become a program."""
+    """Guards are observed during acquisition and compiled in the stage ``prologue``."""
     stages = {name: seconds for name, seconds, _ in reported_stages(report)}
     return stages["acquisition"] + stages["prologue"]
 
@@ -108,7 +107,7 @@ def first_call(name: str, case: str) -> dict[str, Any]:
     """Seconds from the model to its first output, in this process, after the imports."""
     import torch
 
-    import thunder  # noqa: F401 - what it takes does not count
+    import thunder  # noqa: F401 - imported before the measurement
 
     program, arguments = getattr(programs, case)()
     with torch.no_grad():

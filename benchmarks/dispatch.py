@@ -1,4 +1,4 @@
-"""What the choice among sixty cache entries costs: the oldest entry, the newest, all in turn."""
+"""Time of dispatch to one of sixty cache entries: the oldest, the newest, and all in rotation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KEYS = ("shape", "int argument", "module attribute")
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     results = [(key, _seconds(key, threads, implementations)) for key in KEYS]
     return [row for key, seconds in results for row in _rows(key, seconds)]
 
 
 def _seconds(key: str, threads: int, names: list[str]) -> dict[str, dict[str, float]]:
-    # A process for each: sixty entries of one implementation leave garbage that another should not pay for.
+    # Separate processes, because the garbage of sixty entries would slow the next implementation.
     run = functools.partial(in_fresh_process, seconds_by_entry, threads=threads, key=key)
     return {name: run(name=name) for name in names}
 
@@ -42,10 +42,10 @@ def _rows(key: str, seconds: dict[str, dict[str, float]]) -> list[Row]:
 
 
 def seconds_by_entry(key: str, name: str) -> dict[str, float]:
-    """Median seconds of a call that takes the only entry, the oldest and the newest of sixty.
+    """Median seconds of a call that uses a single entry, and of sixty the oldest, the newest, and all in rotation.
 
-    torch.compile runs with its ``eager`` back end here: the choice among entries is the same, and sixty compilations
-    with Inductor would take minutes.
+    torch.compile uses its ``eager`` backend here: dispatch is the same, and sixty compilations with Inductor would take
+    minutes.
     """
     from benchmarks.timing import interleaved_medians
 
@@ -58,8 +58,8 @@ def seconds_by_entry(key: str, name: str) -> dict[str, float]:
     oldest, newest = choose(0), choose(ENTRIES - 1)
     start = time.perf_counter()
     oldest(), newest()
-    assert time.perf_counter() - start < 0.05, "the entries were not kept"
-    # Blocks of one entry flatter a cache that tries the last entry first; taking all in turn does not.
+    assert time.perf_counter() - start < 0.05, "the entries were evicted"
+    # Repeated calls with one entry favor a cache that tries the last entry first; a rotation does not.
     in_turn = itertools.cycle([choose(entry) for entry in range(ENTRIES)])
     calls = {"oldest": _settled(oldest), "newest": _settled(newest), "in turn": lambda: next(in_turn)()}
     return only | interleaved_medians(calls)

@@ -1,4 +1,4 @@
-"""What a cached call costs under Dynamo, with Thunder as its backend, and without Dynamo."""
+"""Time of cached calls under Dynamo with Thunder as its backend, and without Dynamo."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CASES = {
     "small_arithmetic_step": "relu(a*b+a).sum(), 4x4, with backward",
 }
 WITHOUT_PROGRAM = "compile, backend eager"
-"""Dynamo's own share of a call: its guards, and the graph as PyTorch runs it."""
+"""Dynamo without a compiler: its guards, and the graph run by PyTorch."""
 WITH_THUNDER = "compile, backend thunder"
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     return [_row(case, in_fresh_process(seconds_per_call, threads=threads, case=case)) for case in CASES]
 
 
@@ -29,9 +29,9 @@ def _row(case: str, seconds: dict[str, float]) -> Row:
 
 
 def seconds_per_call(case: str) -> dict[str, float]:
-    """Median seconds of a cached call, by who compiled the program; all in this process, in turns.
+    """Median seconds of a cached call, by implementation, measured in alternation in this process.
 
-    Thunder runs the operations with the reference executor, so what differs is what is done around them.
+    Thunder runs the operations with the reference executor, so that only the overhead differs.
     """
     import torch
 

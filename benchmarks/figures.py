@@ -1,4 +1,4 @@
-"""The benchmarks with programs and goals of their own, each a row."""
+"""The table of benchmarks with fixed programs and goals."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Figure:
     """A benchmark.
 
     Attributes:
-        help: what it measures.
-        measure: from threads, and the names of implementations if it takes them, to rows.
-        implementations: those that are measured unless others are named; empty if it takes no names.
-        metrics: what it shows of a model that is named with ``--model``; empty if it takes no models.
+        help: the measured quantity.
+        measure: from the number of threads, and implementations if ``implementations`` is not empty, to rows.
+        implementations: the default implementations; empty if ``--impl`` is not supported.
+        metrics: the metrics that are shown with ``--model``; empty if ``--model`` is not supported.
     """
 
     help: str
@@ -42,7 +42,7 @@ class Figure:
     metrics: tuple[str, ...] = ()
 
     def rows(self, threads: int, names: list[str] | None = None) -> list[Row]:
-        """Measure."""
+        """Measure, with ``names`` as the implementations if they can be chosen."""
         return (
             self.measure(threads, names or list(self.implementations))
             if self.implementations
@@ -60,9 +60,9 @@ FIGURES = {
     ),
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
-    "shapes": Figure("programs with sizes that vary, beside those with constant ones", shapes.measure),
-    "values": Figure("programs whose Python depends on values", values.measure),
-    "generation": Figure("text generation with models of Hugging Face", generation.measure),
+    "shapes": Figure("programs with symbolic and with constant sizes", shapes.measure),
+    "values": Figure("programs whose control flow depends on values of tensors", values.measure),
+    "generation": Figure("text generation with Hugging Face models", generation.measure),
     "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),
     "memory": Figure(
         "peak memory of forward calls; with --model, of its training",
@@ -71,8 +71,8 @@ FIGURES = {
         ("allocated", "reserved", "resident"),
     ),
     "training": Figure("forward and backward of a small Llama, in turns", training.measure, training.COMPARED),
-    "saved-bytes": Figure("what a forward pass keeps for its backward pass", saved_bytes.measure),
-    "claiming": Figure("asking executors for each line of Llama-2-7B", claiming.measure),
-    "passes": Figure("programs without and with each pass that can be left out", passes.measure),
-    "plugin-discovery": Figure("which plugins are installed, among 150 distributions", plugin_discovery.measure),
+    "saved-bytes": Figure("bytes that a forward pass saves for backward", saved_bytes.measure),
+    "claiming": Figure("assignment of executors to the operations of Llama-2-7B", claiming.measure),
+    "passes": Figure("programs without and with each optional pass", passes.measure),
+    "plugin-discovery": Figure("discovery of plugins among 150 distributions", plugin_discovery.measure),
 }

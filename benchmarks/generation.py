@@ -1,4 +1,4 @@
-"""Text generation with models of Hugging Face: time for each token after a warm-up, and how many programs there are."""
+"""Text generation with Hugging Face models: time per token after a warm-up, and number of compilations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.row import Row
 CASES: Final = {
     "dynamic": "Llama of 4 layers, DynamicCache",
     "static": "Llama of 4 layers, StaticCache",
-    "sliding": "Gemma3 of 4 layers, its cache of full and sliding layers",
+    "sliding": "Gemma3 of 4 layers, cache of full and sliding layers",
 }
 PROMPT: Final = 12
 TOKENS: Final = 60
@@ -21,16 +21,16 @@ _COMPILATIONS: Final = 4
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     return [row for case in CASES for row in _rows(case, in_fresh_process(figures, threads=threads, case=case))]
 
 
-def _rows(case: str, found: dict[str, dict[str, float]]) -> list[Row]:
-    tokens = {name: seconds * 1e3 for name, seconds in found["seconds"].items()}
-    counts = found["compilations"]
-    ours = [count for name, count in counts.items() if name.startswith("thunder")]
+def _rows(case: str, results: dict[str, dict[str, float]]) -> list[Row]:
+    tokens = {name: seconds * 1e3 for name, seconds in results["seconds"].items()}
+    counts = results["compilations"]
+    of_thunder = [count for name, count in counts.items() if name.startswith("thunder")]
     return [
-        Row(f"a token of {TOKENS}, greedy", CASES[case], "ms", tokens, {}),
+        Row(f"time per token, {TOKENS} tokens, greedy", CASES[case], "ms", tokens, {}),
         Row(
             f"compilations for {TOKENS} tokens",
             CASES[case],
@@ -38,13 +38,13 @@ def _rows(case: str, found: dict[str, dict[str, float]]) -> list[Row]:
             counts,
             {},
             goal=f"at most {_COMPILATIONS}",
-            reached=max(ours) <= _COMPILATIONS,
+            reached=max(of_thunder) <= _COMPILATIONS,
         ),
     ]
 
 
 def figures(case: str) -> dict[str, dict[str, float]]:
-    """Median seconds for each token, by who runs the model, and how many programs the first `TOKENS` tokens need."""
+    """Median seconds per token, and number of compilations for the first `TOKENS` tokens, by implementation."""
     import statistics
     import time
 
@@ -90,7 +90,7 @@ def figures(case: str) -> dict[str, dict[str, float]]:
 
 
 def _torch_compiled(model: Any, graphs: list[Any]) -> Any:
-    """The model with a forward that `torch.compile` compiles; each program is appended to ``graphs``."""
+    """The model with a forward that `torch.compile` compiles; each compiled graph is appended to ``graphs``."""
     import torch
     from torch._inductor.compile_fx import compile_fx
 

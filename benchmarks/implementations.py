@@ -1,25 +1,32 @@
-"""The implementations that are compared, by what ``--impl`` calls them.
+"""The implementations that benchmarks compare, by their names in ``--impl``.
 
-``eager``; ``compile`` is torch.compile, also in its modes; ``thunder`` is `thunder.jit` as it comes, ``thunder[a,b+c]``
-with the executors a and b and the transform c, ``thunder[]`` with the reference executor alone, ``thunder:file.yaml``
-with a configuration. What belongs to a package that may be missing says so when it is.
+``eager``; ``compile`` and its variants for the modes of torch.compile; ``thunder`` for `thunder.jit` with default
+options, ``thunder[a,b+c]`` with the executors a and b and the transform c, ``thunder[]`` with the reference executor
+only, ``thunder:file.yaml`` with a configuration. `benchmarks.availability` checks whether an implementation can run.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.report.compile_report import CompileReport
 
 MODES = {
     "compile": "default",
     "compile-reduce-overhead": "reduce-overhead",
     "compile-max-autotune": "max-autotune",
 }
-"""Modes of torch.compile, by name of the implementation."""
+"""The mode of torch.compile, by implementation."""
 FLOAT8_RECIPES = {"torchao-float8": "tensorwise", "torchao-float8-rowwise": "rowwise"}
-"""How torchao scales numbers to float8, by name of the implementation."""
+"""torchao's recipe for scaling to float8, by implementation."""
 COMPARED = ("eager", "compile", "thunder")
 GROUPS = {
     "lists": (
@@ -36,7 +43,7 @@ GROUPS = {
         "thunder[te,sdpa,inductor+cudagraphs]",
     )
 }
-"""Names for several implementations: ``lists`` are lists of executors for a GPU, and what they are compared with."""
+"""Names for several implementations. ``lists`` has lists of executors for a GPU, and what they are compared with."""
 FORMS = (
     *MODES,
     "thunder[EXECUTORS+TRANSFORMS]",
@@ -46,25 +53,32 @@ FORMS = (
     *(f"{name} (several)" for name in GROUPS),
 )
 FLOAT8_EXECUTORS = frozenset({"te"})
-"""Executors whose matrix products take float8, so that losses differ from eager's by more than rounding."""
+"""Executors with float8 matmuls, whose losses differ from eager's by more than bfloat16 rounding."""
 _THUNDER = re.compile(r"thunder(?:\[(?P<executors>[^+\]]*)(?:\+(?P<transforms>[^\]]*))?\]|:(?P<config>.+))?")
 
 
+Stages = list[tuple[str, float, int | None]]
+"""Name, seconds and number of operations of each stage of a compilation."""
+LIGHTNING_THUNDER_ADVICE = (
+    "install it into a separate folder (pip install --target FOLDER lightning-thunder) and add the folder to PYTHONPATH"
+)
+
+
 class UnknownImplementation(ValueError):
-    """There is no such implementation, or what it needs is not installed; the message says which."""
+    """The implementation does not exist, or a package that it needs is not installed."""
 
 
 def check(name: str) -> str:
-    """``name``, if it is one; whether it can run here is for `benchmarks.availability`.
+    """Return ``name`` if it is an implementation.
 
     Raises:
-        UnknownImplementation: it is not one, or its configuration file does not exist.
+        UnknownImplementation: there is no such implementation, or its configuration file does not exist.
     """
     from thunder_core.plugins.nearest import suggestion
 
-    if found := _THUNDER.fullmatch(name):
-        if found["config"] and found["config"].endswith((".yaml", ".yml")) and not Path(found["config"]).exists():
-            raise UnknownImplementation(f"{name}: no file {found['config']}")
+    if match := _THUNDER.fullmatch(name):
+        if match["config"] and match["config"].endswith((".yaml", ".yml")) and not Path(match["config"]).exists():
+            raise UnknownImplementation(f"{name}: no file {match['config']}")
     elif name not in (*MODES, *FLOAT8_RECIPES, "lightning-thunder", "eager"):
         known = ["eager", "thunder", *FORMS]
         raise UnknownImplementation(
@@ -74,64 +88,66 @@ def check(name: str) -> str:
 
 
 def checked(names: Iterable[str]) -> list[str]:
-    """The implementations of these names, groups among them written out, each once. Errors as `check`."""
+    """The implementations without duplicates, with the groups among them expanded. Raises like `check`."""
     every = [member for name in names for member in GROUPS.get(name, (name,))]
     return [check(name) for name in dict.fromkeys(every)]
 
 
 def executors_of(name: str) -> list[str]:
-    """The executors that an implementation, or its configuration, names."""
-    found = _THUNDER.fullmatch(name)
-    chosen = _chosen(found) if found else {}
+    """The executors in the name of an implementation, or in its configuration."""
+    match = _THUNDER.fullmatch(name)
+    chosen = _chosen(match) if match else {}
     if "config" not in chosen:
         return chosen.get("executors", [])
     from thunder_core.config.document import documents_of
-    from thunder_core.config.resolved import merge
+    from thunder_core.config.merge import merge
 
     config, _ = merge(documents_of(chosen["config"]))
     return [entry.name for entry in config.executors or ()]
 
 
-def asked_of_thunder(name: str) -> dict[str, Any] | None:
-    """What ``thunder.jit`` is given; None for what is not Thunder."""
-    found = _THUNDER.fullmatch(name)
-    return _chosen(found) if found else None
+def jit_options(name: str) -> dict[str, Any] | None:
+    """The options of ``thunder.jit`` for an implementation; None if it is not Thunder."""
+    match = _THUNDER.fullmatch(name)
+    return _chosen(match) if match else None
 
 
 def in_float8(name: str) -> bool:
-    """Whether matrix products take float8."""
+    """Whether the implementation computes matmuls in float8."""
     return name in FLOAT8_RECIPES or not FLOAT8_EXECUTORS.isdisjoint(executors_of(name))
 
 
 def compiles(name: str) -> bool:
-    """Whether there is something that a cache on disk could hold."""
+    """Whether the implementation compiles, so that a cache on disk affects it."""
     return name != "eager"
 
 
 def compile_with(
     name: str, program: Callable[..., Any], *, entries: int = 8, backend: str = "inductor", **options: Any
 ) -> Callable[..., Any]:
-    """``program`` compiled by implementation ``name``, which may keep up to ``entries`` specializations.
+    """``program`` compiled by an implementation, or ``program`` itself for eager.
 
-    ``program`` itself for eager. Specializations are static in all: one for each shape and value. ``backend`` is
-    torch.compile's, ``options`` are further ones of ``thunder.jit``.
+    Args:
+        name: the implementation.
+        program: a function or a module.
+        entries: number of specializations that may be compiled. Shapes and values are constants in each.
+        backend: of torch.compile.
+        options: further options of ``thunder.jit``.
     """
     if name == "eager":
         return program
-    if (asked := asked_of_thunder(name)) is not None:
+    if (selected := jit_options(name)) is not None:
         import thunder
 
         limits = {"recompile_warning": max(entries, 8), "recompile_limit": max(entries, 64)}
-        return thunder.jit(program, **asked, **limits, **options)
+        return thunder.jit(program, **selected, **limits, **options)
     if name == "lightning-thunder":
-        from benchmarks.lightning_thunder import lightning_thunder
-
-        return lightning_thunder().jit(program)
+        return _lightning_thunder().jit(program)
     if name in FLOAT8_RECIPES:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
         recipe = Float8LinearConfig.from_recipe_name(FLOAT8_RECIPES[name])
-        convert_to_float8_training(program, config=recipe, module_filter_fn=_float8_fits)
+        convert_to_float8_training(program, config=recipe, module_filter_fn=_supports_float8)
     import torch
     import torch._dynamo
 
@@ -141,19 +157,49 @@ def compile_with(
     return torch.compile(program, dynamic=False, backend=backend, mode=mode)
 
 
-def _chosen(found: re.Match[str]) -> dict[str, Any]:
-    lists = {name: found[name] for name in ("executors", "transforms")}
-    # thunder[+cudagraphs]: transforms alone, the executors stay the default.
+def _chosen(match: re.Match[str]) -> dict[str, Any]:
+    lists = {name: match[name] for name in ("executors", "transforms")}
+    # thunder[+cudagraphs]: only transforms, with the default executors.
     if lists["transforms"] is not None and not lists["executors"]:
         del lists["executors"]
     chosen = {name: _names(text) for name, text in lists.items() if text is not None}
-    return chosen | ({"config": found["config"]} if found["config"] else {})
+    return chosen | ({"config": match["config"]} if match["config"] else {})
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _float8_fits(module: Any, name: str) -> bool:
-    """``_scaled_mm`` takes sizes that are multiples of 16; the head stays in high precision, as torchao advises."""
+def _supports_float8(module: Any, name: str) -> bool:
+    """``_scaled_mm`` requires sizes that are multiples of 16. torchao recommends high precision for the head."""
     return "lm_head" not in name and module.in_features % 16 == 0 and module.out_features % 16 == 0
+
+
+def stages_of(implementation: str, compiled: Any) -> Stages | None:
+    """The stages of the last compilation; None if the implementation is not Thunder."""
+    if jit_options(implementation) is None:
+        return None
+    import thunder
+
+    return reported_stages(thunder.explain(compiled))
+
+
+def reported_stages(report: CompileReport) -> Stages:
+    """The stages of the last compilation in a report."""
+    return [(stage.name, stage.seconds, stage.lines) for stage in report.entries[-1].stages]
+
+
+def _lightning_thunder() -> Any:
+    """Import the module ``thunder`` of lightning-thunder. This project's cannot be imported in the process afterwards.
+
+    Raises:
+        RuntimeError: this project's module was imported before, or overwrote the files of lightning-thunder.
+    """
+    folder = Path(str(importlib.metadata.distribution("lightning-thunder").locate_file("")))
+    sys.path.insert(0, str(folder))
+    module = importlib.import_module("thunder")
+    if importlib.util.find_spec("thunder._api") is not None or not Path(module.__file__ or "").is_relative_to(folder):
+        raise RuntimeError(
+            f"the module thunder in {folder} is not that of lightning-thunder; {LIGHTNING_THUNDER_ADVICE}"
+        )
+    return module

@@ -1,4 +1,4 @@
-"""What ``import thunder`` costs after ``import torch``."""
+"""Time of ``import thunder`` after ``import torch``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNWANTED = ("pydantic", "pluggy", "yaml", "triton", "transformers", "litgpt", "t
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     runs = [in_fresh_process(seconds_to_import, threads=threads) for _ in range(REPEATS)]
     seconds = {name: statistics.median(run[name] for run in runs) for name in ("torch", "thunder")}
     unwanted = runs[0]["unwanted"]
@@ -36,7 +36,7 @@ def measure(threads: int) -> list[Row]:
 
 
 def seconds_to_import() -> dict[str, object]:
-    """Seconds of both imports in this process, which has imported neither, and what the second one brought in."""
+    """Seconds of both imports in this process, and the modules that ``import thunder`` added."""
     import sys
     import time
 

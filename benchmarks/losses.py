@@ -1,23 +1,26 @@
-"""Whether an implementation computes what eager does, told from its losses.
+"""Comparison of an implementation's losses with eager's.
 
-Two right programs that round differently drift apart. How far is measured: eager runs again with other kernels. The
-losses of an implementation may differ from eager's by twice as much as the farthest of these runs, or by the resolution
-of the precision, whichever is more.
+Two correct programs that round differently diverge. The divergence is measured by running eager again with other
+kernels (`OTHER_KERNELS`). The losses of an implementation may differ from eager's by twice the largest difference of
+these runs, or by the resolution of the precision, whichever is larger.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 NOISE_LIMIT = 2
 FLOAT8_LIMIT = 1
-"""Percent that the last losses of training in float8 may differ by."""
+"""Largest difference of the last losses of a training in float8, in percent."""
 RESOLUTION = {"bf16-true": 2**-7, "bf16-autocast": 2**-7, "float32": 2**-12}
-"""Of bfloat16, 2**-7: the distance of two neighbouring numbers, relative to them, at most; a ``bf16-true`` loss is one.
-
-In float32 a loss is a sum of many terms, of which each has its own rounding: half of the digits.
+"""Relative resolution by precision. For bfloat16, in which a ``bf16-true`` loss is computed, it is the largest relative
+distance of two neighboring numbers. A float32 loss is a sum of many rounded terms: half of the bits.
 """
+
+Kernels = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def largest_difference(losses: Sequence[float], expected: Sequence[float]) -> float:
@@ -26,11 +29,59 @@ def largest_difference(losses: Sequence[float], expected: Sequence[float]) -> fl
 
 
 def largest(differences: Iterable[float]) -> float:
-    """The largest, which is nan if there is one, and 0 if there are none."""
-    found = list(differences)
-    return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
+    """The maximum: nan if any difference is nan, 0 if there is none."""
+    values = list(differences)
+    return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
 
 
 def allowed(noise: Iterable[float], precision: str) -> float:
-    """The largest relative difference that is put down to rounding, from those of eager's runs with other kernels."""
+    """The largest relative difference that rounding explains, given those of eager's runs with other kernels."""
     return max(NOISE_LIMIT * largest(noise), RESOLUTION[precision])
+
+
+def _attention(*backends: str) -> Kernels:
+    """Scaled dot product attention by the first of these backends that supports the arguments."""
+
+    def select() -> contextlib.AbstractContextManager[Any]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        return sdpa_kernel([getattr(SDPBackend, name) for name in backends], set_priority=True)
+
+    return select
+
+
+def _other_blas() -> contextlib.AbstractContextManager[Any]:
+    import torch
+
+    current = str(torch.backends.cuda.preferred_blas_library()).lower()
+    torch.backends.cuda.preferred_blas_library("cublas" if "cublaslt" in current else "cublaslt")
+    return contextlib.nullcontext()
+
+
+def _without_one_dnn() -> contextlib.AbstractContextManager[Any]:
+    import torch
+
+    return torch.backends.mkldnn.flags(enabled=False)
+
+
+def _without_cudnn() -> contextlib.AbstractContextManager[Any]:
+    import torch
+
+    # This affects convolutions and cuDNN's attention. The other attention backends have rows for themselves.
+    return torch.backends.cudnn.flags(enabled=False)
+
+
+# By default attention uses cuDNN on a Hopper GPU, and the fused kernel on a CPU.
+OTHER_KERNELS: dict[str, dict[str, Kernels]] = {
+    "cuda": {
+        "flash attention": _attention("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"),
+        "the other of cuBLAS and cuBLASLt": _other_blas,
+        "memory-efficient attention": _attention("EFFICIENT_ATTENTION", "FLASH_ATTENTION", "MATH"),
+        "no cuDNN": _without_cudnn,
+    },
+    "cpu": {
+        "attention in parts": _attention("MATH"),
+        "no oneDNN": _without_one_dnn,
+    },
+}
+"""Contexts in which eager runs other kernels, by device type, in the order of use."""

@@ -1,4 +1,4 @@
-"""What a result depends on: machine, versions, commit."""
+"""Description of the machine, package versions and commit, for result files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "triton", "litgpt", "transformers", "numpy")
 
 
 def describe(threads: int) -> dict[str, object]:
-    """The circumstances of a run, as plain data."""
+    """The environment of a measurement, as plain data."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
@@ -30,30 +30,32 @@ def describe(threads: int) -> dict[str, object]:
     }
 
 
-def device(asked: str) -> dict[str, Any]:
-    """What ``--device`` means here; run it in a process of its own, which may hold memory of the device.
+def device(name: str) -> dict[str, Any]:
+    """Type, name and versions of a device: ``auto``, ``cpu`` or ``cuda``.
+
+    Call this in a separate process for CUDA, because it allocates memory of the device.
 
     Raises:
-        RuntimeError: ``cuda`` is asked for, and there is none.
+        RuntimeError: ``cuda`` is not available.
     """
     cpu = {"type": "cpu", "name": "CPU"}
-    if asked == "cpu":
+    if name == "cpu":
         return cpu
     import torch
 
-    if asked == "auto" and not torch.cuda.is_available():
+    if name == "auto" and not torch.cuda.is_available():
         return cpu
     if not torch.cuda.is_available():
-        raise RuntimeError("PyTorch finds no CUDA device here; --device cpu runs without")
+        raise RuntimeError("no CUDA device is available to PyTorch; use --device cpu")
     major, minor = torch.cuda.get_device_capability()
-    facts = {"type": "cuda", "name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return facts | {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    properties = {"type": "cuda", "name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return properties | {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
 
 
 def _plugins() -> dict[str, str]:
-    """The packages with plugins for Thunder that are installed."""
-    found = [point.dist for point in entry_points(group="thunder.plugins") if point.dist]
-    return {distribution.name: distribution.version for distribution in found if distribution.name != "thunder-core"}
+    """The installed packages with plugins for Thunder, and their versions."""
+    packages = [point.dist for point in entry_points(group="thunder.plugins") if point.dist]
+    return {distribution.name: distribution.version for distribution in packages if distribution.name != "thunder-core"}
 
 
 def _version(name: str) -> str | None:

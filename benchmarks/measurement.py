@@ -1,4 +1,4 @@
-"""One implementation on one workload, in a process of its own."""
+"""Measurement of one implementation on one workload, in its process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.process import give_way
+from benchmarks.process import yield_turn
 from benchmarks.workload import Workload
 
 if TYPE_CHECKING:
-    from benchmarks.task import Task
+    from benchmarks.tasks import Task
 
 HOST_STEPS = 5
 FIRST_STEPS = 2
-"""Enough to compile everything, and to fill the caches."""
+"""Number of steps that compile everything and fill the caches."""
 TURN = 0.1
-"""Seconds of steps in a turn: long beside what a change of processes costs, short beside how the machine drifts."""
+"""Least seconds of a turn: much longer than a process switch, and shorter than changes of the machine's speed."""
 STEPS_OF_TURN = 3
-"""Of long steps so many."""
+"""Least number of steps of a turn."""
 
 
 def measure(
@@ -31,93 +31,91 @@ def measure(
     first_only: bool = False,
     turns: int = 0,
 ) -> dict[str, Any]:
-    """What a workload costs.
+    """Run the steps of a workload and measure them.
 
     Args:
         workload: the fields of a `Workload`.
-        implementation: what ``--impl`` calls it.
-        kernels: a name in `OTHER_KERNELS`, to run with kernels that round differently.
-        first_only: stop after the first steps; everything else has the shapes that it would have.
-        turns: number of turns in which steps are timed, on a CPU; others have theirs before each. 0: at once.
+        implementation: see `benchmarks.implementations`.
+        kernels: a key of `OTHER_KERNELS`, to run with kernels that round differently.
+        first_only: stop after `FIRST_STEPS`.
+        turns: number of turns with timed steps, on a CPU. The process pauses before each. 0: no turns.
 
     Returns:
-        ``losses`` of the steps that are compared, seconds of the ``first`` step with all compilation, the ``stages`` of
-        Thunder's, seconds of the timed ``steps`` (from CUDA events on a GPU), seconds the ``host`` takes to enqueue a
-        step from an idle device (on a GPU; more than a thousand waiting kernels make it wait for the device),
-        ``items`` of a step, and ``memory`` in bytes.
+        ``losses`` of the compared steps; seconds of the ``first`` step, compilation included; Thunder's ``stages``;
+        seconds of the timed ``steps`` (from CUDA events on a GPU); seconds that the ``host`` needs to enqueue a step on
+        an idle device (on a GPU; it waits for the device if more than a thousand kernels are queued); ``items`` of a
+        step; and ``memory`` in bytes.
     """
     import torch
 
-    from benchmarks.implementations import compile_with
-    from benchmarks.inference_tasks import Decode, Prefill
-    from benchmarks.kernels import OTHER_KERNELS
-    from benchmarks.stages import stages_of
-    from benchmarks.training_task import Training
+    from benchmarks.implementations import compile_with, stages_of
+    from benchmarks.losses import OTHER_KERNELS
+    from benchmarks.tasks import Decode, Prefill, Training
 
-    asked = Workload(**workload)
-    cuda = asked.device == "cuda"
-    task: Task = {"training": Training, "prefill": Prefill, "decode": Decode}[asked.task](asked)
+    work = Workload(**workload)
+    cuda = work.device == "cuda"
+    task: Task = {"training": Training, "prefill": Prefill, "decode": Decode}[work.task](work)
     if cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    with OTHER_KERNELS[asked.device][kernels]() if kernels else contextlib.nullcontext():
+    with OTHER_KERNELS[work.device][kernels]() if kernels else contextlib.nullcontext():
         start = time.perf_counter()
         compiled = compile_with(implementation, task.program)
         result = task.step(compiled, 0)
-        synchronize(asked.device)
+        synchronize(work.device)
         first = time.perf_counter() - start
         stages = stages_of(implementation, compiled)
         losses = [task.loss(result, 0)]
         del result
-        marks = [_mark(asked.device)]
-        for index in range(1, FIRST_STEPS if first_only else asked.steps):
+        marks = [_mark(work.device)]
+        for index in range(1, FIRST_STEPS if first_only else work.steps):
             result = task.step(compiled, index)
             if index < task.compared:
                 losses.append(task.loss(result, index))
             del result
-            marks.append(_mark(asked.device))
-        synchronize(asked.device)
+            marks.append(_mark(work.device))
+        synchronize(work.device)
         if turns:
-            times = _in_turns(lambda: task.step(compiled, asked.steps), turns)
+            times = _in_turns(lambda: task.step(compiled, work.steps), turns)
         else:
-            times = [_seconds(before, after) for before, after in itertools.pairwise(marks)][-asked.timed :]
+            times = [_seconds(before, after) for before, after in itertools.pairwise(marks)][-work.timed :]
         return {
             "losses": [loss.item() for loss in losses],
             "first": first,
             "stages": stages,
             "steps": times,
-            "host": _host_seconds(task, compiled, asked.steps) if cuda and not first_only else [],
+            "host": _host_seconds(task, compiled, work.steps) if cuda and not first_only else [],
             "items": task.items,
-            "memory": peak_memory(cuda, lambda: task.step(compiled, asked.steps + HOST_STEPS)),
+            "memory": peak_memory(cuda, lambda: task.step(compiled, work.steps + HOST_STEPS)),
         }
 
 
 def _in_turns(step: Callable[[], Any], turns: int) -> list[float]:
     """The median of each turn."""
-    found = []
+    medians = []
     for _ in range(turns):
-        give_way()
-        step()  # finds the caches of the processor full of what others read
+        yield_turn()
+        step()  # not timed: other processes have evicted the caches of the processor
         marks = [time.perf_counter()]
         while marks[-1] < marks[0] + TURN or len(marks) <= STEPS_OF_TURN:
             step()
             marks.append(time.perf_counter())
-        found.append(statistics.median(after - before for before, after in itertools.pairwise(marks)))
-    return found
+        medians.append(statistics.median(after - before for before, after in itertools.pairwise(marks)))
+    return medians
 
 
 def _host_seconds(task: Task, compiled: Callable[..., Any], index: int) -> list[float]:
-    found = []
+    times = []
     for number in range(HOST_STEPS):
         synchronize("cuda")
         start = time.perf_counter()
         task.step(compiled, index + number)
-        found.append(time.perf_counter() - start)
-    return found
+        times.append(time.perf_counter() - start)
+    return times
 
 
 def peak_memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
-    """Peaks in bytes. On a GPU since they were reset; on a CPU of one more step, above what was there before it."""
+    """Peak memory in bytes: on a GPU since the last reset, on a CPU the additional memory of one more step."""
     if cuda:
         import torch
 
@@ -129,7 +127,7 @@ def peak_memory(cuda: bool, step: Callable[[], Any]) -> dict[str, int]:
 
 
 def synchronize(device: str) -> None:
-    """Wait for the device."""
+    """Wait for all work of the device."""
     import torch
 
     if device == "cuda":
@@ -137,7 +135,7 @@ def synchronize(device: str) -> None:
 
 
 def _mark(device: str) -> Any:
-    """A moment in the device's time; nothing waits for it."""
+    """A time stamp of the device, recorded without synchronization."""
     import torch
 
     if device == "cpu":

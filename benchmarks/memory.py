@@ -1,9 +1,8 @@
 """Peak memory of a forward call without gradients.
 
-Method: PyTorch's profiler records each allocation and release of PyTorch's CPU allocator. The peak of their running
-sum, counted from the start of the call, is what the call needs on top of what was there: intermediates, outputs and the
-kernels' own workspaces. Nothing about the call is changed, no dispatch mode is active. The first calls (compilation)
-are not counted.
+PyTorch's profiler records the allocations and deallocations of the CPU allocator. The peak of their cumulative sum
+since the start of the call is the additional memory of the call: intermediates, outputs and workspaces of kernels. The
+call runs unmodified, without a dispatch mode. The first calls, which compile, are not measured.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LIMIT = 1.02
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     skipped = unavailable(implementations)
     names = [name for name in implementations if name not in skipped]
     rows = []
@@ -39,7 +38,7 @@ def measure(threads: int, implementations: list[str]) -> list[Row]:
 
 
 def peak_bytes(case: str, names: list[str]) -> dict[str, int]:
-    """Peak of a forward call in bytes, by implementation."""
+    """Peak memory of a forward call in bytes, by implementation."""
     import torch
 
     program, arguments = getattr(programs, case)()
@@ -54,7 +53,7 @@ def peak_bytes(case: str, names: list[str]) -> dict[str, int]:
 
 
 def peak_of_call(call: Callable[[], object]) -> int:
-    """Peak bytes of PyTorch's CPU allocator during a call, above what there was before; see the module."""
+    """The peak of PyTorch's CPU allocator during a call, in bytes above its level before the call."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:

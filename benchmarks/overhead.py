@@ -1,4 +1,4 @@
-"""What a call costs once everything is compiled and cached."""
+"""Time of cached calls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CASES = {
     "small_llama": "Llama, 8 small layers, 1x64, no_grad",
 }
 LIMITS = {"small_arithmetic": ("<= 10 us and < compile", 10.0), "linear_chain": ("<= compile", math.inf)}
-"""The goal in words, and the microseconds in it."""
+"""The goal as text, and its limit in microseconds."""
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     skipped = unavailable(implementations)
     names = [name for name in implementations if name not in skipped]
-    found = {case: in_fresh_process(seconds_per_call, threads=threads, case=case, names=names) for case in CASES}
-    return [_row(case, seconds, skipped) for case, seconds in found.items()]
+    seconds = {case: in_fresh_process(seconds_per_call, threads=threads, case=case, names=names) for case in CASES}
+    return [_row(case, by_name, skipped) for case, by_name in seconds.items()]
 
 
 def _row(case: str, seconds: dict[str, float], skipped: dict[str, str]) -> Row:
@@ -37,7 +37,7 @@ def _row(case: str, seconds: dict[str, float], skipped: dict[str, str]) -> Row:
 
 
 def seconds_per_call(case: str, names: list[str]) -> dict[str, float]:
-    """Median seconds of a cached call, by implementation; all in this process, in turns."""
+    """Median seconds of a cached call, by implementation, measured in alternation in this process."""
     import torch
 
     from benchmarks.timing import interleaved_medians
@@ -45,7 +45,8 @@ def seconds_per_call(case: str, names: list[str]) -> dict[str, float]:
     program, arguments = getattr(programs, case)()
     compiled = {name: compile_with(name, program) for name in names}
     calls = {name: lambda function=function: function(*arguments) for name, function in compiled.items()}
-    # The arithmetic runs as a user writes it, with gradients enabled and none required; the models without gradients.
+    # The arithmetic runs with grad mode enabled and inputs that do not require grad, as in user code; models under
+    # no_grad.
     with torch.set_grad_enabled(case == "small_arithmetic"):
         expected = calls["eager"]()
         for call in calls.values():

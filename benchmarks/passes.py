@@ -1,4 +1,4 @@
-"""What each pass that can be left out saves: a program that it is for, without it and with it."""
+"""Time of programs without and with each optional pass."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Case:
     """A pass and a program.
 
     Attributes:
-        name: of the transform.
-        what: the program, in words.
-        make: a function of this module that makes the program and its arguments.
-        backward: whether gradients are computed, too.
-        autocast: whether it runs under autocast to bfloat16.
-        sizes: arguments of ``make``.
+        name: the transform.
+        what: description of the program.
+        make: name of a function of this module that returns the program and its arguments.
+        backward: whether gradients are computed.
+        autocast: whether the program runs under bfloat16 autocast.
+        sizes: arguments of the function.
     """
 
     name: str
@@ -44,7 +44,7 @@ CASES = (
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     rows = []
     for index, case in enumerate(CASES):
         seconds = in_fresh_process(times, threads=threads, index=index)
@@ -57,7 +57,7 @@ def measure(threads: int) -> list[Row]:
 
 
 def times(index: int, rounds: int = 9) -> dict[str, float]:
-    """Seconds of one call without the pass and with it."""
+    """Median seconds of a call without the pass and with it."""
     import torch
 
     import thunder
@@ -89,13 +89,13 @@ def _call(compiled: Callable[..., Any], arguments: tuple[Any, ...], case: Case) 
 
 def block(sequence: int) -> tuple[Any, tuple[Any, ...]]:
     """A block of TinyLlama."""
-    from benchmarks.training_programs import tiny_llama_block
+    from benchmarks.programs import tiny_llama_block
 
     return tiny_llama_block(sequence)
 
 
 def projections() -> tuple[Any, tuple[Any, ...]]:
-    """Three linear layers that read one value."""
+    """Three linear layers with the same input."""
     import torch
     from torch import nn
 
@@ -111,7 +111,7 @@ def projections() -> tuple[Any, tuple[Any, ...]]:
 
 
 def transposed() -> tuple[Any, tuple[Any, ...]]:
-    """A product with the copy of a transposed matrix."""
+    """A matmul with a copy of a transposed matrix."""
     import torch
 
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Run a function of this package in a fresh Python process and get its result back."""
+"""Run a function of this package in a new Python process and return its result."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class ChildFailed(RuntimeError):
-    """The process ended with an error; the message is the end of what it wrote."""
+    """The process failed; the message contains the last lines of its output."""
 
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "THUNDER_CACHE_DIR": "thunder"}
-"""The variables that say where compiled code is kept between processes, and the folders for it."""
+"""Environment variables for caches of compiled code on disk, and the names of the folders."""
 TURN = b"."
-"""What goes back and forth: to the process its turn, from it the word that others may have theirs."""
+"""The message that starts a turn of the process, and with which the process ends its turn."""
 
 _parent: socket.socket | None = None
-"""In a `FreshProcess`, the one that gives the turns."""
+"""In a `FreshProcess`, the connection to its parent, which schedules the turns."""
 
 
 class FreshProcess:
-    """A call in a new interpreter, which lets others have their turn wherever the function calls `give_way`.
+    """A call in a new interpreter, which pauses wherever the function calls `yield_turn`.
 
-    The function is one of a module's top level; arguments and result are plain data (JSON). ``threads`` are the
-    process's. ``caches`` is a folder for compiled code that other processes left there; without it the caches are
-    empty, and the process compiles from nothing. The current folder is that of this process, where files that users
-    name are. Leaving the context ends the process.
+    A context manager; leaving the context kills the process. The process has the working directory of its parent, so
+    that relative paths of users work.
+
+    Args:
+        function: defined at the top level of a module.
+        threads: number of CPU threads.
+        caches: a folder with caches of compiled code. By default the caches are empty.
+        arguments: keyword arguments of the function; arguments and result must be JSON data.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class FreshProcess:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
             **{variable: str((self._caches or folder) / name) for variable, name in CACHES.items()},
         }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs, so that users import bytecode
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users import bytecode, which pip compiles
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.process"]
         command += [*self._job, str(self._result), str(theirs.fileno())]
         with theirs, self._output.open("w") as output:
@@ -73,31 +77,31 @@ class FreshProcess:
         self._child.wait()
         self._folder.cleanup()
 
-    def turn(self) -> bool:
-        """Let it run until it gives way, True, or ends in whatever way, False."""
-        return self.go() and self.waits()
+    def run_turn(self) -> bool:
+        """Run the process until it pauses (True) or ends (False)."""
+        return self.resume() and self.wait()
 
-    def go(self) -> bool:
-        """Let it run, and do not wait for it; whether it lives."""
+    def resume(self) -> bool:
+        """Resume the process without waiting for it. Returns whether it is alive."""
         try:
             return bool(self._peer.send(TURN))
-        except ConnectionError:  # it is dead
+        except ConnectionError:  # the process has ended
             return False
 
-    def waits(self) -> bool:
-        """Wait until it gives way, True, or ends in whatever way, False."""
+    def wait(self) -> bool:
+        """Wait until the process pauses (True) or ends (False)."""
         try:
             return bool(self._peer.recv(1))
-        except ConnectionError:  # it is dead
+        except ConnectionError:  # the process has ended
             return False
 
     def result(self) -> Any:
-        """What the function returned; it runs to its end first.
+        """Run the process to its end and return the function's result.
 
         Raises:
-            ChildFailed: it raised, or the process died.
+            ChildFailed: the function raised, or the process died.
         """
-        while self.turn():
+        while self.run_turn():
             pass
         if self._child.wait():
             tail = "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-30:])
@@ -108,20 +112,20 @@ class FreshProcess:
 def in_fresh_process(
     function: Callable[..., Any], *, threads: int, caches: Path | None = None, **arguments: Any
 ) -> Any:
-    """``function(**arguments)`` in a `FreshProcess`, with nobody to take turns with."""
+    """``function(**arguments)`` in a `FreshProcess`, without pauses."""
     with FreshProcess(function, threads=threads, caches=caches, **arguments) as process:
         return process.result()
 
 
-def give_way() -> None:
-    """Let the other processes of a comparison have their turn. Nothing happens outside of a `FreshProcess`."""
+def yield_turn() -> None:
+    """Pause until the parent resumes this process. Does nothing outside of a `FreshProcess`."""
     if _parent is not None:
         _parent.send(TURN)
         _await_turn(_parent)
 
 
 def resident_high_water() -> int:
-    """The most bytes of memory that this process has had so far, as the operating system counts them."""
+    """The peak resident set size of this process, in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -130,15 +134,15 @@ def resident_high_water() -> int:
 
 def _await_turn(parent: socket.socket) -> None:
     if not parent.recv(1):
-        raise SystemExit("the process that gives the turns is gone")
+        raise SystemExit("the parent process has ended")
 
 
 def _child(module: str, name: str, arguments: str, result: str, peer: str) -> None:
-    # `python -m` runs this file under another name than the one that `give_way` is imported from.
-    here = importlib.import_module("benchmarks.process")
+    # `python -m` runs this file as `__main__`, but functions import `yield_turn` from `benchmarks.process`.
+    module_ = importlib.import_module("benchmarks.process")
     os.set_inheritable(int(peer), False)
-    here._parent = socket.socket(fileno=int(peer))
-    _await_turn(here._parent)
+    module_._parent = socket.socket(fileno=int(peer))
+    _await_turn(module_._parent)
     function = getattr(importlib.import_module(module), name)
     Path(result).write_text(json.dumps(function(**json.loads(arguments))))
 

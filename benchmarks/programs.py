@@ -1,4 +1,4 @@
-"""The programs that are measured."""
+"""Programs of the benchmarks that do not take ``--model``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from benchmarks.models import catalogue
+from benchmarks.tasks import WithLoss
 
 Program = Callable[..., Any]
 Case = tuple[Program, tuple[Any, ...]]
-"""A program and the arguments it is called with."""
+"""A program and its arguments."""
 
 
 def small_arithmetic() -> Case:
-    """``relu(a * b + a).sum()`` on 4x4: nearly nothing but overhead."""
+    """``relu(a * b + a).sum()`` on 4x4: almost only overhead."""
 
     def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.relu(a * b + a).sum()
@@ -30,7 +31,7 @@ def linear_chain() -> Case:
 
 
 def llama_7b_on_meta(layers: int = 32) -> Case:
-    """Llama-2-7B as LitGPT writes it, without data; input 1x512."""
+    """LitGPT's Llama-2-7B on the meta device; input 1x512."""
     import litgpt
 
     with torch.device("meta"):
@@ -39,13 +40,13 @@ def llama_7b_on_meta(layers: int = 32) -> Case:
 
 
 def small_llama(layers: int = 8, sequence: int = 64) -> Case:
-    """A Llama with the 7B's structure and small sizes."""
+    """A Llama with the structure of the 7B model and small sizes."""
     model = _small_litgpt(layers)
     return model, (torch.randint(0, 1024, (1, sequence)),)
 
 
 def small_llama_decode() -> Case:
-    """One step of decoding with a filled KV cache: buffers of the model are written."""
+    """One decoding step with a filled KV cache, which writes to buffers of the model."""
     model = _small_litgpt(8)
     model.max_seq_length = 128
     model.set_kv_cache(batch_size=1)
@@ -55,13 +56,13 @@ def small_llama_decode() -> Case:
 
 
 def _small_litgpt(layers: int) -> Any:
-    import litgpt  # noqa: F401  # as a whole, as users do; the catalogue would take two files of it
+    import litgpt  # noqa: F401  # the whole package, as users do; the catalogue would import two of its files
 
     return catalogue.make("small-llama", {"layers": layers}).module.eval()
 
 
 def residual_network() -> Case:
-    """A ResNet-like CNN whose ReLUs and residual additions are in place."""
+    """A ResNet-like CNN with in-place ReLUs and residual additions."""
     return catalogue.make("resnet", {}).module.eval(), (torch.randn(4, 3, 64, 64),)
 
 
@@ -72,3 +73,27 @@ def bert() -> Case:
     sizes = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "vocab_size": 1024}
     config = transformers.BertConfig(num_hidden_layers=4, **sizes)
     return transformers.BertModel(config).eval(), (torch.randint(0, 1024, (2, 128)),)
+
+
+def small_llama_training(layers: int = 8, sequence: int = 64) -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    """`small_llama` and its loss, in training mode."""
+    model, (tokens,) = small_llama(layers, sequence)
+    return WithLoss(model).train(), (tokens, torch.randint(0, 1024, tokens.shape))
+
+
+def tiny_llama_block(sequence: int = 512, **sizes: int) -> Case:
+    """One block of LitGPT's TinyLlama 1.1B, in training mode; the input requires grad."""
+    import litgpt
+
+    model = litgpt.GPT(litgpt.Config.from_name("tiny-llama-1.1b", n_layer=1, padded_vocab_size=64, **sizes))
+    hidden = torch.randn(1, sequence, model.config.n_embd, requires_grad=True)
+    rotation = (model.cos[:sequence].unsqueeze(0), model.sin[:sequence].unsqueeze(0))
+    return model.transformer.h[0].train(), (hidden, *rotation)
+
+
+def bert_training(sequence: int = 128, **sizes: int) -> Case:
+    """Hugging Face's BERT with default sizes (12 layers), random weights and dropout, in training mode; batch 2."""
+    import transformers
+
+    config = transformers.BertConfig(**sizes)
+    return transformers.BertModel(config).train(), (torch.randint(0, config.vocab_size, (2, sequence)),)

@@ -1,4 +1,4 @@
-"""One line of a result."""
+"""One row of a result."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 BASELINES = ("compile", "torch.compile", "eager")
-"""What ratios refer to unless somebody says otherwise: the first of these that was measured."""
+"""Default baselines of ratios: the first of these that was measured."""
 WITHOUT_RATIO = ("", "%", "x", "GB/s", "TFLOP/s")
-"""Units whose values have no ratio that says anything new."""
+"""Units for which no ratios are shown."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured, for each implementation.
+    """A measurement of several implementations.
 
     Attributes:
-        group: what it belongs to: rows of a group are one table.
-        what: what was measured, one line.
-        unit: of the values: us, ms, s, MiB, %, 1/s, GB/s, TFLOP/s, x (a ratio) or an empty string.
-        values: a number for each implementation; absent where it has no meaning or was not measured.
-        skipped: why an implementation was not measured, by its name.
-        goal: what Thunder is to reach, in words; empty if there is none.
-        reached: whether it does; None if there is no goal or it could not be told.
-        details: what else was seen; kept in the JSON file, not shown in the table.
-        spread: the least and the most that was seen, where the value is a median.
+        group: title of the table that contains the row.
+        what: the measured quantity, in one line.
+        unit: unit of the values: us, ms, s, MiB, %, 1/s, GB/s, TFLOP/s, x (a ratio) or an empty string.
+        values: the value by implementation, without implementations that have none.
+        skipped: the reason by implementation that was not measured.
+        goal: Thunder's goal as text; empty if there is none.
+        reached: whether Thunder reaches the goal; None if there is no goal, or a value for the comparison is missing.
+        details: further results for the JSON file, which tables do not show.
+        spread: minimum and maximum by implementation whose value is a median.
     """
 
     group: str
@@ -43,7 +43,7 @@ class Row:
         return asdict(self)
 
     def ratios(self, baseline: str | None = None) -> dict[str, float]:
-        """Each value divided by the baseline's; empty if that was not measured or the unit has no meaningful ratio."""
+        """Each value divided by the baseline's. Empty if the baseline was not measured, or for `WITHOUT_RATIO`."""
         name = baseline or next((name for name in BASELINES if name in self.values), "")
         if self.unit in WITHOUT_RATIO or not self.values.get(name):
             return {}
@@ -51,9 +51,9 @@ class Row:
 
 
 def reached_by_thunder(values: dict[str, float], test: Callable[[float], bool]) -> bool | None:
-    """Whether all that is Thunder among the implementations passes a test.
+    """Whether the values of all Thunder implementations pass a test.
 
-    None if it is not there, or if something is not there that the test compares it with.
+    None if there are none, or if the test raises KeyError because a value for the comparison is missing.
     """
     try:
         verdicts = [test(value) for name, value in values.items() if name.startswith("thunder")]

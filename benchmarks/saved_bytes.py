@@ -1,7 +1,7 @@
-"""How many bytes a forward pass keeps for its backward pass.
+"""Bytes that a forward pass saves for its backward pass.
 
-What counts are the distinct storages of the tensors that autograd saves, seen by ``saved_tensors_hooks``. Parameters,
-buffers and inputs do not count: they are there anyway.
+This is the size of the distinct storages of all tensors that autograd packs with ``saved_tensors_hooks``, except those
+of parameters, buffers and inputs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from benchmarks.row import Row
 
 CASES = {
     "tiny_llama_block": "a block of TinyLlama 1.1B, 1x512",
-    "bert": "Hugging Face BERT, 12 layers, 2x128, dropout",
+    "bert_training": "Hugging Face BERT, 12 layers, 2x128, dropout",
 }
 AGGRESSIVE_LIMIT = 0.6
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     return [row for case in CASES for row in _rows(case, in_fresh_process(saved_bytes, threads=threads, case=case))]
 
 
@@ -39,10 +39,10 @@ def _rows(case: str, saved: dict[str, int | str]) -> list[Row]:
 
 
 def saved_bytes(case: str, **sizes: int) -> dict[str, int]:
-    """Bytes saved by eager, by Thunder as it is (``default``) and with ``recompute="aggressive"``."""
-    from benchmarks import training_programs
+    """Bytes saved by eager, by Thunder with default options, and by Thunder with ``recompute="aggressive"``."""
+    from benchmarks import programs
 
-    program, arguments = getattr(training_programs, case)(**sizes)
+    program, arguments = getattr(programs, case)(**sizes)
     compiled = {
         "eager": program,
         "default": compile_with("thunder[]", program),
@@ -56,7 +56,7 @@ def _saved(call: Callable[..., Any], module: Any, arguments: tuple[Any, ...]) ->
     from torch.utils import _pytree as pytree
 
     present = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers(), *arguments)}
-    # The storages themselves, so that no address is used twice.
+    # References to the storages, so that no address is reused.
     saved: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,7 @@ def _saved(call: Callable[..., Any], module: Any, arguments: tuple[Any, ...]) ->
     call(*arguments)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
         results = pytree.tree_leaves(call(*arguments))
-    # That the backward pass runs says that what was saved is enough.
+    # The backward pass confirms that the saved tensors are sufficient.
     sum(result.sum() for result in results if result.requires_grad).backward()
     module.zero_grad()
     return sum(storage.nbytes() for storage in saved.values())

@@ -1,4 +1,4 @@
-"""What it costs that sizes vary: steps, calls, acquisition, and how often models are compiled for several sizes."""
+"""Symbolic sizes: time of steps, calls and acquisition, and number of compilations for several sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from benchmarks.process import in_fresh_process
 from benchmarks.row import Row, reached_by_thunder
 
-GROUP: Final = "sizes that vary"
+GROUP: Final = "symbolic sizes"
 MODELS: Final = {
     "gpt-neox": "GPTNeoX of Hugging Face, 4 layers, 2x64",
     "pythia": "GPT of LitGPT as Pythia, 4 layers, 2x64",
@@ -23,7 +23,7 @@ _SYNTHETIC: Final = {"vocab": 512, "width": 128, "inner": 512, "layers": 4, "hea
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     return [
         *[_step(model, in_fresh_process(steps, threads=threads, model=model)) for model in MODELS],
         _acquisition(in_fresh_process(acquisition, threads=threads)),
@@ -36,12 +36,12 @@ def measure(threads: int) -> list[Row]:
 
 
 def _step(model: str, seconds: dict[str, float]) -> Row:
-    """Of each implementation: the time of a step with symbols, divided by that of one with constants."""
+    """For each implementation, the time of a step with symbolic sizes divided by that with constant sizes."""
     names = ("compile", *EXECUTORS)
     ratios = {name: seconds[f"{name}, dynamic"] / seconds[name] for name in names}
     return Row(
         GROUP,
-        f"training step with symbols / with constants, {MODELS[model]}",
+        f"training step with symbolic / constant sizes, {MODELS[model]}",
         "x",
         ratios,
         {},
@@ -53,26 +53,28 @@ def _step(model: str, seconds: dict[str, float]) -> Row:
 
 def _acquisition(seconds: dict[str, float]) -> Row:
     value = seconds["dynamic"]
-    what = "acquire Llama-2-7B with symbols, guards included, 1x512, meta, 8 layers"
+    what = "acquire Llama-2-7B with symbolic sizes, guards included, 1x512, meta, 8 layers"
     return Row(GROUP, what, "s", {"thunder": value}, {}, f"<= {_ACQUISITION} s", value <= _ACQUISITION, seconds)
 
 
 def _call(seconds: dict[str, float]) -> Row:
     values = {name: second * 1e6 for name, second in seconds.items()}
     reached = reached_by_thunder({"thunder[]": values["thunder[], dynamic"]}, lambda value: value <= _CALL)
-    return Row(GROUP, "cached call, relu(a*b+a).sum(), 4x4", "us", values, {}, f"with symbols <= {_CALL} us", reached)
-
-
-def _compilations(found: dict[str, float], trained: int) -> Row:
-    what = f"compilations for {len(SIZES)} sizes of batch and sequence, {MODELS['pythia']}, "
-    reached = found["thunder[]"] <= 2 and found["thunder[], dynamic"] <= 1
     return Row(
-        GROUP, what + ("training" if trained else "forward"), "", found, {}, "<= 2, with dynamic=True 1", reached
+        GROUP, "cached call, relu(a*b+a).sum(), 4x4", "us", values, {}, f"with symbolic sizes <= {_CALL} us", reached
+    )
+
+
+def _compilations(counts: dict[str, float], trained: int) -> Row:
+    what = f"compilations for {len(SIZES)} sizes of batch and sequence, {MODELS['pythia']}, "
+    reached = counts["thunder[]"] <= 2 and counts["thunder[], dynamic"] <= 1
+    return Row(
+        GROUP, what + ("training" if trained else "forward"), "", counts, {}, "<= 2, with dynamic=True 1", reached
     )
 
 
 def steps(model: str) -> dict[str, float]:
-    """Median seconds of a training step, in turns: with constants and with symbols."""
+    """Median seconds of a training step with constant and with symbolic sizes, measured in alternation."""
     import copy
 
     import torch
@@ -104,7 +106,7 @@ def steps(model: str) -> dict[str, float]:
 
 
 def make(model: str) -> Any:
-    """A model in training mode, with random weights and without dropout."""
+    """A model in training mode with random weights, without dropout."""
     sizes = _SYNTHETIC
     if model == "gpt-neox":
         import transformers
@@ -139,28 +141,28 @@ def _loss(model: Any, tokens: Any) -> Any:
 
 
 def acquisition() -> dict[str, float]:
-    """Seconds of acquisition, guards included: medians of later ones in this process, with constants and symbols."""
+    """Seconds of acquisition with guards, with constant and symbolic sizes: the first, and the median of later ones."""
     import torch
 
     import thunder
     from benchmarks import programs
-    from benchmarks.stages import reported_stages
+    from benchmarks.implementations import reported_stages
 
     model, arguments = programs.llama_7b_on_meta(8)
-    found: dict[str, list[float]] = {"constants": [], "dynamic": []}
+    times: dict[str, list[float]] = {"constants": [], "dynamic": []}
     for _ in range(6):
         for name, dynamic in (("constants", False), ("dynamic", True)):
             compiled = thunder.jit(model, dynamic=dynamic)
             with torch.no_grad():
                 compiled(*arguments)
             stages = {stage: seconds for stage, seconds, _ in reported_stages(thunder.explain(compiled))}
-            found[name].append(stages["acquisition"] + stages["prologue"])
-    first = {f"{name}, first": seconds[0] for name, seconds in found.items()}
-    return first | {name: statistics.median(seconds[1:]) for name, seconds in found.items()}
+            times[name].append(stages["acquisition"] + stages["prologue"])
+    first = {f"{name}, first": seconds[0] for name, seconds in times.items()}
+    return first | {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
 
 
 def calls() -> dict[str, float]:
-    """Median seconds of a cached call of three operators, in turns."""
+    """Median seconds of a cached call of four operators, measured in alternation."""
     import torch
 
     import thunder
@@ -168,7 +170,7 @@ def calls() -> dict[str, float]:
     from benchmarks.timing import interleaved_medians
 
     program, arguments = programs.small_arithmetic()
-    # torch.compile once: it keeps what it compiled for one function in one place, and would look at both.
+    # Only one torch.compile: two for the same function would share a cache, and each call would check both entries.
     compiled: dict[str, Callable[..., Any]] = {
         "eager": program,
         "compile, dynamic": torch.compile(program, dynamic=True),
@@ -184,7 +186,7 @@ def calls() -> dict[str, float]:
 
 
 def compilations(trained: int) -> dict[str, float]:
-    """How many programs `SIZES` need."""
+    """Number of compilations for `SIZES`."""
     import copy
 
     import torch
@@ -195,13 +197,13 @@ def compilations(trained: int) -> dict[str, float]:
     model = make("pythia")
     graphs: list[Any] = []
 
-    def keep(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+    def backend(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
         graphs.append(graph)
         run: Callable[..., Any] = graph.forward
         return run
 
     models: dict[str, Any] = {
-        "compile": torch.compile(copy.deepcopy(model), backend=keep),
+        "compile": torch.compile(copy.deepcopy(model), backend=backend),
         "thunder[]": thunder.jit(copy.deepcopy(model), executors=[]),
         "thunder[], dynamic": thunder.jit(copy.deepcopy(model), executors=[], dynamic=True),
     }
@@ -214,5 +216,5 @@ def compilations(trained: int) -> dict[str, float]:
                 torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
                 if trained:
                     actual.square().mean().backward()
-    ours = {name: float(thunder.cache_misses(one)) for name, one in models.items() if name != "compile"}
-    return {"compile": float(len(graphs)), **ours}
+    of_thunder = {name: float(thunder.cache_misses(one)) for name, one in models.items() if name != "compile"}
+    return {"compile": float(len(graphs)), **of_thunder}

@@ -1,4 +1,4 @@
-"""From runs to rows: medians over steps and rounds, and how far the losses are from eager's."""
+"""Rows of a comparison: medians over steps and rounds, and differences of losses from eager's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.comparison import Run
 from benchmarks.implementations import in_float8
 from benchmarks.losses import FLOAT8_LIMIT, allowed, largest, largest_difference
-from benchmarks.plan import Run
 from benchmarks.row import Row
 from benchmarks.workload import Workload
 
@@ -19,13 +19,13 @@ TITLES = {"training": "training step", "prefill": "prefill", "decode": "next tok
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that is taken from runs.
+    """A quantity that runs measure.
 
     Attributes:
-        name: what ``metrics`` calls it.
-        label: what the table calls it; ``{}`` is the task.
+        name: its name in ``metrics``.
+        label: its name in tables; ``{}`` is replaced by the task.
         unit: see `Row`.
-        samples: the numbers that a run contributes, in this unit; none if it does not tell.
+        samples: from a run and its result to values in this unit; empty if the run did not measure it.
     """
 
     name: str
@@ -61,33 +61,36 @@ ALL = (*(metric.name for metric in METRICS), LOSS)
 
 
 def rows_of(
-    runs: Sequence[Run], metrics: Sequence[str] = ALL, by_metric: bool = False, absent: Mapping[str, str] | None = None
+    runs: Sequence[Run],
+    metrics: Sequence[str] = ALL,
+    by_metric: bool = False,
+    unavailable: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """A row for each workload and metric, grouped by workload, or by metric.
+    """A row for each workload and metric, grouped by workload or by metric.
 
-    ``absent`` are implementations that were asked for and did not run, with the reason.
+    ``unavailable`` has selected implementations that did not run, with the reason.
     """
     workloads = dict.fromkeys((run.workload.task, run.workload.label) for run in runs)
     rows = []
     for workload in workloads:
         members = [run for run in runs if (run.workload.task, run.workload.label) == workload]
-        rows += [row for row in _rows(members, metrics, by_metric, absent or {}) if row.values]
+        rows += [row for row in _rows(members, metrics, by_metric, unavailable or {}) if row.values]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: groups.index(row.group))
 
 
-def _rows(runs: list[Run], metrics: Sequence[str], by_metric: bool, absent: Mapping[str, str]) -> list[Row]:
+def _rows(runs: list[Run], metrics: Sequence[str], by_metric: bool, unavailable: Mapping[str, str]) -> list[Row]:
     shown = [run for run in runs if not run.reference]
     failed = {run.implementation: run.failure.splitlines()[-1] for run in shown if run.failure}
-    rows = [_row(metric, shown, {**absent, **failed}, by_metric) for metric in METRICS if metric.name in metrics]
+    rows = [_row(metric, shown, {**unavailable, **failed}, by_metric) for metric in METRICS if metric.name in metrics]
     return [*rows, *(_loss_rows(runs, by_metric) if LOSS in metrics else [])]
 
 
 def _row(metric: Metric, runs: list[Run], failed: dict[str, str], by_metric: bool) -> Row:
     values, spread = {}, {}
     for name in dict.fromkeys(run.implementation for run in runs):
-        found = [metric.samples(run, run.result) for run in runs if run.implementation == name and run.result]
-        rounds = [samples for samples in found if samples]
+        samples_of_runs = [metric.samples(run, run.result) for run in runs if run.implementation == name and run.result]
+        rounds = [samples for samples in samples_of_runs if samples]
         if rounds:
             values[name] = statistics.median(map(statistics.median, rounds))
             every = [sample for samples in rounds for sample in samples]
@@ -108,7 +111,7 @@ def _loss_rows(runs: list[Run], by_metric: bool) -> list[Row]:
     limit = allowed(noise.values(), runs[0].workload.precision)
     names = dict.fromkeys(run.implementation for run, _ in differences)
     farthest = {name: largest(d for run, d in differences if run.implementation == name) for name in names}
-    # Float8 rounds more coarsely than the noise: there the last losses count, in a row of their own.
+    # The noise does not cover float8, which rounds more coarsely; `_last_losses` compares its last losses.
     verdicts = [difference <= limit for name, difference in farthest.items() if name != "eager" and not in_float8(name)]
     titles = _titles(runs[0].workload, "losses, from eager's (eager: other kernels)", by_metric)
     values = {name: 100 * farthest[name] for name in sorted(farthest, key=lambda name: name != "eager")}
@@ -119,7 +122,7 @@ def _loss_rows(runs: list[Run], by_metric: bool) -> list[Row]:
 
 
 def _last_losses(runs: list[Run], expected: list[float], by_metric: bool) -> list[Row]:
-    """How far training has got, where somebody computes in float8: the mean of the last tenth of the losses."""
+    """Differences of the mean of the last tenth of the losses, if an implementation computes in float8."""
     if runs[0].workload.task != "training" or not any(in_float8(run.implementation) for run in runs):
         return []
     count = max(1, len(expected) // 10)

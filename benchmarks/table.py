@@ -1,4 +1,4 @@
-"""Rows as tables on a terminal."""
+"""Tables of rows on a terminal."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ VERDICTS = {True: "reached", False: "NOT reached", None: ""}
 
 
 def show(rows: Sequence[Row], baseline: str | None = None, console: Console | None = None) -> None:
-    """A table for each group, implementations as columns; ratios to the baseline; then what was skipped, and why."""
+    """Print a table for each group, with a column for each implementation, and the reasons of skipped ones."""
     console = console or _console()
     order = dict.fromkeys(name for row in rows for name in row.values)
     for group, members in itertools.groupby(rows, key=lambda row: row.group):
         console.print()
         console.print(_table(group, list(members), order, baseline))
     if baseline and not any(baseline in row.values for row in rows):
-        console.print(Text(f"no ratios: nothing was measured of the baseline {baseline!r}"))
+        console.print(Text(f"no ratios: there is no value of the baseline {baseline!r}"))
     for reason in dict.fromkeys(f"{name} skipped: {why}" for row in rows for name, why in row.skipped.items()):
         console.print(Text(reason))
 
 
 def _console() -> Console:
     console = Console()
-    # What is written to a file is not folded at 80 columns.
+    # Lines of a file are not wrapped at 80 columns.
     return console if console.is_terminal else Console(width=240)
 
 
@@ -61,15 +61,15 @@ def _cell(row: Row, name: str, ratio: float | None) -> Text:
 
 
 def number(value: float) -> str:
-    """With three digits or more, none of them behind the point of a large number."""
+    """The number with about three significant digits; large numbers as integers."""
     if 0 < abs(value) < 0.01:
         return f"{value:.2g}"
     digits = 0 if value >= 1000 or value == int(value) else 1 if value >= 100 else 2 if value >= 10 else 3
     return f"{value:.{digits}f}"
 
 
-def notes(facts: Iterable[str]) -> None:
-    """Lines below the tables."""
+def notes(lines: Iterable[str]) -> None:
+    """Print lines below the tables."""
     console = _console()
-    for fact in facts:
-        console.print(Text(fact))
+    for line in lines:
+        console.print(Text(line))

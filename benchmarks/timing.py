@@ -1,4 +1,4 @@
-"""Time calls of a few microseconds and up, several implementations in turns."""
+"""Time short calls, alternating between implementations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Call = Callable[[], object]
 
 
 def interleaved_medians(calls: dict[str, Call], *, rounds: int = 41, block: float = 0.004) -> dict[str, float]:
-    """Median seconds of one call of each.
+    """Median seconds of one call, by name.
 
-    In each round every implementation runs a block of calls that takes about ``block`` seconds, one after the
-    other, so that a slow moment of the machine hits all of them. The garbage collector is off meanwhile.
+    In each round, every implementation runs calls for about ``block`` seconds, one implementation after the other, so
+    that changes in the machine's speed affect all of them. Garbage collection is disabled.
     """
     counts = {name: _calls_in(call, block) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -28,7 +28,7 @@ def interleaved_medians(calls: dict[str, Call], *, rounds: int = 41, block: floa
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collects once, then keeps the collector off in the body."""
+    """Collect garbage, then disable collection in the body."""
     gc.collect()
     gc.disable()
     try:

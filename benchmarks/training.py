@@ -1,4 +1,4 @@
-"""What a forward and backward pass costs: the first one in a fresh process, and later ones."""
+"""Time of a forward and backward pass: the first one in a new process, and later ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPARED = ("eager", "compile", "thunder[]")
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:
-    """The rows of this benchmark. Without a C++ compiler torch.compile runs with its back end ``aot_eager``."""
+    """Measure, and return the rows. Without a C++ compiler torch.compile uses its backend ``aot_eager``."""
     backend = "aot_eager" if unavailable(MODES) else "inductor"
     what = "Llama of 8 small layers, 1x64"
     if backend != "inductor":
@@ -52,25 +52,25 @@ def _steady(threads: int, names: list[str], backend: str, what: str) -> Row:
 def first_step(name: str, backend: str, **sizes: int) -> float:
     """Seconds from the module to its gradients, in this process, after the imports."""
     import thunder  # noqa: F401
-    from benchmarks import training_programs
+    from benchmarks import programs
 
-    program, arguments = training_programs.small_llama(**sizes)
+    program, arguments = programs.small_llama_training(**sizes)
     start = time.perf_counter()
     compile_with(name, program, backend=backend)(*arguments).backward()
     return time.perf_counter() - start
 
 
 def steady_step(names: list[str], backend: str, **sizes: int) -> dict[str, float]:
-    """Median seconds of a forward and backward pass, by implementation; all in this process, in turns.
+    """Median seconds of a forward and backward pass, by implementation, measured in alternation in this process.
 
     The implementations share the parameters. Each pass starts without gradients, as after ``zero_grad``.
     """
     import torch
 
-    from benchmarks import training_programs
+    from benchmarks import programs
     from benchmarks.timing import interleaved_medians
 
-    program, arguments = training_programs.small_llama(**sizes)
+    program, arguments = programs.small_llama_training(**sizes)
     parameters = list(program.parameters())
 
     def step(compiled: Callable[..., Any]) -> list[torch.Tensor | None]:

@@ -1,4 +1,4 @@
-"""What it costs that Python depends on values of tensors: cached calls, and compilations."""
+"""Programs whose control flow depends on values of tensors: time of cached calls, and number of compilations."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from benchmarks.process import in_fresh_process
 from benchmarks.row import Row
 
 CASES = {
-    "branch": "x @ w, gelu, x.sum() > 0: the same outcome at each call",
-    "alternating": "the same, outcomes in turns",
-    "number": "the same, scaled by .item(), which is another at each call",
-    "mask": "x[x > 0], of the same number of elements",
+    "branch": "x @ w, gelu, branch on x.sum() > 0 with the same outcome in each call",
+    "alternating": "the same with alternating outcomes",
+    "number": "the same scaled by .item(), with a different value in each call",
+    "mask": "x[x > 0], with the same number of elements in each call",
 }
 WITHOUT = "thunder[], without the check"
-"""The program of one outcome, with the transfer of the value."""
+"""The program for one outcome, which reads the value without checking it."""
 
 
 def measure(threads: int) -> list[Row]:
-    """The rows of this benchmark."""
+    """Measure, and return the rows."""
     return [row for case in CASES for row in _rows(case, in_fresh_process(figures, threads=threads, case=case))]
 
 
-def _rows(case: str, found: dict[str, dict[str, float]]) -> list[Row]:
-    calls = {name: one * 1e6 for name, one in found["seconds"].items()}
+def _rows(case: str, results: dict[str, dict[str, float]]) -> list[Row]:
+    calls = {name: seconds * 1e6 for name, seconds in results["seconds"].items()}
     return [
         Row("cached call that reads a value", CASES[case], "us", calls, {}),
-        Row("compilations for 100 calls", CASES[case], "", found["compilations"], {}),
+        Row("compilations for 100 calls", CASES[case], "", results["compilations"], {}),
     ]
 
 
 def figures(case: str) -> dict[str, dict[str, float]]:
-    """Median seconds of a cached call, by who compiled the program, and how many programs 100 calls need."""
+    """Median seconds of a cached call, and number of compilations for 100 calls, by implementation."""
     import torch
 
     import thunder
@@ -43,13 +43,13 @@ def figures(case: str) -> dict[str, dict[str, float]]:
     arguments = [_argument(case, index, torch) for index in range(100)]
     graphs: list[Any] = []
 
-    def keep(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+    def backend(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
         graphs.append(graph)
         return graph.forward
 
     compiled: dict[str, Callable[..., Any]] = {
         "eager": program,
-        "compile": torch.compile(program, backend=keep),
+        "compile": torch.compile(program, backend=backend),
         "thunder[]": thunder.jit(program, executors=[]),
         WITHOUT: thunder.jit(without, executors=[]),
     }
@@ -81,7 +81,7 @@ def _argument(case: str, index: int, torch: Any) -> Any:
 
 
 def _programs(case: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The program, and the one of its first outcome without the check."""
+    """The program, and the program for its first outcome without the check."""
     import torch
 
     def body(x: Any, weight: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is measured, as plain data that travels to another process."""
+"""A workload as plain data, which is sent to other processes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ LOSSES = ("inside", "outside")
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and what it does.
+    """A model, a task and sizes.
 
     Attributes:
-        model: its name, see ``models.catalogue``.
+        model: name of the model, see `benchmarks.models.catalogue`.
         task: ``training``: forward, backward, optimizer. ``prefill``: a forward call on a whole sequence, which
-            fills the KV cache of a model that has one. ``decode``: one more token after such a sequence.
+            fills the KV cache of a model that has one. ``decode``: one token after such a sequence.
         precision: ``bf16-true`` (weights in bfloat16), ``bf16-autocast`` (weights in float32) or ``float32``.
         device: ``cuda`` or ``cpu``.
-        batch: sequences, or images.
-        sequence: tokens of each; 0 for models of images.
-        steps: calls that are made and, in training, compared with eager's.
-        optimizer: ``none`` for forward and backward alone.
-        overrides: settings of the model, in the words of its family or in the common ones.
-        loss: of training: ``inside`` the program that is compiled, or ``outside``, computed by PyTorch from its logits.
+        batch: number of sequences or images.
+        sequence: tokens per sequence; 0 for models without tokens.
+        steps: number of steps.
+        optimizer: ``none`` for forward and backward only.
+        overrides: settings of the model, by their names in its configuration or by the common names.
+        loss: for training, ``inside`` of the compiled program, or ``outside``: computed by PyTorch from the logits.
     """
 
     model: str
@@ -41,7 +41,7 @@ class Workload:
 
     @property
     def timed(self) -> int:
-        """Number of the last steps, whose times count; the others warm up."""
+        """Number of timed steps. They are the last ones; the steps before are warm-up."""
         return max(1, min(20, self.steps // 2))
 
     @property

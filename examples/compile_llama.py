@@ -35,7 +35,7 @@ def main() -> None:
         torch.testing.assert_close(actual, expected)
         eager_call, compiled_call = _steady(lambda: model(tokens), lambda: compiled(tokens))
 
-        # Another sequence length is another program: guards notice, Thunder compiles again, and both entries stay.
+        # Another sequence length: a guard fails, Thunder compiles again, and both entries stay in the cache.
         shorter = tokens[:, : options.sequence // 2]
         torch.testing.assert_close(compiled(shorter), model(shorter))
         torch.testing.assert_close(compiled(tokens), expected)
@@ -92,7 +92,7 @@ def _seconds(call: Callable[[], torch.Tensor]) -> tuple[float, torch.Tensor]:
 
 
 def _steady(*calls: Callable[[], torch.Tensor], rounds: int = 15) -> list[float]:
-    """Median seconds of each call, measured in turns so that a slow moment of the machine hits all alike."""
+    """Median seconds of each call, measured in alternation so that changes in the machine's speed affect all."""
     samples: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for call, seconds in zip(calls, samples, strict=True):
@@ -109,7 +109,7 @@ def _figure(name: str, value: str) -> None:
 
 
 def _trace_excerpt(source: str, inputs: int = 4, count: int = 28) -> None:
-    """The head of a trace with its first inputs, and the first ``count`` lines of its body."""
+    """Print the header of a trace with its first inputs, and the first ``count`` lines of its body."""
     head, opening, rest = source.partition("def computation(\n")
     parameters, closing, body = rest.partition("\n):\n")
     names = parameters.splitlines()
@@ -119,14 +119,14 @@ def _trace_excerpt(source: str, inputs: int = 4, count: int = 28) -> None:
 
 
 def _guards_excerpt(source: str, count: int = 28) -> None:
-    """The first lines, and those from the first argument on; PyTorch's modes are checked in between."""
+    """Print the first lines of a prologue, and those from the first argument on, without the modes in between."""
     head, argument, rest = source.partition("        idx = args[0]")
     _excerpt(head, 4)
     _excerpt(argument + rest, count)
 
 
 def _excerpt(source: str, count: int) -> None:
-    """The first ``count`` lines, each cut to the terminal's width."""
+    """Print the first ``count`` lines, truncated to the terminal's width."""
     lines = source.splitlines()
     for line in lines[:count]:
         print(line if len(line) <= WIDTH else line[: WIDTH - 1] + "…")

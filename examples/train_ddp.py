@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 examples/train_ddp.py [--steps 20] [--layers 4] [--device cpu] [--accumulate 1]
 
 It runs on CPUs with gloo and on GPUs with NCCL. The model is LitGPT's Llama with random weights; it learns to continue
-the license of this repository byte by byte. Three models start from equal weights, see equal batches, and take turns:
+the license of this repository byte by byte. Three models with equal weights and batches are trained in alternation:
 eager PyTorch; a compiled module in the wrapper, whose gradients are averaged after backward ("inside"); the compiled
-wrapper, whose gradients are averaged while backward runs ("thunder").
+wrapper, whose gradients are averaged during backward ("thunder").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH, LENGTH = 8, 64
 
 
 def main() -> None:
-    """Train on this process, one of those that torchrun started."""
+    """Train in one process of torchrun."""
     options = _options()
     device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
     if device.type == "cuda":
@@ -39,13 +39,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     _compare(options, device)
-    # The models are freed by now. The reducer of a DistributedDataParallel that is the last to hold a gloo group waits
-    # for the group's threads while it holds the interpreter's lock, which they may need.
+    # The models are freed before this. If the reducer of a DistributedDataParallel holds the last reference to a gloo
+    # group, it waits for the group's threads while it holds the GIL, which they may need.
     dist.destroy_process_group()
 
 
 def _compare(options: argparse.Namespace, device: torch.device) -> None:
-    """Train the models in turns; rank 0 reports."""
+    """Train the models in alternation, and print the results on rank 0."""
     models = {
         "eager": DistributedDataParallel(_model(options, device)),
         "inside": DistributedDataParallel(thunder.jit(_model(options, device))),
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
     default = "cuda" if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]) else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default, help=f"default: {default} here")
-    parser.add_argument("--accumulate", type=int, default=1, help="batches in a step, one synchronization (default: 1)")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches per step and synchronization (default: 1)")
     return parser.parse_args()
 
 
@@ -85,7 +85,7 @@ def _model(options: argparse.Namespace, device: torch.device) -> Any:
 
 
 def _batch(text: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's bytes of a step, and the byte after each."""
+    """The bytes of this rank in a step, and the byte after each."""
     generator = torch.Generator().manual_seed(count * dist.get_world_size() + dist.get_rank())
     starts = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=generator).to(text.device)
     places = starts + torch.arange(LENGTH, device=text.device)

@@ -2,9 +2,9 @@
 
     python examples/train_llama.py [--steps 100] [--plot losses.png] [--optimizer adamw] [--device cpu] [--json FILE]
 
-The model is LitGPT's Llama with random weights. It learns to continue a text byte by byte. The text is the license of
-this repository: nothing is downloaded, and as the text does not change, neither do the losses. Both models start from
-equal weights, see equal batches, and take turns step by step, so that a slow moment of the machine hits both.
+The model is LitGPT's Llama with random weights. It learns to continue a text byte by byte: the license of this
+repository, so nothing is downloaded, and losses are reproducible. Both models have equal weights and batches, and their
+steps alternate, so that changes in the machine's speed affect both.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "LICENSE",)
 BATCH, LENGTH = 8, 64
-# Learning rates at which training is stable. At 0.1, eager SGD itself drifts by 4 % in 200 steps if the last layer's
-# weights are scaled by 1 + 2e-7.
+# Learning rates for which training is stable. With 0.1, the losses of eager SGD change by 4 % in 200 steps if the last
+# layer's weights are scaled by 1 + 2e-7.
 OPTIMIZERS = {"adamw": (torch.optim.AdamW, 5e-4), "sgd": (torch.optim.SGD, 0.03)}
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     text = torch.tensor(list(b"".join(path.read_bytes() for path in options.text or TEXT)), device=options.device)
     model = _small_llama(options.layers).to(options.device)
 
-    # One step of a copy that is thrown away: PyTorch loads its libraries before anything is measured.
+    # One step of a copy, so that PyTorch loads its libraries before the measurement.
     Run("warm-up", copy.deepcopy(model), options.optimizer).step(*_batches(text, 1)[0])
     eager = Run("eager", copy.deepcopy(model), options.optimizer)
     compiled = Run("thunder", thunder.jit(model), options.optimizer)
@@ -68,7 +68,7 @@ def main() -> None:
 
 @dataclass
 class Run:
-    """One model in training, with the loss and the seconds of each step so far."""
+    """A training, with the loss and the seconds of each step so far."""
 
     name: str
     model: torch.nn.Module
@@ -81,7 +81,7 @@ class Run:
         self.optimizer = optimizer(self.model.parameters(), lr=rate)
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Forward, backward, optimizer. The first one compiles."""
+        """Run forward, backward and the optimizer. The first step compiles."""
         start = time.perf_counter()
         loss = functional.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
@@ -129,7 +129,7 @@ def _small_llama(layers: int) -> litgpt.GPT:
 
 
 def _batches(text: torch.Tensor, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """``count`` pairs (bytes, the byte after each), of shape (BATCH, LENGTH), from random places; always the same."""
+    """``count`` pairs (bytes, the byte after each) of shape (BATCH, LENGTH), from random offsets with a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     starts = torch.randint(len(text) - LENGTH, (count, BATCH, 1), generator=generator).to(text.device)
     places = starts + torch.arange(LENGTH, device=text.device)
@@ -137,7 +137,7 @@ def _batches(text: torch.Tensor, count: int) -> list[tuple[torch.Tensor, torch.T
 
 
 def _difference(eager: Run, compiled: Run) -> float:
-    """The largest relative difference of two losses of the same step; nan if one is not a number."""
+    """The largest relative difference of two losses of the same step; nan if one is nan."""
     expected, actual = torch.tensor(eager.losses), torch.tensor(compiled.losses)
     return ((actual - expected).abs() / expected.abs()).max().item()
 

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 examples/train_llama_fsdp.py [--steps 20] [--layers 4] [--device cpu] [--keep]
 
 It runs on CPUs with gloo and on GPUs with NCCL. The model is LitGPT's Llama with random weights; it learns to continue
-the license of this repository byte by byte. Both models start from equal weights, see equal batches, and take turns.
+the license of this repository byte by byte. Both models have equal weights and batches, and their steps alternate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH, LENGTH = 8, 64
 
 
 def main() -> None:
-    """Train on this process, one of those that torchrun started."""
+    """Train in one process of torchrun."""
     options = _options()
     device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) if options.device == "cuda" else None)
     if device.type == "cuda":
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _compare(options: argparse.Namespace, device: torch.device) -> None:
-    """Train the models in turns; rank 0 reports."""
+    """Train the models in alternation, and print the results on rank 0."""
     models = {"eager": _model(options, device), "thunder": thunder.jit(_model(options, device))}
     losses, seconds = {name: [] for name in models}, {name: [] for name in models}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=5e-4) for name, model in models.items()}
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def _model(options: argparse.Namespace, device: torch.device) -> Any:
-    """The model, with the same weights on all ranks. Each layer is one group of `fully_shard`."""
+    """The model, with the same weights on all ranks. Each layer is a group of `fully_shard`."""
     sizes = {"n_head": 4, "n_embd": 128, "intermediate_size": 352, "padded_vocab_size": 256, "block_size": LENGTH}
     torch.manual_seed(0)
     model = litgpt.GPT(litgpt.Config.from_name("Llama-2-7b-hf", n_layer=options.layers, vocab_size=256, **sizes))
@@ -82,7 +82,7 @@ def _model(options: argparse.Namespace, device: torch.device) -> Any:
 
 
 def _batch(text: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's bytes of a step, and the byte after each."""
+    """The bytes of this rank in a step, and the byte after each."""
     generator = torch.Generator().manual_seed(count * dist.get_world_size() + dist.get_rank())
     starts = torch.randint(len(text) - LENGTH, (BATCH, 1), generator=generator).to(text.device)
     places = starts + torch.arange(LENGTH, device=text.device)

@@ -24,7 +24,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.functionalize import functional_form
-from thunder_core.saving.reader import read_trace
+from thunder_saving.reader import read_trace
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "golden"

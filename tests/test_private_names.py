@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
+from tests.forked import run_forked
 from thunder_core.errors import PrivateNameError
-from thunder_core.private_names import Kind, Missing, PrivateNames, Row, is_missing, resolve
+from thunder_core.private_names import Kind, Missing, Name, PrivateNames, is_missing, resolve
 from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
 from thunder_testing.private_names import private_names_cases, private_uses
 
@@ -35,23 +36,26 @@ import thunder
 from thunder_core.errors import PrivateNameError
 from torch.utils.checkpoint import checkpoint
 
+def hooked():
+    layer = torch.nn.Linear(3, 3)
+    layer.register_full_backward_hook(lambda *_: None)
+    thunder.jit(layer)(x)
+
 x = torch.randn(3, 3, requires_grad=True)
 assert torch.equal(thunder.jit(lambda x: x.sin() * 2)(x), x.sin() * 2)
 thunder.jit(torch.nn.Linear(3, 3))(x).sum().backward()
-try:
-    {refused}
-except PrivateNameError as error:
-    print(error)
-else:
-    raise AssertionError("nothing is refused")
+for refused in (
+    hooked,
+    lambda: thunder.grad(lambda x: x.sin().sum())(x),
+    lambda: thunder.jit(lambda x: checkpoint(torch.sin, x, use_reentrant=False))(x),
+):
+    try:
+        refused()
+    except PrivateNameError as error:
+        print(" ".join(str(error).split()))
+    else:
+        raise AssertionError("nothing is refused")
 """
-
-
-def _run(code: str) -> str:
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
 
 # PyTorch calls these itself: they are renamed, not removed.
 RENAMED_CHECKPOINT = """
@@ -63,52 +67,40 @@ for name in ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_withou
 exec(source.replace("_checkpoint_without_reentrant", "_another_name"), vars(torch.utils.checkpoint))
 """
 RENAMED_SETTINGS = """
+import torch
 torch.get_float32_matmul_precision = torch._C._get_float32_matmul_precision
 torch.are_deterministic_algorithms_enabled = torch._C._get_deterministic_algorithms
 """
 SMALL = "import thunder; f = thunder.jit(lambda x: x * 2); assert f(torch.ones(2)).sum() == 4"
+HOOK = "torch.nn.modules.module.BackwardHook"
+GRAD = "torch._functorch.eager_transforms._slice_argnums"
+CHECKPOINT = "_checkpoint_without_reentrant_generator_impl"
 
 
-@pytest.mark.parametrize(
-    ("paths", "more", "refused", "names"),
-    [
-        (
-            ["torch.nn.modules.module.BackwardHook"],
-            "",
-            "layer = torch.nn.Linear(3, 3); layer.register_full_backward_hook(lambda *_: None); thunder.jit(layer)(x)",
-            ["torch.nn.modules.module.BackwardHook", "backward hooks of modules", "2.99.0"],
-        ),
-        (
-            ["torch._functorch.eager_transforms._slice_argnums"],
-            "",
-            "thunder.grad(lambda x: x.sin().sum())(x)",
-            ["torch._functorch.eager_transforms._slice_argnums", "thunder.grad", "2.99.0"],
-        ),
-        (
-            [],
-            RENAMED_CHECKPOINT,
-            "thunder.jit(lambda x: checkpoint(torch.sin, x, use_reentrant=False))(x)",
-            ["_checkpoint_without_reentrant_generator_impl", "torch.utils.checkpoint in compiled programs", "2.99.0"],
-        ),
-    ],
-    ids=["module hooks", "thunder.grad", "checkpoint"],
-)
-def test_what_needs_a_missing_name_is_refused_and_all_else_works(paths, more, refused, names):
-    said = _run(OTHER.format(paths=paths) + more + PROGRAM.format(refused=refused))
-    assert not [name for name in names if name not in said], said
+def _run(code: str) -> str:
+    ended = run_forked(code)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
-def test_public_functions_take_the_place_of_missing_names():
-    paths = [
-        "torch._C._get_float32_matmul_precision",
-        "torch._C._get_deterministic_algorithms",
-    ]
-    _run("import torch\n" + RENAMED_SETTINGS + OTHER.format(paths=paths) + SMALL)
+def test_what_needs_a_missing_name_is_refused_and_all_else_works():
+    refusals = _run(OTHER.format(paths=[HOOK, GRAD]) + RENAMED_CHECKPOINT + PROGRAM).splitlines()
+    for refusal, names in zip(
+        refusals,
+        [
+            (HOOK, "backward hooks of modules"),
+            (GRAD, "thunder.grad"),
+            (CHECKPOINT, "torch.utils.checkpoint in compiled programs"),
+        ],
+        strict=True,
+    ):
+        assert not [name for name in (*names, "2.99.0") if name not in refusal], refusal
 
 
-def test_other_entry_points_may_be_missing_where_no_program_needs_them():
-    paths = ["torch.nn.modules.transformer._detect_is_causal_mask", "torch._nested_tensor_from_mask"]
-    _run(OTHER.format(paths=paths) + SMALL)
+def test_programs_work_without_names_that_have_public_ones_or_that_they_do_not_need():
+    replaced = ["torch._C._get_float32_matmul_precision", "torch._C._get_deterministic_algorithms"]
+    not_needed = ["torch.nn.modules.transformer._detect_is_causal_mask", "torch._nested_tensor_from_mask"]
+    _run(RENAMED_SETTINGS + OTHER.format(paths=[*replaced, *not_needed]) + SMALL)
 
 
 DOCTOR = """
@@ -118,35 +110,43 @@ sys.exit(main(["doctor", "--json"]))
 """
 
 
-def _checks(paths: list[str], *, plugins: str = "core", by: str = "core") -> dict[str, dict[str, str]]:
-    start = f"import os; os.environ['THUNDER_PLUGINS'] = {plugins!r}\n"
-    ended = subprocess.run(
-        [sys.executable, "-c", start + OTHER.format(paths=paths) + DOCTOR], capture_output=True, text=True, check=False
+def _checks(paths: list[str]) -> dict[tuple[str, str], dict[str, str]]:
+    """What doctor says without these names, by plugin and check."""
+    ended = run_forked(
+        OTHER.format(paths=paths) + DOCTOR, environment=os.environ | {"THUNDER_PLUGINS": "core,cudagraphs"}
     )
     checks = json.loads(ended.stdout)["checks"]
     assert ended.returncode == (0 if all(item["ok"] for item in checks) else 1)
-    return {item["check"]: item for item in checks if item["plugin"] == by}
+    return {(item["plugin"], item["check"]): item for item in checks}
 
 
 def test_doctor_works_with_an_unknown_version():
-    found = _checks([])
-    assert found["PyTorch"]["ok"]
-    assert found["PyTorch"]["text"].startswith("version 2.99.0, newer than all that Thunder is tested with: 2.11.0, ")
-    assert found["compile on cpu"]["ok"]
+    checks = _checks([])
+    version = checks["core", "PyTorch"]
+    assert version["ok"]
+    assert version["text"].startswith("version 2.99.0, newer than all that Thunder is tested with: 2.11.0, ")
+    assert checks["core", "compile on cpu"]["ok"]
     # 2.99 should have what 2.14 has
-    known = hasattr(torch.utils.checkpoint, "_checkpoint_without_reentrant_generator_impl")
-    assert found["private names of PyTorch"]["ok"] is known
-    assert known or "refused: torch.utils.checkpoint" in found["private names of PyTorch"]["text"]
+    known = hasattr(torch.utils.checkpoint, CHECKPOINT)
+    names = checks["core", "private names of PyTorch"]
+    assert names["ok"] is known
+    assert known or "refused: torch.utils.checkpoint" in names["text"]
+    assert checks["cudagraphs", "private names of PyTorch"]["ok"]
 
 
 def test_doctor_lists_missing_names_with_what_they_cost():
-    found = _checks(["torch._functorch.eager_transforms._slice_argnums", "torch.nn.modules.module.BackwardHook"])
-    said = found["private names of PyTorch"]
-    assert not said["ok"]
-    assert "torch._functorch.eager_transforms._slice_argnums" in said["text"]
-    assert "refused: thunder.grad and thunder.value_and_grad" in said["text"]
-    assert "refused: backward hooks of modules in compiled programs" in said["text"]
-    assert found["compile on cpu"]["ok"]
+    of_cudagraphs = ["torch._foreach_copy_", "torch._C._construct_storage_from_data_pointer"]
+    checks = _checks([GRAD, HOOK, *of_cudagraphs])
+    names = checks["core", "private names of PyTorch"]
+    assert not names["ok"]
+    assert GRAD in names["text"]
+    assert "refused: thunder.grad and thunder.value_and_grad" in names["text"]
+    assert "refused: backward hooks of modules in compiled programs" in names["text"]
+    assert checks["core", "compile on cpu"]["ok"]
+    names = checks["cudagraphs", "private names of PyTorch"]
+    assert not names["ok"]
+    assert "refused: copies of many inputs at once" in names["text"]
+    assert "torch._C._construct_storage_from_data_pointer (torch._C has no attribute" in names["text"]
 
 
 PACKAGES = sorted(Path(__file__).parents[1].glob("plugins/*/src/thunder_plugin_*"))
@@ -165,15 +165,6 @@ def test_plugins_without_a_table_use_no_private_names(package):
     assert list(private_uses(PrivateNames(f"{package.name}.pytorch_internals", ()), package)) == []
 
 
-def test_doctor_lists_what_plugins_miss():
-    paths = ["torch._foreach_copy_", "torch._C._construct_storage_from_data_pointer"]
-    found = _checks(paths, plugins="core,cudagraphs", by="cudagraphs")["private names of PyTorch"]
-    assert not found["ok"]
-    assert "refused: copies of many inputs at once" in found["text"]
-    assert "torch._C._construct_storage_from_data_pointer (torch._C has no attribute" in found["text"]
-    assert _checks([], plugins="core,cudagraphs", by="cudagraphs")["private names of PyTorch"]["ok"]
-
-
 # --- tables
 
 
@@ -181,7 +172,7 @@ def test_doctor_lists_what_plugins_miss():
 def table(monkeypatch):
     """Makes a table that is the module ``table``."""
 
-    def make(*rows: Row) -> PrivateNames:
+    def make(*rows: Name) -> PrivateNames:
         monkeypatch.setitem(sys.modules, "table", ModuleType("table"))
         return PrivateNames("table", rows)
 
@@ -189,7 +180,7 @@ def table(monkeypatch):
 
 
 def test_names_are_bound_once(table):
-    names = table(Row("json.decoder._x", "reading", otherwise=("json.JSONDecoder",)))
+    names = table(Name("json.decoder._x", "reading", otherwise=("json.JSONDecoder",)))
     assert names.bind("x") is json.JSONDecoder is sys.modules["table"].x
     with pytest.raises(AttributeError, match="'table' has no attribute 'y'"):
         names.bind("y")
@@ -197,10 +188,10 @@ def test_names_are_bound_once(table):
 
 def test_kinds(table):
     names = table(
-        Row("collections.OrderedDict._missing", "order", kind=Kind.ATTRIBUTE, example="collections.OrderedDict()"),
-        Row("fractions.Fraction._numerator", "fractions", kind=Kind.ATTRIBUTE),
-        Row("json._default_encoder", "writing", kind=Kind.ENTRY_POINT),
-        Row("json._absent", "writing", kind=Kind.ENTRY_POINT),
+        Name("collections.OrderedDict._missing", "order", kind=Kind.ATTRIBUTE, example="collections.OrderedDict()"),
+        Name("fractions.Fraction._numerator", "fractions", kind=Kind.ATTRIBUTE),
+        Name("json._default_encoder", "writing", kind=Kind.ENTRY_POINT),
+        Name("json._absent", "writing", kind=Kind.ENTRY_POINT),
     )
     from fractions import Fraction
 
@@ -210,7 +201,7 @@ def test_kinds(table):
 
 
 def _placeholder(table):
-    return table(Row("json._absent", "writing")).bind("absent")
+    return table(Name("json._absent", "writing")).bind("absent")
 
 
 @pytest.mark.parametrize(
@@ -249,25 +240,25 @@ def test_a_placeholder_is_harmless_at_import(table):
 
 
 def test_rows_for_other_versions(table):
-    row = Row("json._absent", "writing", since="3")
+    row = Name("json._absent", "writing", since="3")
     assert isinstance(resolve(row), Missing)
     assert not table(row).missing()
-    assert table(Row("json._absent", "writing", since="2")).missing()
-    assert not table(Row("json._absent", "writing", until="2")).missing()
+    assert table(Name("json._absent", "writing", since="2")).missing()
+    assert not table(Name("json._absent", "writing", until="2")).missing()
 
 
 def test_rows_for_some_builds(table, tmp_path):
-    absent = Row("json._absent", "writing", only_with="json.encoder.ESCAPE.pattern.isdigit()")
+    absent = Name("json._absent", "writing", only_with="json.encoder.ESCAPE.pattern.isdigit()")
     assert not table(absent).missing()
     case, _ = private_names_cases(table(absent), {"absent": print}, folders=[tmp_path])
     with pytest.raises(NotApplicable, match=r"not in this build, 2\.0\.9: json\.encoder.*isdigit\(\) is False"):
         case.check()
-    assert table(Row("json._absent", "writing", only_with="json.encoder.ESCAPE.pattern")).missing()
+    assert table(Name("json._absent", "writing", only_with="json.encoder.ESCAPE.pattern")).missing()
 
 
 def test_two_rows_of_one_name(table):
     with pytest.raises(ValueError, match="two rows for x"):
-        table(Row("json._x", ""), Row("json.decoder._x", ""))
+        table(Name("json._x", ""), Name("json.decoder._x", ""))
 
 
 # --- the suite for tables
@@ -281,7 +272,7 @@ def _fails(names: PrivateNames, checks, folder, case: str) -> str:
 
 
 def test_suite_names_the_row_that_fails(table, tmp_path):
-    names = table(Row("json._absent", "writing"), Row("json._default_encoder", "encoding"))
+    names = table(Name("json._absent", "writing"), Name("json._default_encoder", "encoding"))
     checks = {"absent": print, "default_encoder": lambda value: value.no_method()}
     assert "json._absent, for writing" in _fails(names, checks, tmp_path, "json._absent")
     said = _fails(names, checks, tmp_path, "json._default_encoder")
@@ -293,7 +284,7 @@ def test_suite_names_the_row_that_fails(table, tmp_path):
 
 
 def test_suite_leaves_out_rows_for_other_versions(table, tmp_path):
-    (case, _) = private_names_cases(table(Row("json._absent", "", since="3")), {"absent": print}, folders=[tmp_path])
+    (case, _) = private_names_cases(table(Name("json._absent", "", since="3")), {"absent": print}, folders=[tmp_path])
     with pytest.raises(NotApplicable):
         case.check()
 
@@ -327,9 +318,9 @@ _own = 3
 
 def test_suite_finds_private_names_elsewhere(table, tmp_path):
     names = table(
-        Row("json.decoder._attribute", "", kind=Kind.ATTRIBUTE),
-        Row("json.listed._text", ""),
-        Row("json._spelled", "", kind=Kind.SPELLED),
+        Name("json.decoder._attribute", "", kind=Kind.ATTRIBUTE),
+        Name("json.listed._text", ""),
+        Name("json._spelled", "", kind=Kind.NAME_ONLY),
     )
     (tmp_path / "table.py").write_text("import json\njson._default\n")
     (tmp_path / "uses.py").write_text(USES)

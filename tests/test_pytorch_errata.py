@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -15,12 +16,13 @@ from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_errata import (
     ERRATA,
     Erratum,
+    check_after_inference,
+    correct_decompositions,
+    decomposition_error,
     depends_on_grad_mode,
     has_wide_statistics,
-    keeping_sizes,
-    loss,
+    preserving_symbolic_sizes,
     unannotated_writes,
-    without_loss,
 )
 from thunder_core.pytorch_internals import FakeTensorMode, core_aten_decompositions, schema_of
 from thunder_core.tracing.sizes import Sizes
@@ -76,11 +78,11 @@ def _max_unpool() -> bool:
 def _multilabel() -> bool:
     operator = _aten.multilabel_margin_loss_forward.default
     args = (torch.tensor([[0.1, 0.9, 0.3]]), torch.tensor([[0, -1, 2]]), 1)
-    assert loss(operator.overloadpacket, ["cpu"]) is not None
+    assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
     return not torch.equal(decomposition_table[operator](*args)[0], operator(*args)[0])
 
 
-def _batched_products() -> bool:
+def _batched_matmul() -> bool:
     """The product of two batches on fakes asks for the value of a size, unless that is averted."""
 
     def facts(context: AbstractContextManager[Any]) -> int:
@@ -93,17 +95,32 @@ def _batched_products() -> bool:
                 torch.matmul(x, x.mT)
         return sizes.fact_count
 
-    assert facts(keeping_sizes(torch.matmul, (), {})) == 0
+    assert facts(preserving_symbolic_sizes(torch.matmul, (), {})) == 0
     return facts(nullcontext()) > 0
+
+
+def _masks() -> bool:
+    """Attention refuses a mask with a batch that query and key lack, and infers a result for it on fakes."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    tensors = [torch.randn(1, 2, 3, 4) for _ in range(3)]
+    mask = torch.zeros(5, 2, 3, 3)
+    refused = pytest.raises(RuntimeError, match="doesn't match the broadcast shape")
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), refused:
+        attention(*tensors, mask)
+    with refused:
+        check_after_inference(attention, (*tensors, mask), {})
+    mode = FakeTensorMode()
+    with mode, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return attention(*map(mode.from_tensor, tensors), mode.from_tensor(mask)).shape[0] == 5
 
 
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
-    assert loss(operator.overloadpacket, ["cpu"]) is not None
+    assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
     with pytest.raises((RuntimeError, IndexError)):
         operator(*args)
     decomposition = core_aten_decompositions()[operator]
-    assert without_loss({operator: decomposition})[operator](*args) is NotImplemented
+    assert correct_decompositions({operator: decomposition})[operator](*args) is NotImplemented
     try:
         decomposition(*args)
     except (RuntimeError, IndexError):
@@ -118,7 +135,8 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "checks of binary_cross_entropy": _binary_cross_entropy,
     "indices of max_unpool": _max_unpool,
     "labels of multilabel_margin_loss": _multilabel,
-    "sizes of batched products": _batched_products,
+    "symbolic sizes in batched matmul": _batched_matmul,
+    "masks that broadcast attention": _masks,
 }
 
 
@@ -131,3 +149,13 @@ def test_each_error_is_still_there(row: Erratum) -> None:
 
 def test_each_row_has_a_check() -> None:
     assert [row.name for row in ERRATA] == list(_CHECKS)
+
+
+def test_attention_with_dropout_runs_kernels_of_matmul() -> None:
+    """Dropout may be positional; PyTorch's Python implementation of it generates other random numbers."""
+    function = torch.nn.functional.multi_head_attention_forward
+    position = list(inspect.signature(function).parameters).index("dropout_p")
+    args = [None] * position
+    assert isinstance(preserving_symbolic_sizes(function, [*args, 0.5], {}), nullcontext)
+    assert not isinstance(preserving_symbolic_sizes(function, [*args, 0.0], {}), nullcontext)
+    assert isinstance(preserving_symbolic_sizes(function, args, {"dropout_p": 0.5}), nullcontext)

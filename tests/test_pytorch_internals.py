@@ -22,8 +22,8 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 import thunder_core
 from thunder_core import pytorch_internals
-from thunder_core.private_names import EntryPoint
 from thunder_testing import private_names_suite
+from thunder_testing.private_names import called_through
 
 _aten: Any = torch.ops.aten
 
@@ -87,25 +87,6 @@ def script_method(cls: Any) -> None:
 def scripted_class(cls: Any) -> None:
     assert type(_script()) is cls
     assert "__setattr__" in vars(cls)
-
-
-def parses_schema(parse: Callable[..., Any]) -> None:
-    schema = parse("aten::tensor.int(int t, *, ScalarType? dtype=None) -> Tensor")
-    _equal([str(argument.real_type) for argument in schema.arguments], ["int", "Optional[ScalarType]"])
-
-
-def operator_of_interpreter(get: Callable[..., Any]) -> None:
-    _equal(get("prim::dtype")[0](torch.zeros(1)), 6)
-
-
-def has_kernels(find: Callable[..., Any]) -> None:
-    find("aten::eq", "Tensor")
-    _raised(RuntimeError, lambda: find("aten::eq", "int"))
-
-
-def state_of_script(read: Callable[..., Any]) -> None:
-    module = _script()
-    assert read(module) == module.forward.owner
 
 
 # --- fake tensors
@@ -327,42 +308,6 @@ def function_enabled(enabled: Any) -> None:
     assert enabled()
     with pytorch_internals.DisableTorchFunctionSubclass():
         assert not enabled()
-
-
-def dtensor_handlers(handlers: Any) -> None:
-    from torch.distributed.tensor.parallel import loss_parallel
-
-    before = dict(handlers)
-    with loss_parallel():
-        assert len(handlers) > len(before)
-    assert handlers == before
-
-
-def implicit_replication_flag(read: Any) -> None:
-    from torch.distributed.tensor.experimental import implicit_replication
-
-    assert not read()
-    with implicit_replication():
-        assert read()
-
-
-def dtensor_metadata() -> None:
-    """It computes on fake tensors of the active fake mode; without one, of a new fake mode."""
-    from torch.distributed.tensor._sharding_prop import ShardingPropagator
-
-    assert "detect_fake_mode" in ShardingPropagator._propagate_tensor_meta_non_cached.__code__.co_names
-
-
-def dtensor_random_region() -> None:
-    from torch.distributed.tensor._random import OffsetBasedRNGTracker
-
-    assert "_distribute_region" in vars(OffsetBasedRNGTracker)
-
-
-def dtensor_tensor_check() -> None:
-    from torch.distributed.tensor import _api
-
-    assert "check_tensor_meta" in _api._FromTorchTensor.forward.__code__.co_names
 
 
 def functional_tensor(is_functional: Any) -> None:
@@ -832,35 +777,17 @@ def default_hooks(top: Any) -> None:
 # --- replaced while a program is recorded
 
 
-def _called_through(point: EntryPoint, run: Callable[[], Any]) -> list[tuple[Any, ...]]:
-    """The arguments of the calls that PyTorch makes of an entry point."""
-    calls: list[tuple[Any, ...]] = []
-    original = point.value
-
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        calls.append((args, kwargs))
-        return original(*args, **kwargs)
-
-    setattr(point.owner, point.name, replacement)
-    try:
-        run()
-    finally:
-        setattr(point.owner, point.name, original)
-    assert calls, f"{point.name} is not called"
-    return calls
-
-
 def checkpoint_generator(point: Any) -> None:
     _parameters(point.value, "fn", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
     x = torch.ones(1, requires_grad=True)
-    _called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
+    called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
     assert torch.utils.checkpoint.noop_context_fn() is not None
 
 
 def checkpoint_of_tuples(point: Any) -> None:
     _parameters(point.value, "fn", "args", "kwargs")
     x = torch.ones(1, requires_grad=True)
-    calls = _called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
+    calls = called_through(point, lambda: checkpoint(torch.sin, x, use_reentrant=False))
     _equal(calls[0][0][1], (x,))
 
 
@@ -873,7 +800,7 @@ def early_stop(point: Any) -> None:
 def backward_hook_class(point: Any) -> None:
     layer = torch.nn.Linear(1, 1)
     layer.register_full_backward_hook(lambda *args: None)
-    ((args, kwargs),) = _called_through(point, lambda: layer(torch.ones(1)))
+    ((args, kwargs),) = called_through(point, lambda: layer(torch.ones(1)))
     assert args[0] is layer
     assert len(args[1]) == 1
     assert not args[2]
@@ -925,52 +852,16 @@ def parses_to(parse: Any) -> None:
     _equal(parse(torch.ones(2, device="meta")), (torch.device("meta"), torch.float32, False, None))
 
 
-def view_dummy(point: Any) -> None:
-    """It makes a tensor without data, which PyTorch keeps."""
-    assert point.value().is_nested
-    assert point.value() is point.value()
-    values, offsets = torch.ones(3, 2), torch.tensor([0, 1, 3])
-    assert len(_called_through(point, lambda: torch.nested.nested_tensor_from_jagged(values, offsets))) == 1
-
-
-def jagged_functions(point: Any) -> None:
-    """It is given the functions that jagged tensors are given to."""
-    jagged = torch.nested.nested_tensor([torch.ones(1, 2)], layout=torch.jagged)
-    ((args, _), *_rest) = _called_through(point, lambda: torch.sin(jagged))
-    assert args[0] is torch.sin
-    assert args[1] is jagged
-
-
-def jagged_backend(point: Any) -> None:
-    _parameters(point.value, "query", "key", "value", "attn_mask", "dropout", "is_causal")
-    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2, 2)], layout=torch.jagged).transpose(1, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the strided layout
-        _called_through(point, lambda: torch.nn.functional.scaled_dot_product_attention(jagged, jagged, jagged))
-
-
-def jagged_facts() -> None:
-    jagged: Any = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(3, 2)], layout=torch.jagged)
-    _equal((jagged._maybe_min_seqlen, jagged._maybe_max_seqlen, jagged._ragged_idx), (1, 3, 1))
-    _equal(jagged.unsqueeze(1).transpose(1, 2)._ragged_idx, 1)
-
-
-def attention_by_formula(function: Any) -> None:
-    query = torch.randn(1, 1, 2, 4)
-    expected = torch.softmax(query @ query.mT * 0.5, -1) @ query
-    torch.testing.assert_close(function(query, query, query, None, 0.0, False, scale=None)[0], expected)
-
-
 def nested_tensors(point: Any) -> None:
     mask = torch.tensor([[False, False, True]])
-    ((args, _), *_rest) = _called_through(point, lambda: _encode(src_key_padding_mask=mask))
+    ((args, _), *_rest) = called_through(point, lambda: _encode(src_key_padding_mask=mask))
     assert args[0].shape == (1, 3, 4)
     assert args[1].dtype is torch.bool
 
 
 def causal_mask(point: Any) -> None:
     _parameters(point.value, "mask", "is_causal", "size")
-    _called_through(point, lambda: _encode(mask=torch.zeros(3, 3)))
+    called_through(point, lambda: _encode(mask=torch.zeros(3, 3)))
 
 
 # --- modules
@@ -1100,6 +991,15 @@ def _softmax_backward(forward: Callable[..., torch.Tensor]) -> Callable[[Any], N
 # --- trees
 
 
+def registers_node(function: Any) -> None:
+    class Pair:
+        def __init__(self, values: list[int]) -> None:
+            self.values = values
+
+    function(Pair, lambda pair: (pair.values, None), lambda values, context: Pair(list(values)))
+    _equal(pytorch_internals.tree_leaves(Pair([1, 2])), [1, 2])
+
+
 def flattens(function: Any) -> None:
     leaves, structure = function({"a": [1, 2], "b": 3})
     _equal(leaves, [1, 2, 3])
@@ -1182,12 +1082,6 @@ def group_of_a_name(function: Any) -> None:
     assert function(group.group_name) is group
 
 
-@_in_fake_group
-def default_store(function: Any) -> None:
-    function().set("key", "value")
-    _equal(function().get("key"), b"value")
-
-
 def fake_store(cls: Any) -> None:
     torch.distributed.init_process_group("fake", store=cls(), rank=3, world_size=1024)
     try:
@@ -1201,6 +1095,13 @@ def replicated_module() -> None:
     assert module.replicate is replicate
     assert isinstance(module.DDP, type)
     assert "DDP" in inspect.getsource(replicate)
+
+
+def _sync_batch_norm(cls: Any) -> None:
+    names = list(inspect.signature(cls.forward).parameters)
+    assert names[1:] == [
+        *("input", "weight", "bias", "running_mean", "running_var", "eps", "momentum", "process_group", "world_size")
+    ]
 
 
 CHECKS: dict[str, Callable[..., object]] = {
@@ -1236,19 +1137,10 @@ CHECKS: dict[str, Callable[..., object]] = {
     "make_wrapper_subclass": wrapper_subclass,
     "make_subclass": makes_subclass,
     "is_torch_function_enabled": function_enabled,
-    "dtensor_handlers": dtensor_handlers,
-    "get_dtensor_allow_implicit_replication": implicit_replication_flag,
-    "propagate_tensor_meta_non_cached": dtensor_metadata,
-    "distribute_region": dtensor_random_region,
-    "check_tensor_meta": dtensor_tensor_check,
     "is_functional_tensor": functional_tensor,
     **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),
     "ScriptMethod": script_method,
     "RecursiveScriptModule": scripted_class,
-    "parse_schema": parses_schema,
-    "jit_get_operation": operator_of_interpreter,
-    "dispatch_find_schema_or_throw": has_kernels,
-    "state_of_script": state_of_script,
     "is_functorch_wrapped_tensor": wrapped,
     "peek_interpreter_stack": interpreter_stack,
     "get_interpreter_stack": interpreters,
@@ -1338,13 +1230,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "nested_tensor_from_mask_left_aligned": nested_tensors,
     "nested_tensor_from_mask": nested_tensors,
     "parse_to": parses_to,
-    "nested_view_dummy": view_dummy,
-    "jagged_torch_function": jagged_functions,
-    "select_sdp_backend": jagged_backend,
-    "scaled_dot_product_attention_math": attention_by_formula,
-    "maybe_min_seqlen": jagged_facts,
-    "maybe_max_seqlen": jagged_facts,
-    "ragged_idx": jagged_facts,
     "detect_is_causal_mask": causal_mask,
     "parameters": _module_dictionary("_parameters", lambda module: module.register_parameter("new", None)),
     "buffers": _module_dictionary("_buffers", lambda module: module.register_buffer("new", None)),
@@ -1366,7 +1251,6 @@ CHECKS: dict[str, Callable[..., object]] = {
     "replicate_for_data_parallel": replicates_modules,
     "contract": composable_contract,
     "process_group_named": group_of_a_name,
-    "get_default_store": default_store,
     "FakeStore": fake_store,
     "replicate": replicated_module,
     "metadata": metadata,
@@ -1377,6 +1261,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "qualified_op_name": lambda read: _equal(read(_aten.add), "aten::add"),
     "CustomOpDef": custom_operator,
     "overload_of": custom_overload,
+    "SyncBatchNormFunction": lambda cls: _sync_batch_norm(cls),
     "start_coalescing": lambda: vars(torch.distributed.ProcessGroup)["_start_coalescing"],
     "core_aten_decompositions": core_decompositions,
     "dispatch_has_kernel_for_dispatch_key": kernel_question,
@@ -1402,6 +1287,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "aten_softmax": _packet("_softmax"),
     "log_softmax_backward_data": _softmax_backward(torch.log_softmax),
     "softmax_backward_data": _softmax_backward(torch.softmax),
+    "register_pytree_node": registers_node,
     "tree_flatten": flattens,
     "tree_leaves": lambda function: _equal(function({"a": [1, None], "b": 3}), [1, None, 3]),
     "tree_map": lambda function: _equal(function(lambda leaf: leaf + 1, {"a": [1, 2]}), {"a": [2, 3]}),

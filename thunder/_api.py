@@ -1,4 +1,4 @@
-"""The functions that compile. Everything heavy is imported when a program is compiled, not with the package."""
+"""The functions that compile programs. The compiler and PyTorch are imported by the first of their calls."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def jit(
     transforms: Sequence[Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Compile a function or an `nn.Module`; compilation happens at the first call, and again when a guard fails.
+    """Compile a function or an `nn.Module` at its first call, and again at a call for which a guard fails.
 
     Args:
-        fn: what to compile. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
-        config: a file, a dict, a `ThunderConfig` or the name of a preset; None for the default. What else is given here
-            overrides it.
-        executors: who is asked to run operations, in order: names, ``{name: options}``, or executors themselves. ``[]``
-            for the reference executor alone, which follows them in any case.
-        transforms: passes to add to the pipeline, in the same forms.
+        fn: the function or module. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
+        config: a path, a dict, a `ThunderConfig` or the name of a preset; None for the default. Other arguments
+            override it.
+        executors: the executors that are offered the operations, in order: names, ``{name: options}``, or objects. The
+            reference executor is always the last; ``[]`` selects it alone.
+        transforms: the transforms to add to the pipeline, in the same forms.
         options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
             ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`.
             ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
             ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
 
     Returns:
-        For a module an instance of its class that shares everything with it and runs compiled; for a function a
-        callable like it. `original` gives back what was compiled.
+        For a module a compiled instance of its class that shares its ``__dict__``; for a function a compiled function.
+        `original` returns ``fn``.
 
     Raises:
-        ConfigError: an unknown option or a value that is not accepted; all problems at once. It is an `OptionError`.
+        ConfigError: an option is unknown, or its value is not accepted; with all problems. It is an `OptionError`.
         OptionError: ``fn`` is no program, or ``dynamic`` declares sizes of a parameter that it does not have.
-        PluginError: something that is named cannot be used; the message says what to do.
+        PluginError: an executor, a transform or another part cannot be used; with the command that repairs it.
     """
     _import_compiler()
-    from thunder_core.config.resolve import settings_of
+    from thunder_core.config import settings_of
 
     settings = settings_of(config, executors=executors, transforms=transforms, **options)
     if fn is _ABSENT:
@@ -79,7 +79,7 @@ def grad(
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
     """
-    from thunder_core.autodiff.functional import Gradient
+    from thunder_core.autodiff.functional.transformations import Gradient
 
     return _transformed(f, options, "grad", lambda: Gradient(f, argnums, has_aux=has_aux))
 
@@ -88,7 +88,7 @@ def value_and_grad(
     f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **options: Any
 ) -> Callable[..., Any]:
     """`grad` that returns the value of ``f`` first: ``(value, gradient)``, or ``((value, aux), gradient)``."""
-    from thunder_core.autodiff.functional import Gradient
+    from thunder_core.autodiff.functional.transformations import Gradient
 
     return _transformed(f, options, "value_and_grad", lambda: Gradient(f, argnums, has_aux=has_aux, with_value=True))
 
@@ -104,12 +104,12 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
     Returns:
         A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or the
         only argument if it is no tuple; gradients have the structure of the primals. ``cotangents`` have the structure
-        and shapes of the outputs. What is said of errors and of further differentiation at `grad` holds here.
+        and shapes of the outputs. Errors and further differentiation are as with `grad`.
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
     """
-    from thunder_core.autodiff.functional import VectorJacobianProduct
+    from thunder_core.autodiff.functional.transformations import VectorJacobianProduct
 
     return _transformed(f, options, "vjp", lambda: VectorJacobianProduct(f))
 
@@ -122,19 +122,17 @@ def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], 
 
 @functools.cache
 def _import_compiler() -> None:
-    """Import what compiles, 0.3 s. It makes so many objects that the garbage collector would go through all of
-    PyTorch's meanwhile, which took a quarter of that time more.
-    """
-    from thunder_core.runtime.compile import frozen_heap
+    """Import the compiler, which takes 0.3 s. Garbage collections of PyTorch's objects would add a quarter of that."""
+    from thunder_core.runtime.frozen_heap import frozen_heap
 
     with frozen_heap():
-        import thunder_core.config.resolve
+        import thunder_core.config.api
         import thunder_core.runtime.module  # noqa: F401
 
 
 @functools.cache
 def _warn_of_name_clash() -> None:
-    """``lightning-thunder`` installs a package of the same name: files of one overwrite those of the other."""
+    """Warn of ``lightning-thunder``, which installs a package of the same name and overwrites files of this one."""
     try:
         other = importlib.metadata.version("lightning-thunder")
     except importlib.metadata.PackageNotFoundError:
@@ -151,8 +149,8 @@ def _jit(fn: Any, settings: Any) -> Any:
 
     from thunder import progress_bar
     from thunder_core import progress
-    from thunder_core.guards.compiled_modules import original_of
-    from thunder_core.runtime.function import ThunderFunction
+    from thunder_core.guards.node import original_of
+    from thunder_core.runtime.compiled import ThunderFunction
     from thunder_core.runtime.module import compile_module
 
     _warn_of_name_clash()
@@ -169,7 +167,7 @@ def _jit(fn: Any, settings: Any) -> Any:
 
 
 def _check_program(given: Any, name: str) -> None:
-    """Raise OptionError for what is no program."""
+    """Raise OptionError for an object that is no program."""
     if isinstance(given, type):
         raise OptionError(
             f"thunder.{name} takes a function or an nn.Module, not the class {given.__name__}",

@@ -1,11 +1,11 @@
-"""The functions that show what was compiled, and that save it."""
+"""Functions that inspect and save compiled programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.errors import OptionError
+from thunder_core.errors import OptionError, PluginError
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
@@ -29,7 +29,7 @@ def compiled_program(jitted: Any) -> Any:
         return forward.compiled(jitted.__self__)
     name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
     raise OptionError(
-        f"{name} was not made by thunder.jit",
+        f"{name} was not returned by thunder.jit",
         advice=("give what thunder.jit returned; what it was given stays as it is",),
     )
 
@@ -40,11 +40,11 @@ def original(jitted: Any) -> Any:
     A compiled module shares parameters, attributes and hooks with its original, which runs eagerly.
 
     Raises:
-        OptionError: ``jitted`` was not made by `thunder.jit`.
+        OptionError: ``jitted`` was not returned by `thunder.jit`.
     """
     from types import MethodType
 
-    from thunder_core.guards.compiled_modules import original_of
+    from thunder_core.guards.node import original_of
 
     module = original_of(jitted)
     if module is not None:
@@ -65,66 +65,92 @@ def _last(jitted: Any) -> Any:
 
 
 def last_traces(jitted: Any) -> tuple[Trace, ...]:
-    """The program of the latest compilation at each stage: as acquired first, as executed last."""
-    traces: tuple[Trace, ...] = _last(jitted).traces
+    """The forward program of the latest compilation after each pass, from the acquired trace to the executable one."""
+    traces: tuple[Trace, ...] = _last(jitted).program.traces
     return traces
 
 
 def last_backward_traces(jitted: Any) -> tuple[Trace, ...]:
-    """The backward of the latest compilation: as joint trace with forward first, as executed last.
+    """The joint trace of the latest compilation, and its backward as partitioned and as executable.
 
-    Empty for a program without gradients, and for one that PyTorch's autograd differentiates while it runs.
+    Empty for a program without gradients, and for one whose ops PyTorch's autograd records at run time.
     """
-    traces: tuple[Trace, ...] = _last(jitted).backward_traces
+    traces: tuple[Trace, ...] = _last(jitted).program.backward_traces
     return traces
 
 
 def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:
-    """The guards of the latest compilation as a Python program."""
+    """The prologue of the latest compilation, which checks the guards."""
     return (_last(jitted).prologue,)
 
 
 def last_epilogue_traces(jitted: Any) -> tuple[Trace, ...]:
-    """What runs after the program of the latest compilation; empty when there is nothing to do.
+    """The epilogue of the latest compilation; empty if it has none.
 
-    It copies results into inputs that the program writes and, in training, makes results that are views.
+    It copies results to inputs that the program writes and, in training, creates results that are views.
     """
-    epilogue = _last(jitted).epilogue
+    epilogue = _last(jitted).program.functional.epilogue
     return () if epilogue is None else (epilogue,)
 
 
 def cache_hits(jitted: Any) -> int:
-    """Number of calls that found a compiled entry; under transformations of torch.func, of programs that did."""
+    """Number of calls with a compiled entry. A call under transformations of torch.func counts for each program."""
     return sum(program.hits for program in compiled_program(jitted).programs())
 
 
 def cache_misses(jitted: Any) -> int:
-    """Number of calls that did not; under transformations of torch.func, of programs that did not."""
+    """Number of calls without a compiled entry. A call under transformations of torch.func counts for each program."""
     return sum(program.misses for program in compiled_program(jitted).programs())
 
 
 def explain(jitted: Any) -> CompileReport:
-    """What happened in the compilations of a program so far; print it, or use its fields."""
+    """The report of all compilations of a program. Print it, or use its fields."""
     report: CompileReport = compiled_program(jitted).report()
     return report
 
 
 def save_trace(jitted: Any, path: Any) -> None:
-    """Write the latest compilation's program to ``path`` as a Python module that runs by itself.
+    """Write the program of the latest compilation to ``path`` as a Python module that runs by itself.
 
-    Sizes that vary between calls are constants in it: those of the call that it was recorded for.
+    Symbolic sizes become constants: the sizes of the call that was recorded.
+
+    Raises:
+        OptionError: ``jitted`` was not returned by `thunder.jit`, or has not been compiled yet.
+        PluginError: the package ``thunder-saving`` is not installed.
+        TraceError: the program calls functions that cannot be imported.
     """
-    from thunder_core.saving.files import for_one_size
-    from thunder_core.saving.files import save_trace as save
-
+    files = _files()
     entry = _last(jitted)
     defined = () if entry.sizes is None else entry.sizes.defined
-    save(for_one_size(entry.traces[0], defined), path, entry.constants)
+    files.save_trace(files.for_one_size(entry.program.traces[0], defined), path, entry.constants)
 
 
 def load_trace(path: Any) -> Callable[..., Any]:
-    """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``."""
-    from thunder_core.saving.files import load_trace as load
+    """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``.
 
-    program: Callable[..., Any] = load(path)
+    Raises:
+        PluginError: the package ``thunder-saving`` is not installed.
+        TraceSyntaxError: the file is no trace.
+    """
+    program: Callable[..., Any] = _files().load_trace(path)
     return program
+
+
+def _files() -> Any:
+    """The module that reads and writes files of traces.
+
+    Raises:
+        PluginError: its package is not installed.
+    """
+    try:
+        from thunder_saving import files
+    except ModuleNotFoundError as error:
+        if error.name != "thunder_saving":
+            raise
+        from thunder_core.plugins.first_party import install_command
+
+        raise PluginError(
+            "save_trace and load_trace need the package thunder-saving, which is not installed",
+            advice=(f"run: {install_command('saving')}",),
+        ) from error
+    return files

@@ -1,4 +1,4 @@
-"""A bar on the terminal while a program is compiled, if that takes long."""
+"""A progress bar on the terminal during long compilations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 import threading
 from typing import Any, Final
 
-_DELAY: Final = 1.0  # in seconds; what is compiled sooner shows nothing
+_DELAY: Final = 1.0  # in seconds; shorter compilations show no bar
 
 
 def wanted() -> bool:
-    """Whether to show it: as ``THUNDER_PROGRESS`` says (``1`` or ``0``), otherwise on a terminal that a person sees."""
-    said = os.environ.get("THUNDER_PROGRESS", "")
-    if said:
-        return said != "0"
+    """Whether to show it: by ``THUNDER_PROGRESS`` (``1`` or ``0``), else on an interactive terminal."""
+    value = os.environ.get("THUNDER_PROGRESS", "")
+    if value:
+        return value != "0"
     return not os.environ.get("CI") and os.environ.get("TERM") != "dumb" and _on_terminal()
 
 
@@ -27,12 +27,12 @@ def _on_terminal() -> bool:
 
 
 def display(name: str) -> ProgressBar | None:
-    """The bar of one compilation, or None where none is wanted or another one is shown."""
+    """The bar of one compilation; None if it is disabled, or another one is shown."""
     return ProgressBar(name) if wanted() and _shown.acquire(blocking=False) else None
 
 
 def _import_rich() -> None:
-    """Before the program runs: rich draws a number from Python's generator when it is imported."""
+    """Import Rich before the program runs: the import uses Python's random generator."""
     state = random.getstate()
     import rich.progress  # noqa: F401
 
@@ -40,36 +40,35 @@ def _import_rich() -> None:
 
 
 _shown = threading.Lock()
-"""Held by the one bar that there is: bars of two threads would overwrite each other."""
+"""Held by the visible bar: bars of two threads would overwrite each other."""
 
 
 class ProgressBar:
-    """One line on standard error, which goes away at the end.
+    """One line on standard error, which is erased at the end.
 
     Args:
         name: of the program.
-        delay: in seconds, until it appears.
     """
 
-    def __init__(self, name: str, delay: float = _DELAY) -> None:
+    def __init__(self, name: str) -> None:
         _import_rich()
         self._name = name
         self._lock = threading.Lock()
         self._state: tuple[str, int, int | None] = ("", 0, None)
         self._bar: Any = None
         self._task: Any = None
-        self._timer: threading.Timer | None = threading.Timer(delay, self._appear)
+        self._timer: threading.Timer | None = threading.Timer(_DELAY, self._appear)
         self._timer.daemon = True
         self._timer.start()
 
     def update(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far it is; if the bar has not appeared yet, it will start there."""
+        """Show the progress; a bar that is not visible yet starts there."""
         with self._lock:
             self._state = (stage, done, total)
             self._draw()
 
     def close(self) -> None:
-        """Remove it."""
+        """Erase it."""
         with self._lock:
             timer, self._timer = self._timer, None
             if timer is None:
@@ -92,7 +91,7 @@ class ProgressBar:
         with self._lock:
             if self._timer is None:  # closed meanwhile
                 return
-            # What the program prints must not be redirected: it may be captured, or shown by a bar of its own.
+            # Output of the program must not be redirected: it may be captured, or belong to another bar.
             console = Console(stderr=True)
             self._bar = Progress(
                 *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False

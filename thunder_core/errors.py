@@ -1,4 +1,4 @@
-"""Every error that Thunder raises on purpose, in one tree.
+"""The exceptions and warnings of Thunder.
 
 Each message says what happened, where in the user's program, and what to do.
 """
@@ -17,58 +17,58 @@ if TYPE_CHECKING:
     from thunder_core.ir.location import SourceLocation
 
 
-class _Made(threading.local):
+class _Raised(threading.local):
     ends: list[EndsRecording] | None = None
 
 
-_made = _Made()
+_raised = _Raised()
 
 
 class EndsRecording(BaseException):
     """The program cannot be recorded as it runs now. It ends the recording even where the program catches it."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """An exception that a surrounding `recording` knows."""
-        made = super().__new__(cls, *args, **kwargs)
-        if _made.ends is not None:
-            _made.ends.append(made)
-        return made
+        """The exception, which a `recording` around it notes."""
+        error = super().__new__(cls, *args, **kwargs)
+        if _raised.ends is not None:
+            _raised.ends.append(error)
+        return error
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Raises, at the end of the body, the first `EndsRecording` that this thread made and that something caught."""
-    outer, _made.ends = _made.ends, []
+    """A context that raises, at its end, the first `EndsRecording` that code in it raised and caught."""
+    outer, _raised.ends = _raised.ends, []
     try:
         yield
     except EndsRecording:
         raise
-    except Exception:  # it may be what the program made of the other one
-        if not _made.ends:
+    except Exception:  # the program may have raised it because of the other one
+        if not _raised.ends:
             raise
     finally:
-        made, _made.ends = _made.ends, outer
-    if made:
-        raise made[0]
+        raised, _raised.ends = _raised.ends, outer
+    if raised:
+        raise raised[0]
 
 
 @contextmanager
 def trying() -> Iterator[None]:
-    """In the body an `EndsRecording` ends nothing but the body."""
-    outer, _made.ends = _made.ends, None
+    """A context in which an `EndsRecording` that is caught does not end the recording around it."""
+    outer, _raised.ends = _raised.ends, None
     try:
         yield
     finally:
-        _made.ends = outer
+        _raised.ends = outer
 
 
 class ThunderError(Exception):
-    """Root of the tree.
+    """Base class of the exceptions.
 
     Args:
         problem: what happened, one sentence.
-        location: the user's line it happened at, if there is one.
-        advice: what to do about it, one item a line.
+        location: the user's line; None if there is none.
+        advice: what to do about it; each item is printed on its own line.
     """
 
     def __init__(self, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()) -> None:
@@ -93,21 +93,21 @@ class ConfigError(OptionError):
 
 
 class PluginError(ThunderError, RuntimeError):
-    """A plugin that was asked for cannot be used; the advice says which command repairs it."""
+    """A named plugin cannot be used. The advice has the command that repairs it."""
 
 
 class WrongGuess(BaseException):
-    """A value is not the one that a program was recorded with: another program has to run.
+    """Raised in a compiled program if a value differs from the recorded one, so that another entry has to run.
 
     Callers of compiled functions never see it.
 
     Attributes:
-        position: how many checks of values came before.
+        position: the number of checks of values before.
         actual: the value.
-        sizes: those that lines of the program have defined by then.
+        sizes: the sizes that ops of the program have defined before.
     """
 
-    def __init__(self, position: int, actual: object, expected: object, sizes: tuple[int, ...] = ()) -> None:
+    def __init__(self, position: int, actual: object, expected: object, sizes: tuple[int, ...]) -> None:
         self.position = position
         self.actual = actual
         self.sizes = sizes
@@ -119,15 +119,13 @@ class ExecutorError(ThunderError, RuntimeError):
 
 
 class WrongResultError(ExecutorError):
-    """An executor returned something else than its line of the trace says.
+    """The result of an executor differs from the metadata in the trace.
 
     Attributes:
         rule: what differs: ``"structure"``, ``"dtype"``, ``"shape"``, ``"layout"``, ``"device"`` or ``"strides"``.
     """
 
-    def __init__(
-        self, rule: str, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, rule: str, problem: str, *, location: SourceLocation | None, advice: tuple[str, ...]) -> None:
         self.rule = rule
         super().__init__(problem, location=location, advice=advice)
 
@@ -149,7 +147,7 @@ class LeakedTensorError(AcquisitionError):
 
 
 class UnsupportedError(AcquisitionError, NotImplementedError):
-    """The program does something that Thunder knows it cannot do rightly."""
+    """The program does something that Thunder does not support."""
 
 
 class UncacheableError(AcquisitionError):
@@ -169,11 +167,15 @@ class TraceError(ThunderError):
 
 
 class LoweringError(TraceError):
-    """A line of a trace has no core-ATen form."""
+    """An op has no core-ATen form."""
 
 
 class SizeVariesError(ThunderError, EndsRecording, RuntimeError):
-    """A part of the compiler needs the value of a size that varies between calls: that compilation takes constants."""
+    """The compiler needs the value of a size that varies between calls. It then compiles with constants."""
+
+
+class InternalError(ThunderError, EndsRecording, RuntimeError):
+    """A defect of Thunder: its own code raised an exception, the cause of this one, while it recorded the program."""
 
 
 class DeclaredSizeError(ThunderError, ValueError):
@@ -181,7 +183,7 @@ class DeclaredSizeError(ThunderError, ValueError):
 
 
 class VerificationError(TraceError):
-    """The verifier found a trace that breaks an invariant of its stage."""
+    """A trace violates an invariant of its stage."""
 
 
 class TraceSyntaxError(TraceError, SyntaxError):
@@ -193,15 +195,15 @@ class PrivateNameError(ThunderError, EndsRecording, RuntimeError):
 
 
 class ConfigWarning(UserWarning):
-    """A part of a configuration that has no effect."""
+    """A part of a configuration has no effect."""
 
 
 class PluginWarning(UserWarning):
-    """Something about installed plugins that does not stop the program."""
+    """An installed plugin has a problem that does not stop the program."""
 
 
 class ExecutorWarning(UserWarning):
-    """An executor declined a line that it was meant for, or failed to answer."""
+    """An executor declined an op that it was meant for, or failed when it was queried."""
 
 
 class RecompileWarning(UserWarning):
@@ -213,5 +215,5 @@ class UncacheableWarning(UserWarning):
 
 
 def is_strict() -> bool:
-    """Whether the environment asks that defects of plugins are errors (``THUNDER_STRICT=1``)."""
+    """Whether ``THUNDER_STRICT=1`` makes defects of plugins errors."""
     return os.environ.get("THUNDER_STRICT", "") not in ("", "0")

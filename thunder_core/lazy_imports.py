@@ -1,4 +1,4 @@
-"""Names of a package that are imported from its modules when they are first used."""
+"""Import the public names of a package from its modules when they are first used."""
 
 from __future__ import annotations
 

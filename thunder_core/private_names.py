@@ -2,7 +2,7 @@
 
 `thunder_core/pytorch_internals.py` has the table of the core. A package of a plugin has a module of the same kind::
 
-    ROWS = (Row("torch._foreach_copy_", "copies of many inputs at once"),)
+    ROWS = (Name("torch._foreach_copy_", "copies of many inputs at once"),)
     NAMES = PrivateNames(__name__, ROWS)
 
     def __getattr__(name: str) -> Any:
@@ -11,7 +11,7 @@
 and its other files import from there: ``from my_plugin.pytorch_internals import foreach_copy_``. A name is looked up
 once, when it is first imported. An import never fails: what the installed version lacks is a placeholder, which raises
 `PrivateNameError` where it is used. ``thunder doctor`` lists what is missing, of the tables that plugins give it:
-``Check("private names of PyTorch", "my_plugin.pytorch_internals:NAMES")``.
+``CheckSpec("private names of PyTorch", "my_plugin.pytorch_internals:NAMES")``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class Kind(enum.Enum):
-    """What a table gives for a row."""
+    """The kind of object that a table returns for a row."""
 
     VALUE = "value"
     """The object at the path."""
     ATTRIBUTE = "attribute"
     """A function that reads the attribute, the last part of the path, of an object."""
     ENTRY_POINT = "entry point"
-    """Owner and name, an `EntryPoint`: what Thunder replaces while it records."""
-    SPELLED = "spelled"
-    """Nothing: other files spell the last part of the path, as text or as an attribute that they write or override."""
+    """An `EntryPoint`, owner and name: an attribute that Thunder replaces during recording."""
+    NAME_ONLY = "name only"
+    """Nothing: other files contain the last part of the path as text, or as an attribute that they set or override."""
 
 
 class EntryPoint(NamedTuple):
@@ -57,20 +57,20 @@ class EntryPoint(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """What it is now."""
+        """The current value."""
         return vars(self.owner)[self.name]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Name:
     """A private name.
 
     Attributes:
         path: dotted path; its first part is the library's top module.
-        feature: what Thunder needs it for, and refuses where it is missing.
-        name: what importing modules call it; by default the last part of the path without leading underscores.
-        kind: what they get.
-        otherwise: paths that give the same in versions without ``path``.
+        feature: the feature of Thunder that needs it, and is refused if it is missing.
+        name: the name that modules import; by default the last part of the path without leading underscores.
+        kind: the kind of object that they get.
+        otherwise: paths of the same object in versions without ``path``.
         since: the first version for which Thunder uses it; empty for all that are supported.
         until: the first version for which it does not; empty if there is none.
         only_with: for names that some builds lack: the path of a value that is false or None in these, such as
@@ -122,7 +122,7 @@ class Missing(NamedTuple):
         reason: what was found in its place.
     """
 
-    row: Row
+    row: Name
     reason: str
 
     def error(self) -> PrivateNameError:
@@ -146,15 +146,15 @@ class PrivateNames:
         rows: the table; names are unique.
     """
 
-    def __init__(self, module: str, rows: tuple[Row, ...]) -> None:
+    def __init__(self, module: str, rows: tuple[Name, ...]) -> None:
         self.module = module
-        self.rows: Mapping[str, Row] = {row.name: row for row in rows}
+        self.rows: Mapping[str, Name] = {row.name: row for row in rows}
         if len(self.rows) != len(rows):
             names = [row.name for row in rows]
             raise ValueError(f"{module} has two rows for {next(name for name in names if names.count(name) > 1)}")
 
     def bind(self, name: str) -> Any:
-        """What the row called ``name`` gives, a placeholder if it is missing; the module has it as an attribute then.
+        """Set the attribute ``name`` of the module to the object of its row, or to a placeholder, and return it.
 
         Raises:
             AttributeError: there is no such row.
@@ -182,8 +182,8 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, _Refusing)
 
 
-def resolve(row: Row) -> Any:
-    """What the row gives in the installed version, or `Missing`."""
+def resolve(row: Name) -> Any:
+    """The object of the row in the installed version, or `Missing`."""
     missing = None
     for path in (row.path, *row.otherwise):
         found = _RESOLVE[row.kind](row, path)
@@ -210,7 +210,7 @@ def release(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _value(row: Row, path: str) -> Any:
+def _value(row: Name, path: str) -> Any:
     """The object at ``path``, importing modules as needed; the result of a call where a part ends with ``()``."""
     top, *parts = path.replace("()", ".()").split(".")
     try:
@@ -248,7 +248,7 @@ def _child(value: Any, reached: str, part: str) -> Any:
         return _Absent(f"{type(error).__name__}: {error}")
 
 
-def _attribute(row: Row, path: str) -> Any:
+def _attribute(row: Name, path: str) -> Any:
     """A reader of the attribute, which the class or the example has."""
     owner_path, _, attribute = path.rpartition(".")
     owner = _value(row, owner_path)
@@ -261,7 +261,7 @@ def _attribute(row: Row, path: str) -> Any:
     return operator.attrgetter(attribute)
 
 
-def _entry_point(row: Row, path: str) -> Any:
+def _entry_point(row: Name, path: str) -> Any:
     owner_path, _, name = path.rpartition(".")
     owner = _value(row, owner_path)
     if isinstance(owner, Missing):
@@ -269,11 +269,11 @@ def _entry_point(row: Row, path: str) -> Any:
     return EntryPoint(owner, name) if name in vars(owner) else Missing(row, f"{owner_path} has no attribute {name}")
 
 
-_RESOLVE: Final[dict[Kind, Callable[[Row, str], Any]]] = {
+_RESOLVE: Final[dict[Kind, Callable[[Name, str], Any]]] = {
     Kind.VALUE: _value,
     Kind.ATTRIBUTE: _attribute,
     Kind.ENTRY_POINT: _entry_point,
-    Kind.SPELLED: _attribute,
+    Kind.NAME_ONLY: _attribute,
 }
 
 

@@ -1,6 +1,6 @@
-"""What a compilation is doing, for whoever shows it.
+"""Progress events of a compilation, for listeners that display them.
 
-The compiler says so here, always; nothing is imported and nothing shown before somebody asks with `show_with`.
+The compiler reports its stages. They are displayed only after a call of `show_with`.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Protocol
 
 
 class Display(Protocol):
-    """Shows one compilation. Its methods are called in the thread that compiles, and must not raise."""
+    """Displays one compilation. Its methods are called in the compiling thread, and must not raise."""
 
     def update(self, stage: str, done: int, total: int | None) -> None:
-        """The stage is ``stage``; ``done`` of ``total`` steps of it are done, if it has steps."""
+        """Show the current stage, and that ``done`` of its ``total`` steps are done; None for a stage without steps."""
 
     def close(self) -> None:
-        """The compilation ended."""
+        """Remove the display: the compilation ended."""
 
 
-_make: Callable[[str], Display | None] | None = None
+_create: Callable[[str], Display | None] | None = None
 _stage: ContextVar[tuple[Display, str] | None] = ContextVar("stage", default=None)
 
 
-def show_with(make: Callable[[str], Display | None] | None) -> None:
-    """From now on, in all threads, ``make`` is called with the name of each program that is compiled.
+def show_with(create: Callable[[str], Display | None] | None) -> None:
+    """Display the following compilations of all threads, except those inside of another compilation.
 
-    It returns a display, or None where that compilation is not shown. Of a compilation inside another one, the stages
-    are not shown.
+    Args:
+        create: returns the display for a program of this name, or None; None to display no compilation.
     """
-    global _make
-    _make = make
+    global _create
+    _create = create
 
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """The program ``name`` is compiled inside."""
-    display = None if _make is None or _stage.get() is not None else _make(name)
+    """A context in which the program ``name`` is compiled."""
+    display = None if _create is None or _stage.get() is not None else _create(name)
     if display is None:
         yield
         return
@@ -51,7 +51,7 @@ def compiling(name: str) -> Iterator[None]:
 
 
 def stage(name: str) -> None:
-    """The compilation of this thread came to another stage."""
+    """Report the start of a stage of the compilation in this thread."""
     current = _stage.get()
     if current is not None:
         _stage.set((current[0], name))
@@ -59,7 +59,7 @@ def stage(name: str) -> None:
 
 
 def count(done: int, total: int) -> None:
-    """``done`` of ``total`` steps of the stage are done."""
+    """Report that ``done`` of ``total`` steps of the current stage are done."""
     current = _stage.get()
     if current is not None:
         current[0].update(current[1], done, total)

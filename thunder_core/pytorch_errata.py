@@ -1,10 +1,10 @@
-"""Where PyTorch's own schemas, metadata and decompositions differ from what its kernels do; the workarounds.
+"""Errors in PyTorch's schemas, metadata and decompositions, where they differ from its kernels, and workarounds.
 
-`ERRATA` lists the errors, with the date on which each was seen. ``tests/test_pytorch_errata.py`` has a check for each
-row, which fails with the row's name where the installed PyTorch is right. The row then gets the version in which the
-error was fixed; row and workaround are removed when that version is the oldest supported one.
+`ERRATA` lists the errors. ``tests/test_pytorch_errata.py`` has a check for each row, which fails if the installed
+PyTorch no longer has the error. `Erratum.fixed` of the row is then set to the version with the fix; row and workaround
+are removed when that version is the oldest supported one.
 
-This module imports PyTorch only, so that every part of the compiler, and every plugin, can ask it.
+This module imports PyTorch only, so that every part of the compiler, and every plugin, can import it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Erratum:
     """An error of PyTorch.
 
     Attributes:
-        name: of the row; the check in the tests has the same.
-        error: what PyTorch does, and what it should do.
+        name: a unique name, also of the check in the tests.
+        error: the behavior of PyTorch, and the correct one if that is not obvious.
         seen: the date on which it was first seen, as YYYY-MM-DD.
-        fixed: the first of the versions that the suites run with which does not have it; empty while there is none.
+        fixed: the first version without the error, of those that the test suites run with; empty if there is none.
     """
 
     name: str
@@ -47,8 +47,8 @@ ERRATA: Final = (
     ),
     Erratum(
         "grad mode of mkldnn_rnn_layer",
-        "the operator returns None for the workspace where no gradients are recorded, so that its results depend on "
-        "more than its arguments",
+        "the operator returns None for the workspace if autograd does not record it, so that its results depend on "
+        "the grad mode",
         "2026-11-21",
     ),
     Erratum(
@@ -64,20 +64,26 @@ ERRATA: Final = (
     ),
     Erratum(
         "indices of max_unpool",
-        "the decomposition counts negative indices from the end, where the kernel raises",
+        "the decomposition counts negative indices from the end; the kernel raises an exception",
         "2026-11-23",
     ),
     Erratum(
         "labels of multilabel_margin_loss",
-        "the decomposition counts labels that the kernel leaves out, those after a -1",
+        "the decomposition uses the labels after a -1, which the kernel ignores",
         "2026-11-23",
         fixed="2.15.0",
     ),
     Erratum(
-        "sizes of batched products",
-        "the kernel of matmul for batches takes sizes as numbers, which makes those that vary constants",
+        "symbolic sizes in batched matmul",
+        "the kernel of matmul for batches converts sizes to Python integers, which makes symbolic sizes constants",
         "2026-11-25",
         fixed="2.13.0",
+    ),
+    Erratum(
+        "masks that broadcast attention",
+        "on a CPU attention rejects a mask that has a larger batch than the scores, as it adds the mask in place; on "
+        "fake tensors it adds out of place, and the result has the batch of the mask",
+        "2026-11-26",
     ),
 )
 
@@ -89,11 +95,11 @@ _UNANNOTATED_WRITES: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
     "aten::miopen_batch_norm": ((3, 4), 5),
     "aten::_batch_norm_impl_index": ((3, 4), 5),
 }
-"""By name of a schema: positions of arguments that the operator writes, and that of the flag which enables it."""
+"""By name of the schema: the positions of the arguments that are written, and of the flag that enables the write."""
 
 
 def unannotated_writes(schema: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments that a call writes although the operator's schema, of this name, does not say so."""
+    """The arguments that a call of the operator ``schema`` writes without an annotation in its schema."""
     positions, training = _UNANNOTATED_WRITES.get(schema, ((), 0))
     return tuple([args[position] for position in positions]) if positions and args[training] else ()
 
@@ -104,70 +110,113 @@ _DEPENDS_ON_GRAD_MODE: Final = frozenset({_aten.mkldnn_rnn_layer.default})
 
 
 def depends_on_grad_mode(operator: Any) -> bool:
-    """Whether the kernel of an ATen operator returns less where no gradients are recorded."""
+    """Whether an ATen operator returns None for some of its results if autograd does not record it."""
     return operator in _DEPENDS_ON_GRAD_MODE
 
 
-# --- sizes that vary --------------------------------------------------------------------------------------------------
+# --- symbolic sizes ---------------------------------------------------------------------------------------------------
 
-_BATCHED_PRODUCTS: Final[Mapping[Any, int | None]] = {
+_CALLS_MATMUL: Final[Mapping[Any, int | None]] = {
     torch.matmul: None,
     torch.nn.functional.linear: None,
-    torch.nn.functional.multi_head_attention_forward: 9,
+    torch.nn.functional.multi_head_attention_forward: 10,
     torch.nn.functional.scaled_dot_product_attention: 4,
 }
-"""By function that may call matmul: the position of its argument ``dropout_p``, if it has one."""
+"""Functions that may call matmul, with the position of their parameter ``dropout_p``; None if they have none."""
 
 
-def keeping_sizes(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """Around a call on fakes whose operators are recorded: PyTorch's Python form of matmul, which has the same ones.
+def preserving_symbolic_sizes(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> AbstractContextManager[Any]:
+    """The context for a call on fake tensors whose operators are recorded.
 
-    Not where something is dropped: the Python form of dropout draws other numbers.
+    It enables PyTorch's Python implementation of matmul, which calls the same operators as the kernel, except with
+    dropout: the Python implementation of dropout generates other random numbers.
     """
-    if function not in _BATCHED_PRODUCTS:
+    if function not in _CALLS_MATMUL:
         return nullcontext()
-    position = _BATCHED_PRODUCTS[function]
-    dropped = kwargs.get("dropout_p") or (position is not None and any(args[position : position + 1]))
-    return nullcontext() if dropped else EnablePythonDispatcher()
+    position = _CALLS_MATMUL[function]
+    dropout = kwargs.get("dropout_p") or (position is not None and any(args[position : position + 1]))
+    return nullcontext() if dropout else EnablePythonDispatcher()
 
 
-# --- decompositions that leave out what the operator itself does ------------------------------------------------------
-
-_OUT_OF_RANGE: Final = "decomposed, it takes negative indices for such that count from the end, where PyTorch raises"
-
-# On a GPU the same checks are assertions of its kernels, after which no other kernel runs: no program relies on them.
-_LOST_ON_CPU: Final[Mapping[Any, str]] = {
-    _aten.binary_cross_entropy: "decomposed, it does not check that input and target are between 0 and 1",
-    _aten.max_unpool2d: _OUT_OF_RANGE,
-    _aten.max_unpool3d: _OUT_OF_RANGE,
-}
-_LOST: Final[Mapping[Any, str]] = {
-    _aten.multilabel_margin_loss_forward: "decomposed, it counts labels that PyTorch leaves out, those after a -1",
-}
-# Executors that decompose these by themselves can give them indices that are out of range instead of negative ones.
-_NEGATIVE: Final = (_aten.index_add, _aten.index_copy)
+# --- checks that kernels perform and fake tensors omit ----------------------------------------------------------------
 
 
-def loss(operator: Any, devices: Collection[str]) -> str | None:
-    """What the decomposition of an operator (without its overload) loses on these devices; None if nothing is known."""
-    return _LOST.get(operator) or (_LOST_ON_CPU.get(operator) if "cpu" in devices else None)
+def _check_mask(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    *args: Any,
+    enable_gqa: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Raise if the scores, ``query @ key.mT``, would have to be broadcast to the shape of the mask."""
+    if attn_mask is None:
+        return
+    batch = query.shape[:-2] if enable_gqa else torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    scores = torch.Size((*batch, query.shape[-2], key.shape[-2]))
+    shape = torch.broadcast_shapes(scores, attn_mask.shape)
+    if shape != scores:
+        raise RuntimeError(f"output with shape {list(scores)} doesn't match the broadcast shape {list(shape)}")
 
 
-def without_loss(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """These decompositions, of which those that lose something return NotImplemented.
+_CHECKS: Final[Mapping[Any, Callable[..., None]]] = {torch.nn.functional.scaled_dot_product_attention: _check_mask}
 
-    A line with such an operator then stays as it is in core ATen, so that nobody runs it in parts.
+
+def check_after_inference(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check the arguments of a call that succeeded on fake tensors.
+
+    Raises:
+        RuntimeError: eager PyTorch rejects them, with the same message.
     """
-    return {operator: _or_none(operator, function) for operator, function in decompositions.items()}
+    if function in _CHECKS:
+        _CHECKS[function](*args, **kwargs)
 
 
-def _or_none(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+# --- decompositions that differ from the operator ---------------------------------------------------------------------
+
+_NEGATIVE_INDICES: Final = "decomposed, it counts negative indices from the end, where PyTorch raises an exception"
+
+# On a GPU the same checks are device-side assertions, after which no kernel runs: no program relies on them.
+_WRONG_ON_CPU: Final[Mapping[Any, str]] = {
+    _aten.binary_cross_entropy: "decomposed, it does not check that input and target are between 0 and 1",
+    _aten.max_unpool2d: _NEGATIVE_INDICES,
+    _aten.max_unpool3d: _NEGATIVE_INDICES,
+}
+_WRONG: Final[Mapping[Any, str]] = {
+    _aten.multilabel_margin_loss_forward: "decomposed, it uses the labels after a -1, which PyTorch ignores",
+}
+# Decomposed, these count negative indices from the end, too. `decomposition_error` does not return that, as an executor
+# can replace negative indices by ones that are out of range before it decomposes them.
+_WRONG_IF_NEGATIVE: Final = (_aten.index_add, _aten.index_copy)
+
+
+def decomposition_error(operator: Any, devices: Collection[str]) -> str | None:
+    """How the decomposition of an operator (an overload packet) differs from its kernels on these devices.
+
+    None if no difference is known.
+    """
+    return _WRONG.get(operator) or (_WRONG_ON_CPU.get(operator) if "cpu" in devices else None)
+
+
+def correct_decompositions(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """These decompositions, except that those with an error return NotImplemented.
+
+    Such an operator then stays a single op in core ATen, and no executor decomposes it.
+    """
+    return {operator: _unless_wrong(operator, function) for operator, function in decompositions.items()}
+
+
+def _unless_wrong(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """The decomposition, which returns NotImplemented on devices on which it has an error."""
     packet = getattr(operator, "overloadpacket", None)
-    if packet not in _LOST and packet not in _LOST_ON_CPU and packet not in _NEGATIVE:
+    if packet not in _WRONG and packet not in _WRONG_ON_CPU and packet not in _WRONG_IF_NEGATIVE:
         return decomposition
 
     def decomposed(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if packet in _NEGATIVE or loss(packet, (input.device.type,)) is not None:
+        if packet in _WRONG_IF_NEGATIVE or decomposition_error(packet, (input.device.type,)) is not None:
             return NotImplemented
         return decomposition(input, *args, **kwargs)
 
@@ -183,11 +232,11 @@ _PARAMETERS: Final[Mapping[Any, slice]] = {
     _aten.native_batch_norm.default: slice(1, 5),
     aten_native_batch_norm_legit: slice(1, 5),
 }
-"""Positions of weight and bias, and of running statistics."""
+"""By operator: the positions of weight and bias, and of the running statistics."""
 
 
 def has_wide_statistics(operator: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the results of this call but the first are float32, although metadata says the dtype of the input."""
+    """Whether all results of this call but the first are float32, although metadata has the dtype of the input."""
     positions = _PARAMETERS.get(operator)
     if positions is None or args[0].device.type != "cpu" or args[0].dtype not in _NARROW:
         return False
@@ -195,11 +244,11 @@ def has_wide_statistics(operator: Any, args: tuple[Any, ...]) -> bool:
 
 
 def with_wide_statistics(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Those of the normalizations among these decompositions, with statistics as the kernels give them."""
-    return {op: _computed_wide(op, decompositions[op]) for op in _PARAMETERS if op in decompositions}
+    """The normalizations among these decompositions, with statistics in the dtype that the kernels return."""
+    return {op: _with_wide_statistics(op, decompositions[op]) for op in _PARAMETERS if op in decompositions}
 
 
-def _computed_wide(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+def _with_wide_statistics(operator: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
     def normalized(*args: Any) -> Any:
         if not has_wide_statistics(operator, args):
             return decomposition(*args)

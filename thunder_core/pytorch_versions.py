@@ -1,4 +1,4 @@
-"""The versions of PyTorch that Thunder is tested with: the one place that says so."""
+"""The versions of PyTorch that Thunder is tested with; defined only here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tested_versions() -> str:
 
 
 def how_tested(version: str) -> str:
-    """How the installed version was tested, to be put behind its number."""
+    """The part of a sentence that says how the installed version was tested; it follows the version."""
     if release(version) in map(release, SUITES):
         return "which the test suites run with"
     if release(version) in map(release, FIRST_CALLS):

@@ -1,1 +1,1 @@
-"""The models that are measured, by name: see ``catalogue``."""
+"""The models of the benchmarks; `catalogue` looks them up by name."""

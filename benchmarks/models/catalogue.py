@@ -5,21 +5,21 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from benchmarks.models import hugging_face, lit_gpt, own
-from benchmarks.models.subject import Subject, UnknownModel, translated
+from benchmarks.models import hugging_face, lit_gpt, small
+from benchmarks.models.model import BenchmarkModel, UnknownModel, native_settings
 
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "small-llama": ("Llama-2-7b-hf", lit_gpt.SMALL_LLAMA),
     "small-bert": ("hf:bert", hugging_face.SMALL_BERT),
 }
-"""Names for a model and overrides, in the common words where there is one."""
+"""Names for a model with overrides, which use the common names of settings where there is one."""
 
 
-def make(name: str, overrides: dict[str, Any]) -> Subject:
-    """The model that is called ``name``, with random weights, on the default device.
+def make(name: str, overrides: dict[str, Any]) -> BenchmarkModel:
+    """The model with random weights, on the default device.
 
     Raises:
-        UnknownModel: nothing has this name, or it has no such setting.
+        UnknownModel: there is no such model, or it has no such setting.
     """
     name = check(name)
     if name in SMALL:
@@ -29,42 +29,42 @@ def make(name: str, overrides: dict[str, Any]) -> Subject:
 
 
 def check(name: str) -> str:
-    """``name``, if there is such a model; raises UnknownModel with the nearest name otherwise."""
-    # The modules behind the others are not imported for a name that needs none of them.
-    if name in own.PROGRAMS or name in SMALL:
+    """Return ``name`` if there is such a model, else raise UnknownModel with the nearest name."""
+    # Checked first, because this needs no imports of litgpt or transformers.
+    if name in small.MODELS or name in SMALL:
         return name
-    known = hugging_face.accepted() if name.startswith(hugging_face.PREFIX) else [*listed_here(), *lit_gpt.names()]
+    known = hugging_face.accepted() if name.startswith(hugging_face.PREFIX) else [*small_names(), *lit_gpt.names()]
     if name not in known:
-        # Not before: the first step of a measurement pays for importing Thunder.
+        # Imported here, because the import of Thunder is part of a measured first step.
         from thunder_core.plugins.nearest import suggestion
 
-        raise UnknownModel(f"no model {name!r}{suggestion(name, known)}; --list-models shows what there is")
+        raise UnknownModel(f"no model {name!r}{suggestion(name, known)}; --list-models lists all models")
     return name
 
 
 def check_setting(name: str, setting: str, value: Any) -> None:
-    """Raise UnknownModel if the model that is called ``name`` has no such setting, or not with such a value."""
+    """Raise UnknownModel if the model has no such setting, or if the value has the wrong type."""
     name, _ = SMALL.get(name, (name, {}))
     defaults, words = _family(name).settings(name)
-    translated({setting: value}, words, defaults, name)
+    native_settings({setting: value}, words, defaults, name)
 
 
 def _family(name: str) -> ModuleType:
     if name.startswith(hugging_face.PREFIX):
         return hugging_face
-    return own if name in own.PROGRAMS else lit_gpt
+    return small if name in small.MODELS else lit_gpt
 
 
-def listed_here() -> list[str]:
-    """The names of the small programs."""
-    return [*own.names(), *SMALL]
+def small_names() -> list[str]:
+    """The names of the small models."""
+    return [*small.names(), *SMALL]
 
 
 def listing() -> str:
-    """All names, by where the model comes from."""
+    """All names by library, as text."""
     groups = {
-        "small programs": listed_here(),
-        "Hugging Face (tried; others of its masked and causal language models are accepted)": hugging_face.names(),
+        "small models": small_names(),
+        "Hugging Face (tested; its other masked and causal language models are accepted)": hugging_face.names(),
         "LitGPT": lit_gpt.names(),
     }
     return "\n\n".join(f"{title}:\n  {', '.join(names) or 'not installed'}" for title, names in groups.items())

@@ -1,7 +1,7 @@
-"""Hugging Face's models from their configuration classes, with random weights; nothing is downloaded.
+"""Hugging Face models from their configuration classes, with random weights; nothing is downloaded.
 
-A model type is measured with its head for masked language modelling, else with the one for causal language modelling.
-Dropout is off: with it, the losses of two implementations could not be compared.
+A model has its head for masked language modeling, or else that for causal language modeling. Dropout is disabled, so
+that losses of different implementations can be compared.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from benchmarks.models.subject import Subject, translated
+from benchmarks.models.model import BenchmarkModel, native_settings
 
 PREFIX = "hf:"
 TRIED = ("albert", "bert", "bloom", "cohere", "deberta-v2", "distilbert", "electra", "falcon", "gemma", "gemma2",
          "gpt2", "gpt_neox", "granite", "llama", "mistral", "mixtral", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3",
          "roberta", "stablelm", "starcoder2", "xlm-roberta")  # fmt: skip
-"""Model types that were run, forward and backward; others may work as well."""
+"""Model types that were tested, forward and backward; others may work."""
 WORDS = {
     "layers": "num_hidden_layers",
     "embedding": "hidden_size",
@@ -32,35 +32,35 @@ SMALL_BERT = {
 
 
 def names() -> list[str]:
-    """The names of the models that were tried; none without Transformers."""
+    """The names of the tested models; empty without Transformers."""
     return [PREFIX + kind for kind in TRIED] if importlib.util.find_spec("transformers") else []
 
 
 def accepted() -> list[str]:
-    """The names of all models that have one of the two heads."""
+    """The names of all models that have one of the two heads; empty without Transformers."""
     return [PREFIX + kind for kind in _heads()] if importlib.util.find_spec("transformers") else []
 
 
 def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings of a model's configuration class with their defaults, and what it calls the common words."""
+    """The settings of a model's configuration class with their defaults, and its names for the common settings."""
     config_class = _config_class(name)
     config = config_class()
     return config.to_dict() | {word: getattr(config, word, None) for word in config_class.attribute_map}, WORDS
 
 
-def make(name: str, overrides: dict[str, Any]) -> Subject:
-    """The model with the defaults of its configuration class; on the default device."""
+def make(name: str, overrides: dict[str, Any]) -> BenchmarkModel:
+    """The model with the defaults of its configuration class and ``overrides``, on the default device."""
     import transformers
 
     kind, config_class = name.removeprefix(PREFIX), _config_class(name)
     defaults, words = settings(name)
-    options = translated(overrides, words, defaults, name)
+    options = native_settings(overrides, words, defaults, name)
     config = config_class(**{config_class.attribute_map.get(key, key): value for key, value in options.items()})
     for setting, value in config.to_dict().items():
         if ("dropout" in setting or "pdrop" in setting) and isinstance(value, float):
             setattr(config, setting, 0.0)
     config.use_cache = False
-    return Subject(getattr(transformers, _heads()[kind])(config), config.vocab_size)
+    return BenchmarkModel(getattr(transformers, _heads()[kind])(config), config.vocab_size)
 
 
 def _config_class(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""LitGPT's models, without LitGPT's dependencies: for machines that have PyTorch and no package registry.
+"""LitGPT's models, without LitGPT's dependencies, for machines without access to a package index.
 
-``import litgpt`` imports its command line, tokenizers, downloads and Lightning. The model needs none of them: two
-files, ``config.py`` and ``model.py``, and from the rest one function that only loads old checkpoints.
+``import litgpt`` imports its command line, tokenizers, downloads and Lightning. The models need only ``config.py`` and
+``model.py``, and a function for old checkpoints, which is replaced here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any, NoReturn
 
-from benchmarks.models.subject import Subject, translated
+from benchmarks.models.model import BenchmarkModel, native_settings
 
 WORDS = {"layers": "n_layer", "embedding": "n_embd", "heads": "n_head", "vocabulary": "padded_vocab_size"}
 SMALL_LLAMA = {
@@ -23,11 +23,11 @@ SMALL_LLAMA = {
     "intermediate_size": 688,
     "block_size": 512,
 }
-"""A Llama with the 7B's structure and small sizes."""
+"""Sizes of a small Llama with the structure of the 7B model."""
 
 
 def names() -> list[str]:
-    """The names of LitGPT's configurations; none without LitGPT."""
+    """The names of LitGPT's configurations; empty without LitGPT."""
     if importlib.util.find_spec("litgpt") is None:
         return []
     gpt_and_config()
@@ -37,32 +37,35 @@ def names() -> list[str]:
 
 
 def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings of a configuration with its values, and what LitGPT calls the common words."""
+    """The settings of a configuration with their values, and LitGPT's names for the common settings."""
     config = gpt_and_config()[1].from_name(name)
     known = [field.name for field in dataclasses.fields(config) if field.name not in ("name", "hf_config")]
     return {key: getattr(config, key) for key in known}, WORDS
 
 
-def make(name: str, overrides: dict[str, Any]) -> Subject:
-    """The model of a configuration, with LitGPT's initialization; on the default device."""
+def make(name: str, overrides: dict[str, Any]) -> BenchmarkModel:
+    """The model of a configuration with ``overrides`` and LitGPT's initialization, on the default device."""
     gpt, config = gpt_and_config()
     defaults, words = settings(name)
-    model = gpt(config.from_name(name, **translated(overrides, words, defaults, name)))
-    return Subject(model.apply(model._init_weights), model.config.padded_vocab_size, cached=True)
+    model = gpt(config.from_name(name, **native_settings(overrides, words, defaults, name)))
+    return BenchmarkModel(model.apply(model._init_weights), model.config.padded_vocab_size, cached=True)
 
 
 def gpt_and_config() -> tuple[type[Any], type[Any]]:
-    """The classes ``litgpt.GPT`` and ``litgpt.Config``; a folder with LitGPT's package on the path is enough.
+    """The classes ``litgpt.GPT`` and ``litgpt.Config``.
 
-    If ``litgpt`` is not imported yet, it stays a package without its own ``__init__`` in this process.
+    It is sufficient that LitGPT's package folder is on the path. If ``litgpt`` is not imported yet, its ``__init__.py``
+    is not executed, now or later in this process.
 
     Raises:
-        ModuleNotFoundError: there is no ``litgpt`` on the path.
+        ModuleNotFoundError: ``litgpt`` is not on the path.
     """
     if "litgpt" not in sys.modules:
         specification = importlib.util.find_spec("litgpt")
         if specification is None:
-            raise ModuleNotFoundError("no litgpt: install it, or put the folder that holds its package on PYTHONPATH")
+            raise ModuleNotFoundError(
+                "litgpt is not installed: install it, or add the parent folder of its package to PYTHONPATH"
+            )
         sys.modules["litgpt"] = importlib.util.module_from_spec(specification)
         sys.modules["litgpt.scripts"] = types.ModuleType("litgpt.scripts")
         conversion = types.ModuleType("litgpt.scripts.convert_hf_checkpoint")
@@ -75,4 +78,4 @@ def gpt_and_config() -> tuple[type[Any], type[Any]]:
 
 
 def _refuse(*_: Any) -> NoReturn:
-    raise NotImplementedError("old checkpoints are not loaded here")
+    raise NotImplementedError("the benchmarks do not load old checkpoints")

@@ -1,1 +1,1 @@
-"""Single operators at the sizes of language models: time, share of the machine's limit, error, and who took them."""
+"""Single operators at sizes of language models: time, share of the machine's limit, error, and claims."""

@@ -1,4 +1,4 @@
-"""Errors against float64, as multiples of eager's own."""
+"""Errors relative to float64 results, as multiples of eager's errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def outputs_of(result: object) -> list[torch.Tensor]:
 
 
 def parameters_of(program: object) -> list[nn.Parameter]:
-    """Those of a module; none of a function."""
+    """The parameters of a module; empty for a function."""
     return list(program.parameters()) if isinstance(program, nn.Module) else []
 
 
 def exact_results(problem: Problem, cotangents: Results) -> tuple[Results, Results]:
-    """Outputs and gradients in float64, of the very numbers that the problem has."""
+    """Outputs and gradients in float64, computed from the values of the problem's tensors."""
     arguments = [_exact(argument) for argument in problem.arguments]
     if problem.exact is not None:
         parameters = [_exact(parameter) for parameter in parameters_of(problem.program)]
@@ -35,8 +35,8 @@ def exact_results(problem: Problem, cotangents: Results) -> tuple[Results, Resul
             program.double()
         parameters = list(parameters_of(program))
         outputs = outputs_of(program(*arguments))
-    wanted = [tensor for tensor in (*arguments, *parameters) if tensor.requires_grad]
-    gradients = torch.autograd.grad(outputs, wanted, [cotangent.double() for cotangent in cotangents])
+    inputs = [tensor for tensor in (*arguments, *parameters) if tensor.requires_grad]
+    gradients = torch.autograd.grad(outputs, inputs, [cotangent.double() for cotangent in cotangents])
     return [output.detach() for output in outputs], gradients
 
 
@@ -46,14 +46,14 @@ def _exact(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().double().requires_grad_(tensor.requires_grad)
 
 
-def relative_errors(found: Results, exact: Results) -> list[float]:
-    """The norm of the error divided by that of the exact result, of each tensor, in units of its dtype's rounding.
+def relative_errors(results: Results, exact: Results) -> list[float]:
+    """For each tensor, the norm of its error divided by the norm of the exact result, in units of ``eps`` of its dtype.
 
     Raises:
-        ValueError: another number of results, or another shape: it is not the same computation.
+        ValueError: the number of results or a shape differs.
     """
     errors = []
-    for tensor, right in zip(found, exact, strict=True):
+    for tensor, right in zip(results, exact, strict=True):
         if tensor.shape != right.shape:
             raise ValueError(f"a result has the shape {tuple(tensor.shape)}, not {tuple(right.shape)}")
         error = torch.linalg.vector_norm(tensor.detach().double() - right)
@@ -63,9 +63,9 @@ def relative_errors(found: Results, exact: Results) -> list[float]:
 
 
 def multiple(errors: Sequence[float], eager: Sequence[float]) -> float:
-    """The largest ratio to eager's errors.
+    """The largest ratio of an error to eager's error.
 
-    An error of eager's below a quarter of the distance of two numbers counts as that: what is rounded once has it, and
-    a single number, as a loss is one, may be exact by chance.
+    An error of eager below a quarter of ``eps``, which a single rounding causes, counts as a quarter: a scalar such as
+    a loss may be exact by chance.
     """
-    return max(error / max(own, 0.25) for error, own in zip(errors, eager, strict=True))
+    return max(error / max(reference, 0.25) for error, reference in zip(errors, eager, strict=True))

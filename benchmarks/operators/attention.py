@@ -1,4 +1,4 @@
-"""Attention. Sizes are batch, heads, heads of the keys, tokens, size of a head, and whether it is causal."""
+"""Attention. Sizes are batch, query heads, key heads, tokens, head size, and whether it is causal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.operators.case import Case, Problem, Work, normal
 
 
 def attention(dtype: torch.dtype, batch: int, heads: int, keys: int, tokens: int, size: int, causal: int) -> Problem:
-    """PyTorch's function, where heads share keys with ``enable_gqa``."""
+    """PyTorch's function, with ``enable_gqa`` if there are fewer key heads than query heads."""
 
     def program(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
@@ -17,9 +17,9 @@ def attention(dtype: torch.dtype, batch: int, heads: int, keys: int, tokens: int
         )
 
     arguments = [normal(batch, count, tokens, size, dtype=dtype) for count in (heads, keys, keys)]
-    # Two products forward; five backward, as one of them is made again. Half of each is masked if it is causal.
-    product = 2.0 * batch * heads * tokens * tokens * size / (2 if causal else 1)
-    return Problem(program, tuple(arguments), work=Work(2 * product, 5 * product))
+    # Two matmuls forward, five backward, which recomputes one. A causal mask halves each.
+    matmul = 2.0 * batch * heads * tokens * tokens * size / (2 if causal else 1)
+    return Problem(program, tuple(arguments), work=Work(2 * matmul, 5 * matmul))
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""What is measured: a program of a few lines, as users write it, with arguments of a certain size."""
+"""Cases of operators: short programs in the form in which users write them, and sizes of their arguments."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 import torch
 
 Shape = tuple[int, ...]
-Product = tuple[int, int, int]
-"""Rows, columns and inner size of a matrix product."""
+MatmulShape = tuple[int, int, int]
+"""Rows, columns and inner size of a matmul."""
 
 
-class NotHere(RuntimeError):
-    """The case needs a package that is not installed; the message names it."""
+class NotAvailable(RuntimeError):
+    """The case needs a package that is not installed, or Liger has no kernel for it."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of a case that matrix products bound: how many operations there are, and what the hardware could do them in.
+    """The floating-point operations of a compute-bound case, and the matmuls that bound its time.
 
     Attributes:
-        forward, backward: numbers of floating-point operations.
-        products, backward_products: of which they consist. The limit is the time of these alone; where there are
-            none, that of one large product with as many operations.
-        float8: these products take float8.
+        forward, backward: number of floating-point operations.
+        matmuls, backward_matmuls: shapes of the matmuls. The limit of the case is their time. If there are none, it is
+            the time of a large matmul scaled to the number of operations.
+        float8: whether the matmuls are in float8.
     """
 
     forward: float
     backward: float
-    products: tuple[Product, ...] = ()
-    backward_products: tuple[Product, ...] = ()
+    matmuls: tuple[MatmulShape, ...] = ()
+    backward_matmuls: tuple[MatmulShape, ...] = ()
     float8: bool = False
 
 
-def work_of(products: Iterable[Product], backward: Iterable[Product], float8: bool = False) -> Work:
-    """The work of these products."""
-    first, second = tuple(products), tuple(backward)
+def work_of(matmuls: Iterable[MatmulShape], backward: Iterable[MatmulShape], float8: bool = False) -> Work:
+    """The work of matmuls in forward and in backward."""
+    first, second = tuple(matmuls), tuple(backward)
     operations = [sum(2.0 * rows * columns * inner for rows, columns, inner in part) for part in (first, second)]
     return Work(*operations, first, second, float8)
 
@@ -47,32 +47,33 @@ class Problem:
     """A case at one size, ready to run.
 
     Attributes:
-        program: a function or a module of the arguments; returns a tensor, or a tuple of them.
-        arguments: tensors. Gradients are computed for those that require them, and for the program's parameters.
-        exact: the same for float64 arguments, where the program itself computes a part of it in float32. Takes the
-            arguments, then the program's parameters.
-        kept: what backward has to read again, of a program that memory bounds; None: all that gets a gradient.
-        work: of a program that matrix products bound.
-        liger: Liger's kernels for it: takes ``liger_kernel.transformers.functional``, the arguments, the parameters.
+        program: a function or a module of the arguments that returns a tensor or a tuple of tensors.
+        arguments: the arguments. Gradients are computed for those that require grad, and for the program's parameters.
+        exact: a function of the arguments and parameters that computes in float64, for a program that computes in
+            float32 whatever the dtype of its arguments.
+        saved: the tensors that backward reads, if the program is memory-bound; None: all that require grad.
+        work: the operations of a compute-bound program.
+        liger: Liger's kernel, a function of ``liger_kernel.transformers.functional``, the arguments, and the
+            parameters.
     """
 
     program: Callable[..., Any]
     arguments: tuple[torch.Tensor, ...]
     exact: Callable[..., Any] | None = None
-    kept: Sequence[torch.Tensor] | None = None
+    saved: Sequence[torch.Tensor] | None = None
     work: Work | None = None
     liger: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """An operator as it is spelled somewhere.
+    """One spelling of an operator.
 
     Attributes:
-        operator: what ``--operator`` calls it; several cases may have the same.
-        what: the spelling, in words.
-        make: from a dtype and sizes, on PyTorch's default device, to the problem. Raises NotHere.
-        cuda, cpu: the sizes on a device of this type, each the arguments of ``make``.
+        operator: the name for ``--operator``, which several cases may share.
+        what: description of the spelling.
+        make: from a dtype and sizes to the problem, on the default device. Raises `NotAvailable`.
+        cuda, cpu: the sizes for a device type; each is a tuple of arguments of ``make``.
     """
 
     operator: str
@@ -82,10 +83,10 @@ class Case:
     cpu: tuple[Shape, ...] = ()
 
     def sizes(self, device: str) -> tuple[Shape, ...]:
-        """Those for a device."""
+        """The sizes for a device type."""
         return self.cuda if device == "cuda" else self.cpu
 
 
 def normal(*shape: int, dtype: torch.dtype, gradient: bool = True, scale: float = 1.0) -> torch.Tensor:
-    """Normally distributed numbers, that get a gradient unless ``gradient`` is false."""
+    """A normally distributed tensor with standard deviation ``scale``, which requires grad if ``gradient``."""
     return torch.randn(shape).mul_(scale).to(dtype).requires_grad_(gradient)

@@ -1,4 +1,4 @@
-"""All cases."""
+"""The cases of all operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES: tuple[Case, ...] = (
     *pointwise.CASES,
 )
 OPERATORS = tuple(dict.fromkeys(case.operator for case in CASES))
-"""What ``--operator`` takes."""
+"""The values of ``--operator``."""
 
 
 def cases_of(operator: str) -> list[Case]:

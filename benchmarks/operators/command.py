@@ -1,4 +1,4 @@
-"""The command ``operators``: its options, and what they ask for."""
+"""The command ``operators``: its options, and the measurements that they select."""
 
 from __future__ import annotations
 
@@ -9,62 +9,71 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.availability import not_available
-from benchmarks.counts import positive
 from benchmarks.implementations import UnknownImplementation, checked
-from benchmarks.operators.processes import measured
+from benchmarks.operators.isolation import measure_isolated
 from benchmarks.operators.rows import claim_lines, rows_of
+from benchmarks.options import positive
 from benchmarks.row import Row
 
 COMPARED = ("eager", "compile", "liger")
 LIGER = "liger"
-"""Liger's kernels: an implementation for operators alone."""
+"""Liger's kernels, an implementation that only this command supports."""
 DTYPES = {"cuda": "bf16", "cpu": "float32"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which operators, and by whom."""
-    parser.add_argument("--operator", nargs="+", metavar="NAME", help="default: all; --list-operators shows them")
-    parser.add_argument("--list-operators", action="store_true", help="list operators, spellings and sizes, and stop")
-    parser.add_argument("--executor", nargs="*", metavar="NAME", help="each alone; default: all that are installed")
-    help_ = f"other implementations (default: {' '.join(COMPARED)}); also 'thunder[sdpa,inductor]' and the like"
+    """Add the options for operators, executors and implementations."""
+    parser.add_argument(
+        "--operator", nargs="+", metavar="NAME", help="operators (default: all; --list-operators lists them)"
+    )
+    parser.add_argument("--list-operators", action="store_true", help="list operators, spellings and sizes, and exit")
+    parser.add_argument(
+        "--executor", nargs="*", metavar="NAME", help="executors, each measured alone (default: all installed)"
+    )
+    help_ = f"other implementations, such as 'thunder[sdpa,inductor]' (default: {' '.join(COMPARED)})"
     parser.add_argument("--impl", nargs="+", metavar="IMPL", help=help_)
     parser.add_argument("--dtype", choices=("bf16", "fp16", "float32"), help="default: bf16 on a GPU, else float32")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: 1; for a GPU 8)")
 
 
-def rows(
+def measure(
     chosen: argparse.Namespace, device: str, threads: int, after: Callable[[list[Row]], None]
 ) -> tuple[list[Row], list[str], bool]:
-    """All rows, notes for below the tables, and whether something failed; ``after`` gets the rows so far.
+    """Measure the selected operators.
+
+    ``after`` is called after each operator with all rows so far.
+
+    Returns:
+        The rows, notes to print below the tables, and whether a measurement failed.
 
     Raises:
         UnknownImplementation: there is no such operator or implementation.
     """
     operators = _operators(chosen.operator)
-    names, absent = _implementations(chosen, device)
+    names, unavailable = _implementations(chosen, device)
     dtype = chosen.dtype or DTYPES[device]
-    found: list[Row] = []
-    notes = [f"{name} not available: {reason}" for name, reason in absent.items()]
+    rows: list[Row] = []
+    notes = [f"{name} not available: {reason}" for name, reason in unavailable.items()]
     failed = False
     for operator in operators:
         start = time.perf_counter()
         print(f"{operator} ...", end="", flush=True, file=sys.stderr)
-        results, failures = measured(operator, names, dtype, device, threads)
+        results, failures = measure_isolated(operator, names, dtype, device, threads)
         print(f" {time.perf_counter() - start:.0f} s", file=sys.stderr)
-        found += rows_of(operator, results, dtype, device)
+        rows += rows_of(operator, results, dtype, device)
         notes += [*claim_lines(operator, results), *(f"{name} FAILED: {reason}" for name, reason in failures.items())]
         failed = failed or bool(failures)
-        after(found)
-    return found, notes, failed
+        after(rows)
+    return rows, notes, failed
 
 
 def listing() -> str:
-    """Operators, their spellings and sizes."""
+    """The operators with their spellings and sizes, as text."""
     from benchmarks.operators.catalogue import CASES
 
     lines = [f"{case.operator:<22}{case.what:<38}{_sizes(case.cuda)}" for case in CASES]
-    return "\n".join([*lines, "(sizes on a GPU; those on a CPU are smaller)"])
+    return "\n".join([*lines, "(sizes for a GPU; those for a CPU are smaller)"])
 
 
 def _sizes(shapes: Sequence[tuple[int, ...]]) -> str:
@@ -83,21 +92,21 @@ def _operators(names: Sequence[str] | None) -> list[str]:
 
 
 def _implementations(chosen: argparse.Namespace, device: str) -> tuple[list[str], dict[str, str]]:
-    """Those that can run here, ``eager`` first because errors are multiples of its; for the others why not."""
+    """The implementations that can run, ``eager`` first, and the reasons of the others."""
     executors = _installed() if chosen.executor is None else chosen.executor
     others = [name for name in (chosen.impl or COMPARED) if name != LIGER]
     names = checked(["eager", *others, *(f"thunder[{name}]" for name in executors)])
-    absent = {name: reason for name in names if (reason := not_available(name, device))}
+    unavailable = {name: reason for name in names if (reason := not_available(name, device))}
     if LIGER in (chosen.impl or COMPARED):
         names.append(LIGER)
-        absent |= _without_liger(device)
-    return [name for name in names if name not in absent], absent
+        unavailable |= _missing_liger(device)
+    return [name for name in names if name not in unavailable], unavailable
 
 
 def _installed() -> list[str]:
-    """The executors of all plugins that can be loaded."""
+    """The executors of all installed plugins that can be loaded."""
+    from thunder_core.plugins.distributions import CORE_PLUGIN
     from thunder_core.plugins.host import host
-    from thunder_core.plugins.selection import CORE_PLUGIN
     from thunder_core.plugins.specs import ExecutorSpec
 
     plugins = host()
@@ -105,7 +114,7 @@ def _installed() -> list[str]:
     return [offered.spec.name for offered in plugins.offered(ExecutorSpec) if offered.plugin.name != CORE_PLUGIN]
 
 
-def _without_liger(device: str) -> dict[str, str]:
+def _missing_liger(device: str) -> dict[str, str]:
     if device == "cpu":
         return {LIGER: "its kernels need a GPU"}
     missing = importlib.util.find_spec("liger_kernel") is None

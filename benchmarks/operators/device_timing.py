@@ -1,4 +1,4 @@
-"""Time calls on a device, each from a cold cache, several implementations in turns."""
+"""Time calls on a device with a cold L2 cache, alternating between implementations."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from benchmarks.timing import interleaved_medians, no_garbage_collection
 
 Call = Callable[[], object]
 FLUSHED = 4
-"""How many times the L2 cache of a GPU is read before each call."""
+"""Bytes that are read before each call, as a multiple of the size of the GPU's L2 cache."""
 MOST = 0.02
-"""Seconds that the host may take to enqueue a call; one that takes longer is timed with the host's part in it."""
+"""Largest host time to enqueue a call, in seconds, that is excluded; the time of longer calls includes host time."""
 
 
 def medians(calls: Mapping[str, Call], before: Mapping[str, Call], rounds: int = 9, block: int = 4) -> dict[str, float]:
-    """Median seconds of one call of each; they have been called before.
+    """Median seconds of one call, by name. The calls must be warmed up.
 
-    On a GPU from CUDA events around each call. Before it the L2 cache is filled with other data, which is read only, so
-    that no write of it falls into the call; and the GPU waits until the host has enqueued the call, so that no time of
-    the host does. ``before`` has what is to be done ahead of a call, outside of its time, by the same names.
+    Times on a GPU are from CUDA events around each call. Before a call, the L2 cache is filled with other data by
+    reads, so that no write-back falls into the call, and the GPU is kept busy until the host has enqueued the call, so
+    that host time is excluded. ``before`` has functions that are called before a call, outside of the measured time, by
+    name.
     """
     if not torch.cuda.is_initialized():
         return interleaved_medians(dict(calls), rounds=rounds, block=0.002)
     size = FLUSHED * torch.cuda.get_device_properties().L2_cache_size
     other = torch.zeros(size // 4, dtype=torch.int32, device="cuda")
     waits = {name: _wait(call) for name, call in calls.items()}
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     with no_garbage_collection():
         for _ in range(rounds):
             for name, call in calls.items():
-                found[name] += _block(call, before.get(name), other, waits[name], block)
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
+                times[name] += _block(call, before.get(name), other, waits[name], block)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def _block(call: Call, before: Call | None, other: torch.Tensor, cycles: int, count: int) -> list[float]:
@@ -52,11 +53,11 @@ def _block(call: Call, before: Call | None, other: torch.Tensor, cycles: int, co
 
 
 def _wait(call: Call) -> int:
-    """Cycles that the GPU takes longer for than the host takes to enqueue the call."""
+    """GPU cycles that take longer than the host needs to enqueue the call."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     call()
     seconds = time.perf_counter() - start
     torch.cuda.synchronize()
-    # At most 2 cycles in a nanosecond; twice the time, because the host is not always as fast.
+    # At 2 cycles per nanosecond, and twice the time, because host times vary.
     return int(2 * min(seconds, MOST) * 2e9)

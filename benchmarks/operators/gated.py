@@ -24,12 +24,12 @@ def _sides(dtype: torch.dtype, rows: int, columns: int) -> tuple[torch.Tensor, t
 
 
 def swiglu(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """As the feed-forward layers of Llama have it."""
+    """The activation of Llama's feed-forward layers."""
     return Problem(_swiglu, _sides(dtype, rows, columns), liger=lambda f, gate, up: f.liger_swiglu(gate, up))
 
 
 def geglu(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """As Gemma's have it, with the approximation."""
+    """The activation of Gemma's feed-forward layers, with the tanh approximation of GELU."""
     return Problem(_geglu, _sides(dtype, rows, columns), liger=lambda f, gate, up: f.liger_geglu(gate, up))
 
 

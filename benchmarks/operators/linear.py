@@ -1,4 +1,4 @@
-"""Linear layers, also for executors that compute them in float8. Sizes are tokens, inputs, outputs."""
+"""Linear layers, with the limits of their dtype and of float8. Sizes are tokens, input and output features."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarks.operators.case import Case, Problem, normal, work_of
 
 
 def linear(dtype: torch.dtype, tokens: int, inputs: int, outputs: int, *, float8: bool = False) -> Problem:
-    """A module in another one, because converters to float8 look for those."""
+    """A linear layer inside of another module, because float8 converters replace submodules."""
     module = nn.Sequential(nn.Linear(inputs, outputs, bias=False)).to(dtype)
     work = work_of([(tokens, outputs, inputs)], [(tokens, inputs, outputs), (outputs, inputs, tokens)], float8)
     return Problem(module, (normal(tokens, inputs, dtype=dtype),), work=work)
 
 
 def linear_float8(dtype: torch.dtype, tokens: int, inputs: int, outputs: int) -> Problem:
-    """The same, beside the products in float8."""
+    """The same, with the limit of float8 matmuls."""
     return linear(dtype, tokens, inputs, outputs, float8=True)
 
 

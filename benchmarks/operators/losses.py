@@ -1,4 +1,4 @@
-"""Cross entropy of logits, and of a linear layer. Sizes are tokens, the inner size if there is one, classes."""
+"""Cross entropy of logits (sizes: tokens, classes) and of a linear layer (sizes: tokens, features, classes)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _target(tokens: int, classes: int) -> torch.Tensor:
     return target
 
 
-def _of_liger(f: Any, logits: torch.Tensor, target: torch.Tensor) -> Any:
+def _liger_loss(f: Any, logits: torch.Tensor, target: torch.Tensor) -> Any:
     return f.liger_cross_entropy(logits, target)
 
 
 def cross_entropy(dtype: torch.dtype, tokens: int, classes: int) -> Problem:
-    """In the type of the logits; every sixteenth token is ignored."""
-    return Problem(_loss, (normal(tokens, classes, dtype=dtype), _target(tokens, classes)), liger=_of_liger)
+    """In the dtype of the logits; every sixteenth token is ignored."""
+    return Problem(_loss, (normal(tokens, classes, dtype=dtype), _target(tokens, classes)), liger=_liger_loss)
 
 
 def float_cross_entropy(dtype: torch.dtype, tokens: int, classes: int) -> Problem:
-    """As Hugging Face's models have it: of the logits in float32."""
+    """With logits cast to float32, as in Hugging Face models."""
     arguments = (normal(tokens, classes, dtype=dtype), _target(tokens, classes))
-    return Problem(_float_loss, arguments, exact=_loss, liger=_of_liger)
+    return Problem(_float_loss, arguments, exact=_loss, liger=_liger_loss)
 
 
 def linear_cross_entropy(dtype: torch.dtype, tokens: int, inner: int, classes: int) -> Problem:

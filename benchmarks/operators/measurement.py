@@ -1,4 +1,4 @@
-"""All cases of an operator by all implementations, in one process."""
+"""Measurement of all cases of an operator with all implementations, in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.operators.accuracy import Results, exact_results, multiple, outputs_of, relative_errors
 from benchmarks.operators.candidate import Candidate
-from benchmarks.operators.case import Case, NotHere, Problem
+from benchmarks.operators.case import Case, NotAvailable, Problem
 from benchmarks.operators.catalogue import cases_of
 from benchmarks.operators.device_timing import medians
 from benchmarks.operators.limits import Limits
@@ -22,27 +22,33 @@ WARM_UP = 3
 
 
 def measure(operator: str, implementations: list[str], dtype: str, device: str) -> list[dict[str, Any]]:
-    """For each case, size and pass what `Measured` has, as plain data.
+    """Measure every case, size and pass.
 
-    ``implementations`` begin with ``eager``, of whose errors the others' are multiples.
+    ``implementations`` must begin with ``eager``; errors are reported as multiples of its errors.
+
+    Returns:
+        For each case, size and pass a dict with ``case``, ``pass``, ``limit`` in seconds, ``bandwidth`` in bytes per
+        second, ``bytes``, ``operations``, ``float8``, eager's errors as ``eager``, and, by implementation, ``seconds``,
+        ``errors``, ``claimed``, ``declined`` and ``skipped``. A case that is not available has only ``case``, ``pass``,
+        ``skipped`` and empty ``seconds``.
     """
     limits = Limits(device, DTYPES[dtype])
-    found = []
+    results = []
     for case in cases_of(operator):
         for sizes in case.sizes(device):
-            found += _measured(case, sizes, implementations, limits)
+            results += _measure_case(case, sizes, implementations, limits)
             torch._dynamo.reset()
             gc.collect()
-    return found
+    return results
 
 
-def _measured(case: Case, sizes: tuple[int, ...], names: Sequence[str], limits: Limits) -> list[dict[str, Any]]:
+def _measure_case(case: Case, sizes: tuple[int, ...], names: Sequence[str], limits: Limits) -> list[dict[str, Any]]:
     label = f"{case.what} {'x'.join(map(str, sizes))}"
     torch.manual_seed(0)
     try:
         with torch.device(limits.device):
             problem = case.make(limits.dtype, *sizes)
-    except NotHere as error:
+    except NotAvailable as error:
         reason = str(error)
         return [{"case": label, "pass": PASSES[0], "skipped": dict.fromkeys(names, reason), "seconds": {}}]
     with torch.no_grad():
@@ -65,17 +71,17 @@ def _measured(case: Case, sizes: tuple[int, ...], names: Sequence[str], limits: 
 def _candidates(
     names: Sequence[str], problem: Problem, cotangents: list[torch.Tensor]
 ) -> tuple[list[Candidate], dict[str, str]]:
-    made, skipped = [], {}
+    candidates, skipped = [], {}
     for name in names:
         try:
-            made.append(Candidate(name, problem, cotangents))
-        except Exception as error:  # noqa: BLE001 - of a package that is measured: told in the table
-            skipped[name] = _told(error)
-    return made, skipped
+            candidates.append(Candidate(name, problem, cotangents))
+        except Exception as error:  # noqa: BLE001 - an error of a measured package, which the table shows
+            skipped[name] = _reason(error)
+    return candidates, skipped
 
 
 def _pass(candidates: list[Candidate], skipped: dict[str, str], backward: bool, exact: Results) -> dict[str, Any]:
-    """Warm up, look at errors and claims, then time those that did it."""
+    """Warm up, compute errors and claims, and time the candidates without exceptions that claim an operation."""
     errors: dict[str, list[float]] = {}
     claimed: dict[str, list[str]] = {}
     declined: dict[str, list[str]] = {}
@@ -88,8 +94,8 @@ def _pass(candidates: list[Candidate], skipped: dict[str, str], backward: bool, 
             for _ in range(WARM_UP):
                 call()
             claims = candidate.claims()
-        except Exception as error:  # noqa: BLE001 - of a kernel that is measured: told in the table
-            skipped[name] = _told(error)
+        except Exception as error:  # noqa: BLE001 - an error of a measured kernel, which the table shows
+            skipped[name] = _reason(error)
             errors.pop(name, None)
             continue
         if claims is not None:
@@ -99,18 +105,18 @@ def _pass(candidates: list[Candidate], skipped: dict[str, str], backward: bool, 
             del errors[name]
         else:
             calls[name] = call
-    own = errors.get("eager")
+    eager = errors.get("eager")
     return {
         "seconds": medians(calls, {candidate.name: candidate.restore for candidate in candidates}),
-        "errors": {name: multiple(found, own) for name, found in errors.items()} if own else {},
-        "eager": own,
+        "errors": {name: multiple(values, eager) for name, values in errors.items()} if eager else {},
+        "eager": eager,
         "claimed": claimed,
         "declined": declined,
         "skipped": skipped,
     }
 
 
-def _told(error: Exception) -> str:
-    if isinstance(error, NotHere):
+def _reason(error: Exception) -> str:
+    if isinstance(error, NotAvailable):
         return str(error)
     return f"failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.operators.case import Case, NotHere, Problem, normal
+from benchmarks.operators.case import Case, NotAvailable, Problem, normal
 
 EPSILON = 1e-5
 CUDA = ((8192, 2048), (16384, 4096))
@@ -38,13 +38,13 @@ def rms_norm(dtype: torch.dtype, rows: int, columns: int) -> Problem:
 
 
 def rms_norm_of_lit_gpt(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """LitGPT's module, which computes in float32 and multiplies by the weight before it rounds."""
+    """LitGPT's module, which computes in float32 and multiplies by the weight before rounding."""
     from benchmarks.models.lit_gpt import gpt_and_config
 
     try:
         gpt_and_config()
     except ModuleNotFoundError as error:
-        raise NotHere(str(error)) from error
+        raise NotAvailable(str(error)) from error
     from litgpt.model import RMSNorm
 
     module: Any = RMSNorm(columns, eps=EPSILON).to(dtype)
@@ -54,11 +54,11 @@ def rms_norm_of_lit_gpt(dtype: torch.dtype, rows: int, columns: int) -> Problem:
 
 
 def rms_norm_of_hugging_face(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """The module of Hugging Face's Llama, which rounds before it multiplies by the weight."""
+    """The module of Hugging Face's Llama, which rounds before multiplying by the weight."""
     try:
         from transformers.models.llama.modeling_llama import LlamaRMSNorm
     except ImportError as error:
-        raise NotHere("no transformers") from error
+        raise NotAvailable("transformers is not installed") from error
     module: Any = LlamaRMSNorm(columns, eps=EPSILON).to(dtype)
     module.weight.data.copy_(_weight(dtype, columns).detach())
     kernel = lambda f, x, weight: f.liger_rms_norm(x, weight, EPSILON)  # noqa: E731
@@ -74,8 +74,8 @@ def layer_norm(dtype: torch.dtype, rows: int, columns: int) -> Problem:
 
 
 def residual_rms_norm(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """The sum goes on as the next residual, as in the blocks of a transformer."""
-    # Both terms have the same gradient, so it is computed for one of them. Backward reads the sum, which is as large.
+    """The norm of a sum, which is also returned as the next residual of a transformer."""
+    # Both terms have the same gradient, so one of them requires grad. Backward reads the sum, which has the same size.
     x, residual = normal(rows, columns, dtype=dtype), normal(rows, columns, dtype=dtype, gradient=False)
     kernel = lambda f, *arguments: f.liger_fused_add_rms_norm(*arguments, EPSILON)  # noqa: E731
     return Problem(_residual, (x, residual, _weight(dtype, columns)), liger=kernel)

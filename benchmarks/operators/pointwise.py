@@ -1,4 +1,4 @@
-"""Regions of pointwise operations, for executors that fuse. Sizes are rows and columns."""
+"""Fusion regions of pointwise operations. Sizes are rows and columns."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def _normalized_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, 
 
 
 def bias_gelu(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """With a reduction over the rows in backward."""
+    """Bias and GELU, whose backward reduces over the rows."""
     return Problem(_bias_gelu, (normal(rows, columns, dtype=dtype), normal(columns, dtype=dtype)))
 
 
 def softcap(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """Of logits, as in Gemma."""
+    """Gemma's soft cap of logits."""
     return Problem(_softcap, (normal(rows, columns, dtype=dtype, scale=20.0),))
 
 
 def normalized_gelu(dtype: torch.dtype, rows: int, columns: int) -> Problem:
-    """Reductions over both dimensions between pointwise operations."""
+    """Pointwise operations around reductions: over columns in forward, over both dimensions in backward."""
     x, up = normal(rows, columns, dtype=dtype), normal(rows, columns, dtype=dtype)
     return Problem(_normalized_gelu, (x, normal(columns, dtype=dtype), normal(columns, dtype=dtype), up))
 

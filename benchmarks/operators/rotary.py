@@ -1,10 +1,10 @@
-"""Rotary position embeddings of queries and keys. Sizes are batch, heads, heads of the keys, tokens, size of a head."""
+"""Rotary position embeddings of queries and keys. Sizes are batch, query heads, key heads, tokens, head size."""
 
 from __future__ import annotations
 
 import torch
 
-from benchmarks.operators.case import Case, NotHere, Problem, normal
+from benchmarks.operators.case import Case, NotAvailable, Problem, normal
 
 CUDA = ((4, 32, 4, 2048, 64), (1, 32, 32, 4096, 128))
 CPU = ((1, 4, 2, 16, 32),)
@@ -12,13 +12,13 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def rope_of_lit_gpt(dtype: torch.dtype, *sizes: int) -> Problem:
-    """LitGPT's function, called for queries and for keys."""
+    """LitGPT's function, called for queries and keys."""
     from benchmarks.models.lit_gpt import gpt_and_config
 
     try:
         gpt_and_config()
     except ModuleNotFoundError as error:
-        raise NotHere(str(error)) from error
+        raise NotAvailable(str(error)) from error
     from litgpt.model import apply_rope
 
     def rope(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Pair:
@@ -32,11 +32,11 @@ def rope_of_hugging_face(dtype: torch.dtype, *sizes: int) -> Problem:
     try:
         from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
     except ImportError as error:
-        raise NotHere("no transformers") from error
+        raise NotAvailable("transformers is not installed") from error
 
     def rope(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Pair:
-        found: Pair = apply_rotary_pos_emb(query, key, cos, sin)
-        return found
+        rotated: Pair = apply_rotary_pos_emb(query, key, cos, sin)
+        return rotated
 
     return _problem(rope, dtype, *sizes)
 
@@ -44,9 +44,9 @@ def rope_of_hugging_face(dtype: torch.dtype, *sizes: int) -> Problem:
 def _problem(program: object, dtype: torch.dtype, batch: int, heads: int, keys: int, tokens: int, size: int) -> Problem:
     tables = _tables(dtype, tokens, size)
     rotated = [normal(batch, count, tokens, size, dtype=dtype) for count in (heads, keys)]
-    # Backward is the rotation the other way round: it reads nothing but the tables.
+    # Backward is the inverse rotation, which reads only the tables.
     kernel = lambda f, *arguments: f.liger_rope(*arguments)  # noqa: E731
-    return Problem(program, (*rotated, *tables), kept=tables, liger=kernel)  # type: ignore[arg-type]
+    return Problem(program, (*rotated, *tables), saved=tables, liger=kernel)  # type: ignore[arg-type]
 
 
 def _tables(dtype: torch.dtype, tokens: int, size: int) -> Pair:

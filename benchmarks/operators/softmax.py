@@ -1,4 +1,4 @@
-"""Softmax over the last dimension. Sizes are those of the input; with a mask: batch, heads, queries, keys."""
+"""Softmax over the last dimension. Sizes are those of the input."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def _softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def softmax(dtype: torch.dtype, *sizes: int) -> Problem:
-    """PyTorch's function. Backward reads the result again, which is as large as the input."""
+    """PyTorch's function. Backward reads the result, which has the size of the input."""
     return Problem(_softmax, (normal(*sizes, dtype=dtype),), liger=lambda f, x: f.liger_softmax(x))
 
 
 def masked_softmax(dtype: torch.dtype, batch: int, heads: int, queries: int, keys: int) -> Problem:
-    """Scores times a scale, plus a mask for all heads, as attention is spelled out."""
+    """The softmax of attention: scores ``(batch, heads, queries, keys)`` with a scale and a mask."""
     scores = normal(batch, heads, queries, keys, dtype=dtype, scale=8.0)
     mask = torch.full((queries, keys), torch.finfo(dtype).min, dtype=dtype).triu(1)
 

@@ -1,4 +1,4 @@
-"""The least that a program moves: each byte that it needs read once, each byte of a result written once."""
+"""Memory traffic of a program, if it reads each input byte once and writes each output byte once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarks.operators.case import Problem
 def traffic(problem: Problem, outputs: Sequence[torch.Tensor]) -> tuple[int, int]:
     """Bytes of forward, and of forward and backward.
 
-    Forward reads arguments and parameters and writes outputs. Backward reads what it keeps (all that gets a gradient,
-    unless the problem says otherwise) and the gradients of the outputs, and writes those of the arguments.
+    Forward reads arguments and parameters and writes outputs. Backward reads the saved tensors (``problem.saved``, or
+    all inputs that require grad) and the gradients of the outputs, and writes the gradients of the inputs.
     """
-    given = [*problem.arguments, *parameters_of(problem.program)]
-    wanted = [tensor for tensor in given if tensor.requires_grad]
-    kept = wanted if problem.kept is None else problem.kept
-    forward = _bytes([*given, *outputs])
-    return forward, forward + _bytes([*kept, *outputs, *wanted])
+    inputs = [*problem.arguments, *parameters_of(problem.program)]
+    differentiable = [tensor for tensor in inputs if tensor.requires_grad]
+    saved = differentiable if problem.saved is None else problem.saved
+    forward = _bytes([*inputs, *outputs])
+    return forward, forward + _bytes([*saved, *outputs, *differentiable])
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -1,4 +1,4 @@
-"""One implementation's training steps, in a process of its own."""
+"""Measurement of one implementation's training steps, in its process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.implementations import asked_of_thunder, compile_with
+from benchmarks.implementations import compile_with, jit_options
 from benchmarks.measurement import peak_memory, synchronize
-from benchmarks.process import give_way
+from benchmarks.process import yield_turn
 from benchmarks.profiling.recording import as_text, record
 from benchmarks.workload import Workload
 
 FIRST_STEPS = 3
-"""Their losses are told; everything is compiled after them."""
+"""Number of steps that compile everything, and whose losses are reported."""
 WARM_UP = 4
 QUEUED_STEPS = 6
 RECORDED_STEPS = 2
@@ -25,30 +25,30 @@ RECORDED_STEPS = 2
 def measure(
     workload: dict[str, Any], implementation: str, together: bool = False, stem: str | None = None
 ) -> dict[str, Any]:
-    """Where the time of a workload's steps goes.
+    """Run and profile training steps.
 
     Args:
-        workload: the fields of a `Workload`, a training.
-        implementation: what ``--impl`` calls it.
-        together: others compile meanwhile. It gives way after the first steps, with little memory of a GPU held.
-        stem: how the paths of the files begin that hold all kernels, and for Thunder what `thunder.explain` says.
+        workload: the fields of a `Workload` with the task ``training``.
+        implementation: see `benchmarks.implementations`.
+        together: whether other processes compile at the same time. Then this process releases cached GPU memory and
+            pauses after the first steps.
+        stem: path prefix of the files for all kernels and, for Thunder, the output of `thunder.explain`.
 
     Returns:
-        Seconds of the ``first`` step with all compilation, unless others compiled meanwhile, ``losses`` of the first
-        steps, seconds of ``steps`` after each of which the device is waited for, seconds that the ``host`` takes to
-        enqueue each, seconds of a step when they are ``queued`` without waiting (both on a GPU), ``memory`` in bytes
-        after the first steps, the ``kernels`` of a step, and the seconds of ``rest``: on a GPU the median step less
-        its kernels, on a CPU what a recorded step has outside of its operators.
+        Seconds of the ``first`` step, compilation included (None with ``together``); ``losses`` of the first steps;
+        seconds of synchronized ``steps``; on a GPU seconds that the ``host`` needs to enqueue a step, and seconds per
+        step of ``queued`` steps without synchronization; ``memory`` in bytes after the first steps; the ``kernels`` of
+        a step; and the seconds of ``rest``: on a GPU the median step minus its kernels, on a CPU the part of a profiled
+        step outside of operators.
     """
     import torch
 
-    from benchmarks.task import SPARE
-    from benchmarks.training_task import Training
+    from benchmarks.tasks import SPARE, Training
 
-    asked = Workload(**workload)
-    cuda = asked.device == "cuda"
-    task = Training(asked)
-    indices = itertools.cycle(range(asked.steps + SPARE))
+    work = Workload(**workload)
+    cuda = work.device == "cuda"
+    task = Training(work)
+    indices = itertools.cycle(range(work.steps + SPARE))
     start = time.perf_counter()
     compiled = compile_with(implementation, task.program)
 
@@ -56,23 +56,23 @@ def measure(
         return task.step(compiled, next(indices))
 
     losses = [step().item()]
-    synchronize(asked.device)
+    synchronize(work.device)
     first = time.perf_counter() - start
     losses += [step().item() for _ in range(1, FIRST_STEPS)]
     if cuda:
         torch.cuda.empty_cache()
     if together:
-        give_way()
-    _run(step, WARM_UP, asked.device)
+        yield_turn()
+    _run(step, WARM_UP, work.device)
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    steps, host = _each(step, asked.steps, asked.device)
-    queued = _run(step, QUEUED_STEPS, asked.device) / QUEUED_STEPS
+    steps, host = _each(step, work.steps, work.device)
+    queued = _run(step, QUEUED_STEPS, work.device) / QUEUED_STEPS
     memory = peak_memory(cuda, step)
-    kernels, recorded = record(lambda: _run(step, RECORDED_STEPS, asked.device), RECORDED_STEPS, asked.device)
+    kernels, recorded = record(lambda: _run(step, RECORDED_STEPS, work.device), RECORDED_STEPS, work.device)
     if stem:
-        Path(stem + ".txt").write_text(f"{asked.label}: {implementation}\n\n{as_text(kernels)}\n")
-        if asked_of_thunder(implementation) is not None:
+        Path(stem + ".txt").write_text(f"{work.label}: {implementation}\n\n{as_text(kernels)}\n")
+        if jit_options(implementation) is not None:
             import thunder
 
             Path(stem + "-explain.txt").write_text(f"{thunder.explain(compiled)}\n")
@@ -89,19 +89,19 @@ def measure(
 
 
 def _each(step: Callable[[], object], count: int, device: str) -> tuple[list[float], list[float]]:
-    """Seconds of each step from an idle device to its end, and those until the host had enqueued it."""
-    ended, enqueued = [], []
+    """Seconds of each step from an idle device to synchronization, and seconds until the host has enqueued it."""
+    synchronized, enqueued = [], []
     for _ in range(count):
         start = time.perf_counter()
         step()
         enqueued.append(time.perf_counter() - start)
         synchronize(device)
-        ended.append(time.perf_counter() - start)
-    return ended, enqueued
+        synchronized.append(time.perf_counter() - start)
+    return synchronized, enqueued
 
 
 def _run(step: Callable[[], object], count: int, device: str) -> float:
-    """Seconds of all of them."""
+    """Seconds of all steps together."""
     start = time.perf_counter()
     for _ in range(count):
         step()

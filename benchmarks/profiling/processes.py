@@ -1,4 +1,4 @@
-"""The processes that are profiled: one after the other, or with all compiling at the same time."""
+"""Profiling processes, one after the other or compiling at the same time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.comparison import ended
-from benchmarks.plan import Run
+from benchmarks.comparison import Run, finish
 from benchmarks.process import FreshProcess
 from benchmarks.profiling.measurement import measure
 from benchmarks.workload import Workload
 
 
-def profiled(
+def profile_all(
     workloads: Sequence[Workload],
     implementations: Sequence[str],
     *,
@@ -25,29 +24,33 @@ def profiled(
     folder: Path | None,
     after: Callable[[list[Run]], None],
 ) -> list[Run]:
-    """All pairs; ``after`` is called after each with those so far, so that nothing is lost.
+    """Profile every workload with every implementation.
 
-    ``together``: all implementations of a workload compile at the same time, and are measured strictly one after the
-    other when the last is ready. ``folder`` is where each leaves its files.
+    Args:
+        workloads, implementations: every pair is profiled.
+        threads: number of CPU threads of each process.
+        together: compile all implementations of a workload at the same time, and then measure one after the other.
+        folder: folder for the files of kernels; None: no files.
+        after: called after each run with all runs so far, so that an interruption loses nothing.
     """
     numbers = itertools.count(1)
     done: list[Run] = []
     for workload in workloads:
         runs = [(Run(workload, name), _stem(folder, next(numbers), name)) for name in implementations]
-        with contextlib.ExitStack() as standing:
-            started = ((run, standing.enter_context(_process(run, threads, together, stem))) for run, stem in runs)
-            for run, process in _ready(list(started)) if together else started:
-                done.append(ended(run, process))
+        with contextlib.ExitStack() as processes:
+            started = ((run, processes.enter_context(_process(run, threads, together, stem))) for run, stem in runs)
+            for run, process in _compiled(list(started)) if together else started:
+                done.append(finish(run, process))
                 after(done)
     return done
 
 
-def _ready(started: list[tuple[Run, FreshProcess]]) -> list[tuple[Run, FreshProcess]]:
-    """The same, when each waits for its turn or has failed."""
+def _compiled(started: list[tuple[Run, FreshProcess]]) -> list[tuple[Run, FreshProcess]]:
+    """Resume all processes, and wait until each has paused after compilation or failed."""
     for _, process in started:
-        process.go()
+        process.resume()
     for _, process in started:
-        process.waits()
+        process.wait()
     return started
 
 
@@ -64,6 +67,6 @@ def _process(run: Run, threads: int, together: bool, stem: str | None) -> FreshP
 
 
 def _stem(folder: Path | None, number: int, implementation: str) -> str | None:
-    """How the paths of an implementation's files begin."""
+    """The path prefix of an implementation's files."""
     name = re.sub(r"\W+", "-", implementation).strip("-")
     return str(folder.resolve() / f"{number:02}-{name}") if folder else None

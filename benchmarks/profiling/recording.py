@@ -1,4 +1,4 @@
-"""What ran on the device, as PyTorch's profiler records it."""
+"""Kernels and operators recorded by PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks.profiling.classes import class_of
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on a GPU, a copy or a fill; on a CPU an operator.
+    """A kernel, copy or fill on a GPU, or an operator on a CPU.
 
     Attributes:
-        name: what the profiler calls it.
+        name: its name in the profile.
         kind: its class.
-        seconds: of one step, in all its launches; of an operator without those that it calls.
-        launches: in one step.
+        seconds: time per step of all launches; for an operator its self time.
+        launches: number of launches per step.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Kernel:
 
 
 def record(steps: Callable[[], object], count: int, device: str) -> tuple[list[Kernel], float]:
-    """The kernels of ``count`` steps, longest first, and the seconds of a step while they were recorded.
+    """The kernels of ``count`` steps, longest first, and the seconds of a step under the profiler.
 
-    ``steps`` runs them and ends when the device has done them.
+    ``steps`` runs the steps and synchronizes with the device.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -49,8 +49,8 @@ def record(steps: Callable[[], object], count: int, device: str) -> tuple[list[K
 def kernels_of(events: Iterable[Any], count: int, device: str) -> list[Kernel]:
     """The kernels among the profiler's averages over ``count`` steps, longest first.
 
-    On a GPU a range that is named on the host, as the optimizer's step is, is an event as well: it is the time from its
-    first kernel to its last, all of which are counted by themselves.
+    On a GPU, events of user annotations such as the optimizer's step are skipped: they are the time from the first to
+    the last of their kernels, which have events as well.
     """
     kernels = []
     for event in events:
@@ -62,7 +62,7 @@ def kernels_of(events: Iterable[Any], count: int, device: str) -> list[Kernel]:
 
 
 def as_text(kernels: Iterable[Kernel]) -> str:
-    """A line for each: milliseconds and launches of a step, microseconds of a launch, class and name."""
+    """A line for each kernel: milliseconds and launches per step, microseconds per launch, class and name."""
     return "\n".join(
         f"{kernel.seconds * 1e3:9.3f} ms {kernel.launches:7.1f} x {kernel.seconds / kernel.launches * 1e6:9.1f} us  "
         f"{kernel.kind:<34}{kernel.name}"

@@ -1,4 +1,4 @@
-"""Profiles as rows: steps, kernels by class, the longest kernels."""
+"""Rows of a profile: steps, kernels by class, the longest kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import summary
-from benchmarks.plan import Run
+from benchmarks.comparison import Run
 from benchmarks.profiling.classes import in_order
 from benchmarks.profiling.measurement import FIRST_STEPS
 from benchmarks.profiling.recording import Kernel
@@ -15,41 +15,45 @@ from benchmarks.row import Row
 
 METRICS = ("step", "host", "cold", "allocated", "reserved", "resident")
 KIND = {"cuda": "kernels", "cpu": "operators"}
-REST = {"cuda": "idle: the step less its kernels", "cpu": "outside of operators, while recorded"}
+REST = {"cuda": "idle: the step minus its kernels", "cpu": "outside of operators, under the profiler"}
 NAME = 90
-"""So much of a kernel's name is shown."""
+"""Number of characters that tables show of a kernel's name."""
 PREFIXES = re.compile(r"\bvoid |\bat::native::|\(anonymous namespace\)::")
 
 
-def rows_of(runs: Sequence[Run], absent: Mapping[str, str], kernels: int) -> list[Row]:
-    """For each workload a group about the step, one of kernels by class, and one of the ``kernels`` longest of each.
+def rows_of(runs: Sequence[Run], unavailable: Mapping[str, str], kernels: int) -> list[Row]:
+    """For each workload, groups for the step, for kernels by class, and for the ``kernels`` longest kernels.
 
-    ``absent`` are implementations that were asked for and did not run, with the reason.
+    ``unavailable`` has selected implementations that did not run, with the reason.
     """
     workloads = {run.workload.label: run.workload.device for run in runs}
     rows = []
     for label, device in workloads.items():
         members = [run for run in runs if run.workload.label == label]
-        skipped = {**absent, **{run.implementation: run.failure.splitlines()[-1] for run in members if run.failure}}
-        found = {run.implementation: run.result for run in members if run.result}
-        rows += _steps(members, found, skipped)
-        profiles = {name: [Kernel(**kernel) for kernel in result["kernels"]] for name, result in found.items()}
-        rests = {name: result["rest"] for name, result in found.items()}
+        skipped = {
+            **unavailable,
+            **{run.implementation: run.failure.splitlines()[-1] for run in members if run.failure},
+        }
+        results = {run.implementation: run.result for run in members if run.result}
+        rows += _steps(members, results, skipped)
+        profiles = {name: [Kernel(**kernel) for kernel in result["kernels"]] for name, result in results.items()}
+        rests = {name: result["rest"] for name, result in results.items()}
         rows += _classes(f"{KIND[device]} of a step by class, {label}", profiles, rests, device, skipped)
         rows += _longest(f"longest {KIND[device]} of a step, {label}", profiles, kernels, skipped)
     return [row for row in rows if row.values]
 
 
-def _steps(runs: list[Run], found: dict[str, dict[str, Any]], skipped: dict[str, str]) -> list[Row]:
-    alone = all(result["first"] for result in found.values())
-    rows = summary.rows_of(runs, METRICS if alone else [name for name in METRICS if name != "cold"], absent=skipped)
+def _steps(runs: list[Run], results: dict[str, dict[str, Any]], skipped: dict[str, str]) -> list[Row]:
+    alone = all(result["first"] for result in results.values())
+    metrics = METRICS if alone else [name for name in METRICS if name != "cold"]
+    rows = summary.rows_of(runs, metrics, unavailable=skipped)
     if not rows:
         return []
     group = rows[0].group
-    queued = {name: result["queued"] * 1e3 for name, result in found.items() if result["queued"]}
-    rows.insert(1, Row(group, "steps queued without waiting, each", "ms", queued, skipped))
+    queued = {name: result["queued"] * 1e3 for name, result in results.items() if result["queued"]}
+    rows.insert(1, Row(group, "training step without synchronization", "ms", queued, skipped))
     for index in range(FIRST_STEPS):
-        losses = {name: result["losses"][index] for name, result in found.items()}
+        losses = {name: result["losses"][index] for name, result in results.items()}
         rows.append(Row(group, f"loss of step {index + 1}", "", losses, skipped))
     return rows
 
@@ -68,18 +72,18 @@ def _classes(
 
 
 def _longest(group: str, profiles: dict[str, list[Kernel]], count: int, skipped: dict[str, str]) -> list[Row]:
-    """The longest of each, which are often the same; longest first."""
+    """The ``count`` longest kernels of each implementation, longest first."""
     listed = {kernel.name: kernel for kernels in profiles.values() for kernel in kernels[:count]}
     rows = []
     for name, kernel in listed.items():
-        same = {who: [other for other in kernels if other.name == name] for who, kernels in profiles.items()}
+        same = {key: [other for other in kernels if other.name == name] for key, kernels in profiles.items()}
         what = f"{kernel.kind}: {PREFIXES.sub('', name)[:NAME]}"
-        rows.append(_row(group, what, {who: kernels for who, kernels in same.items() if kernels}, skipped))
+        rows.append(_row(group, what, {key: kernels for key, kernels in same.items() if kernels}, skipped))
     return sorted(rows, key=lambda row: -max(row.values.values()))
 
 
 def _row(group: str, what: str, kernels: dict[str, list[Kernel]], skipped: dict[str, str]) -> Row:
-    """Milliseconds of these kernels; their launches are details."""
+    """Milliseconds of the kernels by implementation, with their launches as details."""
     times = {name: sum(kernel.seconds for kernel in members) * 1e3 for name, members in kernels.items()}
     return Row(group, what, "ms", times, skipped, details={"launches": {n: _launches(k) for n, k in kernels.items()}})
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.tensors import Suspension, Tensors
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
@@ -55,7 +55,7 @@ def test_lines_have_the_modes_that_differ_from_those_of_the_program() -> None:
     trace.write(_SYMBOL, (1,), {})
     with torch.no_grad():
         trace.write(_SYMBOL, (2,), {}, effects=Effects(external=True))
-    first, second = trace.lines
+    first, second = trace.ops
     assert first.context is None
     assert first.effects.pure
     assert second.context is not None
@@ -67,15 +67,15 @@ def test_lines_have_the_modes_that_differ_from_those_of_the_program() -> None:
 def test_regions_nest() -> None:
     parts = Parts()
     outer, inner = Region(parts.trace, parts.tensors), Region(parts.trace, parts.tensors)
-    program = parts.trace.lines
+    program = parts.trace.ops
     with outer.recording():
         with inner.recording():
-            assert [id(lines) for lines in parts.trace.outwards()] == [id(inner.lines), id(outer.lines), id(program)]
+            assert [id(lines) for lines in parts.trace.outwards()] == [id(inner.ops), id(outer.ops), id(program)]
             parts.trace.write(_SYMBOL, (), {})
-        assert parts.trace.outwards()[0] is outer.lines
-    assert parts.trace.lines is program
-    assert not parts.trace.outer_lines
-    assert (len(inner.lines), len(outer.lines), len(program)) == (1, 0, 0)
+        assert parts.trace.outwards()[0] is outer.ops
+    assert parts.trace.ops is program
+    assert not parts.trace.outer_ops
+    assert (len(inner.ops), len(outer.ops), len(program)) == (1, 0, 0)
     assert not parts.trace.is_region_cut
 
 
@@ -84,12 +84,12 @@ def test_an_exception_cuts_a_region() -> None:
     with pytest.raises(KeyError), Region(parts.trace, parts.tensors).recording():
         raise KeyError
     assert parts.trace.is_region_cut
-    assert not parts.trace.outer_lines
+    assert not parts.trace.outer_ops
 
 
 def test_a_generator_that_a_region_makes_is_a_line_of_the_program() -> None:
     parts = Parts()
-    program = parts.trace.lines
+    program = parts.trace.ops
     region = Region(parts.trace, parts.tensors)
     with region.recording():
         generator = torch.Generator()
@@ -97,7 +97,7 @@ def test_a_generator_that_a_region_makes_is_a_line_of_the_program() -> None:
         assert parts.inputs.object(generator) == proxy
     assert [line.symbol for line in program] == [NEW_GENERATOR]
     assert program[0].output == proxy
-    assert region.lines == []
+    assert region.ops == []
     assert parts.inputs.proxies == []
 
 
@@ -106,7 +106,7 @@ def test_real_tensors_become_inputs_when_they_are_met() -> None:
     parts = Parts(x, y)
     assert parts.tensors.find(x) is None
     assert parts.inputs.proxies == []
-    call = Call(parts.inputs, (x, [x, 2.0]), {"other": y})
+    call = CallArguments(parts.inputs, (x, [x, 2.0]), {"other": y})
     one, other = parts.tensors.proxy_of(x), parts.tensors.proxy_of(y)
     assert call.args == (one, [one, 2.0])
     assert call.kwargs == {"other": other}
@@ -138,7 +138,7 @@ def test_traced_tensors_are_not_kept_alive() -> None:
     assert len(parts.tensors.alive()) == 1
     parts.tensors.close()
     assert parts.tensors.alive() == []
-    assert parts.tensors.made == []
+    assert parts.tensors.created == []
 
 
 def test_suspensions_nest() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from tests.ir.build import GRAD
 from thunder_core.autodiff.joint import Joint
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import PURE, Effects
@@ -18,6 +17,7 @@ from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.registry import registry
+from thunder_testing.hand_built import GRAD
 
 
 def operator(overload: Any) -> Symbol:

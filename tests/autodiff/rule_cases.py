@@ -1,9 +1,9 @@
-"""Calls that the hand-written rules of derivatives are for, one or more of each, with awkward arguments."""
+"""Calls with rules by hand, and calls whose derivative by autograd is as good as any, with awkward arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class Case:
     Attributes:
         close: compare gradients with this tolerance instead of bit by bit.
         more: bytes that may be kept for backward besides those that eager keeps.
+        by_autograd: no rule applies; autograd's derivative is expected.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Case:
     arguments: Make
     close: float = 0.0
     more: int = 0
+    by_autograd: bool = False
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = True, low: float = 0.5) -> torch.Tensor:
@@ -47,7 +49,9 @@ _UNARY = (
     torch.reciprocal, torch.relu, torch.rsqrt, torch.sigmoid, torch.sin, torch.sqrt, torch.square, torch.tanh,
     F.silu, F.gelu,
 )  # fmt: skip
+_UNARY_WITH_RULE = frozenset({torch.square})
 _BINARY = (torch.add, torch.sub, torch.rsub, torch.mul, torch.div)
+_BINARY_WITH_RULE = frozenset({torch.add, torch.sub, torch.mul, torch.div})
 _LAYOUTS: dict[str, Make] = {
     "vector": _of((5,)),
     "transposed": lambda: (transposed(3, 4),),
@@ -72,13 +76,16 @@ _PAIRS: dict[str, Make] = {
 def _elementwise() -> Iterator[Case]:
     for function in _UNARY:
         for kind, make in _LAYOUTS.items():
-            yield Case(f"{function.__name__}, {kind}", function, make)
+            by_autograd = function not in _UNARY_WITH_RULE
+            yield Case(f"{function.__name__}, {kind}", function, make, by_autograd=by_autograd)
     for function in _BINARY:
         # where the quotient is at hand, the partition keeps it rather than divide again
         more = 96 if function is torch.div else 0
+        by_autograd = function not in _BINARY_WITH_RULE
         for kind, make in _PAIRS.items():
-            yield Case(f"{function.__name__}, {kind}", function, make, more=more)
-        yield Case(f"{function.__name__}, same twice", lambda x, f=function: f(x, x), _of((3, 4)), more=more)
+            yield Case(f"{function.__name__}, {kind}", function, make, more=more, by_autograd=by_autograd)
+        twice = lambda x, f=function: f(x, x)  # noqa: E731
+        yield Case(f"{function.__name__}, same twice", twice, _of((3, 4)), more=more, by_autograd=by_autograd)
 
 
 def _reductions() -> Iterator[Case]:
@@ -91,19 +98,14 @@ def _reductions() -> Iterator[Case]:
 
 _ZEROS = torch.zeros(3, 4)
 _CONDITION = torch.tensor([[True], [False], [True]])
-_OTHERS = [
+_WITH_RULE = [
     Case("add with alpha", lambda x, y: torch.add(x, y, alpha=3), _of((3, 4), (4,))),
     Case("sub with alpha", lambda x, y: torch.sub(x, y, alpha=3), _of((3, 4), (4,))),
-    Case("gelu, tanh", lambda x: F.gelu(x, approximate="tanh"), _of((3, 4))),
     *[Case(f"pow {p}", lambda x, p=p: torch.pow(x, p), _of((3, 4))) for p in (0, 1, 2, 3, 0.5, -1)],
     Case("where", lambda x, y: torch.where(_CONDITION, x, y), _of((3, 4), (4,))),
     Case("where, number", lambda x: torch.where(_CONDITION, x, -1.0), _of((3, 4))),
     Case("masked_fill", lambda x: x.masked_fill(_CONDITION, 2.0), _of((3, 4))),
     Case("masked_fill, broadcast", lambda x: x.masked_fill(_CONDITION, 2.0), _of((4,))),
-    Case("to dtype", lambda x: x.to(torch.bfloat16), _of((3, 4))),
-    Case("float", lambda x: x.float(), lambda: (tensor(3, 4, dtype=torch.bfloat16),)),
-    Case("type_as", lambda x, y: x.type_as(y), lambda: (tensor(3), tensor(3, dtype=torch.float64, grad=False))),
-    Case("contiguous", lambda x: x.contiguous(), lambda: (transposed(3, 4),)),
     # products
     Case("linear", F.linear, _of((2, 3, 4), (5, 4), (5,))),
     Case("linear, rows", F.linear, _of((3, 4), (5, 4), (5,))),
@@ -120,9 +122,6 @@ _OTHERS = [
     Case("matmul, batch by matrix", torch.matmul, _of((2, 3, 4), (4, 5))),
     Case("matmul, batches", torch.matmul, _of((2, 3, 4), (2, 4, 5))),
     Case("matmul, broadcast batches", torch.matmul, _of((2, 1, 3, 4), (6, 4, 5))),
-    Case("mm", torch.mm, _of((3, 4), (4, 5))),
-    Case("mm, same twice", lambda x: torch.mm(x, x), _of((4, 4))),
-    Case("bmm", torch.bmm, _of((2, 3, 4), (2, 4, 5))),
     Case("addmm", torch.addmm, _of((5,), (3, 4), (4, 5))),
     # reductions
     Case("sum of all", torch.sum, _of((2, 3))),
@@ -131,6 +130,31 @@ _OTHERS = [
     Case("sum, dtype", lambda x: x.sum(0, dtype=torch.float64), _of((2, 3))),
     Case("mean of nothing", lambda x: x.mean(1), _of((2, 0))),
     # shapes
+    Case("cat", lambda x, y: torch.cat((x, y), -1), _of((3, 4), (3, 2))),
+    Case("cat, promoted", lambda x, y: torch.cat((x, y)), lambda: (tensor(3), tensor(2, dtype=torch.float64))),
+    Case("cat, one wanted", lambda x, y: torch.cat((y, x)), lambda: (tensor(3), tensor(2, grad=False))),
+    Case("cat, same twice", lambda x: torch.cat((x, x)), _of((3,))),
+    Case("stack", lambda x, y: torch.stack((x, y), 1), _of((3, 4), (3, 4))),
+    Case("tensor_split", lambda x: torch.tensor_split(x, 3, 1), _of((2, 7))),
+    # selections
+    Case("slices", lambda x: x[1:, :-1], _of((3, 4))),
+    Case("numbers and slices", lambda x: x[-1, None, 1:3, ..., 0], _of((2, 4, 2, 3))),
+    Case("one number", lambda x: x[1], _of((2, 3))),
+    Case("the whole", lambda x: x[..., :9], _of((2, 3))),
+    Case("nothing", lambda x: x[..., 3:], _of((2, 3))),
+    # normalization
+    Case("rms_norm", lambda x, w: F.rms_norm(x, (4,), w), _of((2, 3, 4), (4,))),
+    Case("rms_norm, bare", lambda x: F.rms_norm(x, (3, 4), eps=0.1), _of((2, 3, 4))),
+]  # fmt: skip
+_BY_AUTOGRAD = [
+    Case("gelu, tanh", lambda x: F.gelu(x, approximate="tanh"), _of((3, 4))),
+    Case("to dtype", lambda x: x.to(torch.bfloat16), _of((3, 4))),
+    Case("float", lambda x: x.float(), lambda: (tensor(3, 4, dtype=torch.bfloat16),)),
+    Case("type_as", lambda x, y: x.type_as(y), lambda: (tensor(3), tensor(3, dtype=torch.float64, grad=False))),
+    Case("contiguous", lambda x: x.contiguous(), lambda: (transposed(3, 4),)),
+    Case("mm", torch.mm, _of((3, 4), (4, 5))),
+    Case("mm, same twice", lambda x: torch.mm(x, x), _of((4, 4))),
+    Case("bmm", torch.bmm, _of((2, 3, 4), (2, 4, 5))),
     Case("view", lambda x: x.view(4, 3), _of((3, 4))),
     Case("view, same shape", lambda x: x.view(3, 4), _of((3, 4))),
     Case("reshape", lambda x: x.reshape(-1), lambda: (transposed(3, 4),)),
@@ -150,29 +174,16 @@ _OTHERS = [
     Case("mT", lambda x: x.mT, _of((2, 3, 4))),
     Case("transpose", lambda x: x.transpose(0, -1), _of((2, 3, 4))),
     Case("permute", lambda x: x.permute(2, 0, -2), _of((2, 3, 4))),
-    Case("cat", lambda x, y: torch.cat((x, y), -1), _of((3, 4), (3, 2))),
-    Case("cat, promoted", lambda x, y: torch.cat((x, y)), lambda: (tensor(3), tensor(2, dtype=torch.float64))),
-    Case("cat, one wanted", lambda x, y: torch.cat((y, x)), lambda: (tensor(3), tensor(2, grad=False))),
-    Case("cat, same twice", lambda x: torch.cat((x, x)), _of((3,))),
-    Case("stack", lambda x, y: torch.stack((x, y), 1), _of((3, 4), (3, 4))),
     Case("split", lambda x: torch.split(x, 3, 1), _of((2, 7))),
     Case("split, sizes", lambda x: torch.split(x, (1, 0, 3)), _of((4, 2))),
     Case("split, some used", lambda x: torch.split(x, 3, 1)[1], _of((2, 7))),
     Case("split_with_sizes", lambda x: torch.split_with_sizes(x, (1, 3), -1), _of((2, 4))),
-    Case("tensor_split", lambda x: torch.tensor_split(x, 3, 1), _of((2, 7))),
     Case("chunk", lambda x: x.chunk(2, -1), _of((3, 5))),
     Case("unbind", lambda x: x.unbind(1), _of((2, 3))),
-    # selections
-    Case("slices", lambda x: x[1:, :-1], _of((3, 4))),
-    Case("numbers and slices", lambda x: x[-1, None, 1:3, ..., 0], _of((2, 4, 2, 3))),
-    Case("one number", lambda x: x[1], _of((2, 3))),
-    Case("the whole", lambda x: x[..., :9], _of((2, 3))),
-    Case("nothing", lambda x: x[..., 3:], _of((2, 3))),
     Case("narrow", lambda x: x.narrow(1, -2, 2), _of((2, 3))),
     Case("select", lambda x: x.select(1, -1), _of((2, 3))),
     Case("embedding", F.embedding, lambda: (torch.tensor([[1, 2, 1]]), tensor(4, 3))),
     Case("embedding, padding", lambda i, w: F.embedding(i, w, -3), lambda: (torch.tensor([1, 2]), tensor(4, 3))),
-    # normalization
     Case("softmax", lambda x: F.softmax(x, -1), _of((3, 4))),
     Case("softmax, dtype", lambda x: F.softmax(x, 0, dtype=torch.float64), _of((3, 4))),
     Case("softmax of a scalar", lambda x: F.softmax(x, 0), _of(())),
@@ -180,9 +191,8 @@ _OTHERS = [
     Case("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), _of((2, 3, 4), (4,), (4,))),
     Case("layer_norm, bare", lambda x: F.layer_norm(x, (3, 4)), _of((2, 3, 4))),
     Case("layer_norm, weight alone", lambda w: F.layer_norm(_ZEROS, (4,), w), _of((4,))),
-    Case("rms_norm", lambda x, w: F.rms_norm(x, (4,), w), _of((2, 3, 4), (4,))),
-    Case("rms_norm, bare", lambda x: F.rms_norm(x, (3, 4), eps=0.1), _of((2, 3, 4))),
     Case("dropout", lambda x: F.dropout(x, 0.3), _of((30, 4))),
 ]  # fmt: skip
 
+_OTHERS = (*_WITH_RULE, *(replace(case, by_autograd=True) for case in _BY_AUTOGRAD))
 CASES = {case.name: case for case in (*_elementwise(), *_reductions(), *_OTHERS)}

@@ -10,12 +10,12 @@ import torch
 
 from tests.autodiff.joint_builder import JointBuilder, function, method, operator
 from thunder_core.autodiff.joint import Joint, Partitioned
-from thunder_core.autodiff.memory import extent_bytes
-from thunder_core.autodiff.partition import Partition
+from thunder_core.autodiff.partitioning.partition import Partition
 from thunder_core.errors import OptionError
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.base import PassContext

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from tests.autodiff.joint_builder import JointBuilder, function, operator
-from tests.ir.build import tensor
-from thunder_core.autodiff.cut import SINK, SOURCE, UNBOUNDED, Cut
-from thunder_core.autodiff.memory import bytes_of, element_bytes, extent_bytes, storage_bytes
-from thunder_core.autodiff.recompute import cost
-from thunder_core.autodiff.work import Work, work_of
+from thunder_core.autodiff.partitioning.cut import SINK, SOURCE, UNBOUNDED, Cut
+from thunder_core.autodiff.partitioning.recompute import cost
+from thunder_core.autodiff.partitioning.work import Work, work_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.storage_sizes import bytes_of, element_bytes, extent_bytes, storage_bytes
+from thunder_testing.hand_built import tensor
 
 ATEN = torch.ops.aten
 
@@ -124,5 +124,5 @@ def test_operations_of_a_contraction_are_part_of_its_cost():
 
 
 def test_scipy_is_imported_by_a_cut_only():
-    code = "import sys, thunder_core.autodiff.partition; sys.exit('scipy' in sys.modules)"
+    code = "import sys, thunder_core.autodiff.partitioning.partition; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.autodiff.joint_builder import JointBuilder, function, method, operator
 from tests.autodiff.test_partition import check, split
-from thunder_core.autodiff.dependence import Dependence
 from thunder_core.autodiff.joint import Joint, Partitioned
-from thunder_core.autodiff.partition import two_programs
-from thunder_core.autodiff.recompute import POLICIES, Policy, everything
-from thunder_core.autodiff.selection import lines_for_backward
-from thunder_core.autodiff.work import Work, work_of
+from thunder_core.autodiff.partitioning.dependence import Dependence
+from thunder_core.autodiff.partitioning.partition import two_programs
+from thunder_core.autodiff.partitioning.recompute import POLICIES, Policy, everything
+from thunder_core.autodiff.partitioning.selection import ops_for_backward
+from thunder_core.autodiff.partitioning.work import Work, work_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.verifier import verify
 
@@ -127,7 +127,7 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 def test_no_choice_is_cheaper(steps, residuals, read, given, recomputed, policy):
     joint = build(without_view_as(steps), without_view_as(residuals), read, given, recomputed=recomputed)
     dependence = Dependence.of(joint)
-    lines = lines_for_backward(dependence, policy)
+    lines = ops_for_backward(dependence, policy)
     result = two_programs(dependence, lines, "a test")
     verify(result.forward)
     verify(result.backward)

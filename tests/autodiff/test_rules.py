@@ -12,10 +12,12 @@ from torch.utils import _pytree as pytree
 
 import thunder
 from tests.autodiff.rule_cases import CASES, Case, tensor
-from thunder_core.autodiff import derive
-from thunder_core.autodiff.by_rule import SOURCE
-from thunder_core.autodiff.derivative import Derivative, Query
-from thunder_core.autodiff.rules import all_rules, find_rule
+from thunder_core.autodiff.derivatives import derive
+from thunder_core.autodiff.derivatives.by_autograd import derive_by_autograd
+from thunder_core.autodiff.derivatives.by_rule import SOURCE, derive_by_rule
+from thunder_core.autodiff.derivatives.derivative import Derivative, Query
+from thunder_core.autodiff.derivatives.rules import all_rules, find_rule
+from thunder_core.errors import LoweringError
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.registry import registry
@@ -23,13 +25,14 @@ from thunder_testing.opinfo import OPERATORS
 from thunder_testing.opinfo_gradients import run_backward
 from thunder_testing.outcome import Status
 
+RULES_OF_CORE = "thunder_core."
 Sources = list[tuple[Symbol, str]]
 
 
 @pytest.fixture
 def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
     """Who gives each derivative from now on: pairs of a symbol and a source, with the reason if there is one."""
-    find, found = derive._find, []
+    find, found = derive._derive, []
 
     def recorded(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
         derivative = find(query, executors, key)
@@ -37,7 +40,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
         found.append((query.bound.symbol, source))
         return derivative
 
-    monkeypatch.setattr(derive, "_find", recorded)
+    monkeypatch.setattr(derive, "_derive", recorded)
     derive._cache.clear()
     return found
 
@@ -98,7 +101,7 @@ def test_case(name: str, sources: Sources) -> None:
     expected, kept_by_eager = run(program_of(case), arguments)
     actual, kept = run(thunder.jit(program_of(case)), arguments)
     torch.testing.assert_close(actual, expected, rtol=case.close, atol=case.close, equal_nan=True)
-    assert {source for _, source in sources} == {SOURCE}
+    assert {source for _, source in sources} >= {"PyTorch's autograd" if case.by_autograd else SOURCE}
     assert kept <= kept_by_eager + case.more
 
 
@@ -106,8 +109,45 @@ def test_every_rule_has_a_case(sources: Sources) -> None:
     for case in CASES.values():
         thunder.jit(program_of(case))(*case.arguments())
     used = {find_rule(symbol) for symbol, _ in sources}
-    of_core = {name: rule for name, rule in all_rules().items() if rule.__module__.startswith("thunder_core.")}
+    of_core = {name: rule for name, rule in all_rules().items() if rule.__module__.startswith(RULES_OF_CORE)}
     assert [name for name, rule in of_core.items() if rule not in used] == []
+
+
+@pytest.fixture(scope="module")
+def op_counts() -> dict[str, list[tuple[int, int]]]:
+    """For each rule, the numbers of ops of derivatives by the rule and by autograd, of all calls of the cases."""
+    counts: dict[str, list[tuple[int, int]]] = {}
+    names = {id(rule): name for name, rule in all_rules().items()}
+    find = derive._derive
+
+    def counted(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
+        by_rule, rule = derive_by_rule(query), find_rule(query.bound.symbol)
+        if by_rule is not None:
+            try:
+                by_autograd = _ops(derive_by_autograd(query))
+            except LoweringError:
+                by_autograd = _ops(by_rule) + 1
+            counts.setdefault(names[id(rule)], []).append((_ops(by_rule), by_autograd))
+        return find(query, executors, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derive, "_derive", counted)
+        derive._cache.clear()
+        for case in CASES.values():
+            thunder.jit(program_of(case))(*case.arguments())
+    return counts
+
+
+def _ops(derivative: Derivative) -> int:
+    return len(derivative.forward) + len(derivative.backward)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, own in all_rules().items() if own.__module__.startswith(RULES_OF_CORE)]
+)
+def test_rule_is_better_than_autograd(name: str, op_counts: dict[str, list[tuple[int, int]]]) -> None:
+    """A rule that never has fewer ops than autograd's derivative is not needed."""
+    assert any(by_rule < by_autograd for by_rule, by_autograd in op_counts[name])
 
 
 # ---- how traces read -------------------------------------------------------------------------------------------------

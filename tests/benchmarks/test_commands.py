@@ -9,7 +9,7 @@ import litgpt  # noqa: F401  # as a whole, before the benchmarks would take two 
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import asked, chart, commands, comparison
+from benchmarks import chart, commands, comparison, selection
 from benchmarks.figures import FIGURES, Figure
 from benchmarks.process import ChildFailed
 from benchmarks.row import Row
@@ -32,7 +32,7 @@ class Here:
     def __exit__(self, *_):
         pass
 
-    def turn(self):
+    def run_turn(self):
         return False
 
     def result(self):
@@ -46,7 +46,7 @@ def here(monkeypatch):
     def call(function, *, threads, caches=None, **arguments):
         return function(**arguments)
 
-    monkeypatch.setattr(asked, "in_fresh_process", call)
+    monkeypatch.setattr(selection, "in_fresh_process", call)
     monkeypatch.setattr(comparison, "FreshProcess", Here)
 
 
@@ -209,15 +209,15 @@ def test_list_models(capsys):
         (["show", "nowhere.json", "--chart", "picture.gif"], "must end with one of"),
         (["train-step", "--model", "mlp", "--impl", "eager", "--baseline", "thunder"], "--baseline thunder"),
         (["overhead", "--impl", "compiel"], "did you mean 'compile'"),
-        (["show", "nowhere.json"], "nowhere.json is no result"),
+        (["show", "nowhere.json"], "nowhere.json is not a result"),
         (
             ["show", ROOT / "benchmarks/results/2026-11-22-d738d7d-h200-lists.json", "--baseline", "egaer"],
             "egaer is in none",
         ),
-        (["train-step", "--steps", "0"], "--steps: must be a whole number of at least 1, not '0'"),
-        (["train-step", "--rounds", "0"], "--rounds: must be a whole number of at least 1"),
-        (["train-step", "--turns", "-1"], "--turns: must be a whole number of at least 0"),
-        (["inference", "--layers", "2", "x"], "--layers: must be a whole number of at least 1, not 'x'"),
+        (["train-step", "--steps", "0"], "--steps: must be an integer of at least 1, not '0'"),
+        (["train-step", "--rounds", "0"], "--rounds: must be an integer of at least 1"),
+        (["train-step", "--turns", "-1"], "--turns: must be an integer of at least 0"),
+        (["inference", "--layers", "2", "x"], "--layers: must be an integer of at least 1, not 'x'"),
         (["operators", "--threads", "0"], "--threads: must be"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_chart_without_matplotlib_is_refused_before_anything_is_measured(here,
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     assert "needs matplotlib" in _refused(capsys, "train-step", "--model", "mlp", "--chart", "chart.png")
-    with pytest.raises(chart.NoChart):
+    with pytest.raises(chart.ChartError):
         chart.draw([], Path("chart.png"))
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from benchmarks import comparison
-from benchmarks.comparison import compare
-from benchmarks.plan import Plan
+from benchmarks.comparison import Plan, compare
 from benchmarks.process import ChildFailed
 from benchmarks.workload import Workload
 
@@ -36,7 +35,7 @@ def started(monkeypatch, turns):
         def __exit__(self, *_):
             pass
 
-        def turn(self):
+        def run_turn(self):
             turns.append(self.name)
             self.turns -= 1
             return self.turns >= 0

@@ -4,10 +4,9 @@ import litgpt  # noqa: F401  # as a whole, before the benchmarks would take two 
 import pytest
 import torch
 
-from benchmarks.inference_tasks import Decode, Prefill
 from benchmarks.models import catalogue
-from benchmarks.models.subject import UnknownModel
-from benchmarks.training_task import Training
+from benchmarks.models.model import UnknownModel
+from benchmarks.tasks import Decode, Prefill, Training
 from benchmarks.workload import Workload
 
 TINY = {"layers": 1, "embedding": 32, "heads": 2, "vocabulary": 256}

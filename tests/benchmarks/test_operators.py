@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command_line
-from benchmarks import asked
-from benchmarks.operators import accuracy, candidate, limits, measurement, processes, rows
+from benchmarks import selection
+from benchmarks.operators import accuracy, candidate, isolation, limits, measurement, rows
 from benchmarks.operators.case import Problem
 from benchmarks.operators.catalogue import CASES
 from benchmarks.operators.traffic import traffic
@@ -22,7 +22,7 @@ def here(monkeypatch):
     def call(function, *, threads, caches=None, **arguments):
         return function(**arguments)
 
-    for module in (processes, asked):
+    for module in (isolation, selection):
         monkeypatch.setattr(module, "in_fresh_process", call)
     for module in (measurement, limits):
         monkeypatch.setattr(module, "medians", lambda calls, before: {name: 1e-3 for name, call in calls.items()})
@@ -62,7 +62,7 @@ def test_traffic_counts_each_byte_once():
     problem = Problem(torch.mul, (x, y))
     # Forward: x, y and the result. Backward: x (kept), the result's gradient, x's gradient.
     assert traffic(problem, [x * y]) == (3 * 128, 6 * 128)
-    assert traffic(Problem(torch.mul, (x, y), kept=()), [x * y]) == (3 * 128, 5 * 128)
+    assert traffic(Problem(torch.mul, (x, y), saved=()), [x * y]) == (3 * 128, 5 * 128)
 
 
 def test_the_command(here, tmp_path, capsys):
@@ -72,7 +72,7 @@ def test_the_command(here, tmp_path, capsys):
     output = " ".join(capsys.readouterr().out.split())
     assert "thunder[nowhere] not available: executors[0]: there is no executor 'nowhere'" in output
     assert "thunder[sdpa] skipped: swiglu, declined: it claims none of these operations" in output
-    assert "attention: thunder[sdpa] took sdpa" in output
+    assert "attention: thunder[sdpa] claims sdpa" in output
     content = json.loads(result.read_text())
     units = {row["unit"] for row in content["rows"]}
     assert units == {"us", "GB/s", "TFLOP/s", "%", "x"}
@@ -104,8 +104,8 @@ def test_of_a_process_that_dies_the_rest_is_measured_one_by_one(monkeypatch):
             raise ChildFailed("Traceback\nCUDA error: an illegal memory access")
         return [{"case": "x", "seconds": dict.fromkeys(implementations, 1.0)}]
 
-    monkeypatch.setattr(processes, "in_fresh_process", call)
-    found, failed = processes.measured("softmax", ["eager", "a", "b", "c"], "bf16", "cuda", 1)
+    monkeypatch.setattr(isolation, "in_fresh_process", call)
+    found, failed = isolation.measure_isolated("softmax", ["eager", "a", "b", "c"], "bf16", "cuda", 1)
     assert failed == {"b": "softmax: CUDA error: an illegal memory access"}
     assert [set(result["seconds"]) for result in found] == [{"eager", "a", "c"}]
 

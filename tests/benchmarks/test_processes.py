@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measurement import measure
-from benchmarks.process import ROOT, ChildFailed, FreshProcess, give_way, in_fresh_process
+from benchmarks.process import ROOT, ChildFailed, FreshProcess, in_fresh_process, yield_turn
 from benchmarks.workload import Workload
 
 # What LitGPT requires and its model does not need.
@@ -35,9 +35,9 @@ def test_processes_give_way_to_each_other_and_die_with_their_context():
         FreshProcess(_counted, threads=1, count=1) as second,
         FreshProcess(_counted, threads=1, count=9) as left,
     ):
-        assert [first.turn(), second.turn(), left.turn()] == [True] * 3
-        assert [first.turn(), second.turn()] == [True, False]
-        assert [first.turn(), first.turn()] == [False, False]
+        assert [first.run_turn(), second.run_turn(), left.run_turn()] == [True] * 3
+        assert [first.run_turn(), second.run_turn()] == [True, False]
+        assert [first.run_turn(), first.run_turn()] == [False, False]
         assert (first.result(), second.result()) == (2, 1)
     with pytest.raises(ChildFailed, match="ZeroDivisionError"):
         in_fresh_process(_counted, threads=1, count=0)
@@ -54,7 +54,7 @@ def test_files_that_are_named_are_in_the_current_folder(tmp_path, monkeypatch):
 
 def _counted(count):
     for _ in range(count):
-        give_way()
+        yield_turn()
     return count if 1 / count else None
 
 

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from benchmarks.process import give_way
+from benchmarks.process import yield_turn
 from benchmarks.profiling import processes
 from benchmarks.workload import Workload
 
@@ -17,7 +17,7 @@ def test_together_all_are_ready_before_the_first_is_measured(tmp_path, monkeypat
     workloads = [Workload("mlp", "training", "float32", "cpu", 1, 0, 2)]
     names = ["slow", "failing", "fast"]
     options = {"threads": 1, "together": True, "folder": None}
-    runs = processes.profiled(workloads, names, **options, after=lambda done: seen.append(len(done)))
+    runs = processes.profile_all(workloads, names, **options, after=lambda done: seen.append(len(done)))
     notes = log.read_text().split()
     assert sorted(notes[:2]) == ["fast-ready", "slow-ready"]
     assert notes[2:] == ["slow-begins", "slow-ends", "fast-begins", "fast-ends"]
@@ -36,7 +36,7 @@ def _noted(workload, implementation, together, stem):
         raise ValueError("broken")
     time.sleep(0.3 if implementation == "slow" else 0)
     note("ready")
-    give_way()
+    yield_turn()
     note("begins")
     time.sleep(0.1)
     note("ends")

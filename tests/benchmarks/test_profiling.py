@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command_line
-from benchmarks.plan import Run
+from benchmarks.comparison import Run
 from benchmarks.process import ChildFailed
 from benchmarks.profiling import processes, recording
 from benchmarks.profiling.classes import class_of
@@ -39,9 +39,9 @@ def test_a_range_of_the_profiler_is_no_kernel():
         ("triton_poi_fused_0", pytest.approx(3e-4), 1),
         ("nvjet_a", pytest.approx(1e-4), 2),
     ]
-    assert [kernel.kind for kernel in recording.kernels_of(events, 2, "cpu")] == ["matrix products", "optimizer"]
+    assert [kernel.kind for kernel in recording.kernels_of(events, 2, "cpu")] == ["matmuls", "optimizer"]
     line = " ".join(recording.as_text(found).splitlines()[0].split())
-    assert line == "0.300 ms 1.0 x 300.0 us fusions of Inductor triton_poi_fused_0"
+    assert line == "0.300 ms 1.0 x 300.0 us Inductor fusions triton_poi_fused_0"
 
 
 def test_recorded_time_is_that_of_one_step():
@@ -74,17 +74,17 @@ def test_rows_of_a_gpu_have_classes_sum_idle_time_and_the_longest_kernels():
     assert {row.group.partition(",")[0] for row in rows} == {
         "training nanogpt", "kernels of a step by class", "longest kernels of a step"}  # fmt: skip
     assert found["training step"] == {"compile": 30, "thunder": 30}
-    assert found["steps queued without waiting, each"] == {"compile": 25, "thunder": 25}
+    assert found["training step without synchronization"] == {"compile": 25, "thunder": 25}
     assert found["host time to enqueue it"] == {"compile": 10, "thunder": 10}
     assert found["first training step, empty caches"] == {"compile": 1.5, "thunder": 0.5}
     assert found["loss of step 2"] == {"compile": 2, "thunder": 2}
-    assert found["matrix products"] == {"compile": 10, "thunder": 5}
+    assert found["matmuls"] == {"compile": 10, "thunder": 5}
     assert found["other kernels"] == {"compile": 1}
     assert found["sum"] == pytest.approx({"compile": 15, "thunder": 11})
-    assert found["idle: the step less its kernels"] == {"compile": 5, "thunder": 5}
+    assert found["idle: the step minus its kernels"] == {"compile": 5, "thunder": 5}
     assert found["launches"] == {"compile": 6, "thunder": 4}
     assert [row.what for row in rows[-2:]] == [
-        "matrix products: nvjet_a", "fusions of Inductor: triton_poi_fused_0"]  # fmt: skip
+        "matmuls: nvjet_a", "Inductor fusions: triton_poi_fused_0"]  # fmt: skip
     assert rows[-1].values == {"compile": 4, "thunder": 6}, "also where it is not the longest"
     assert all(row.skipped == {"lightning-thunder": "not available", "eager": "ValueError: no"} for row in rows)
     assert not any(row.group.startswith("longest") for row in rows_of(runs, {}, kernels=0))
@@ -128,16 +128,16 @@ def test_profile(tmp_path, monkeypatch, capsys):
     assert code == 0
     both = {"eager", "thunder[]"}
     told = _told(content)
-    wanted = ("training step", "first training step, empty caches", "peak memory", "loss of step 3", "matrix products")
+    wanted = ("training step", "first training step, empty caches", "peak memory", "loss of step 3", "matmuls")
     assert all(told[what] == both for what in (*wanted, "optimizer", "sum", "launches"))
-    assert told["fused kernels and their calls"] == {"thunder[]"}
+    assert told["compiled programs"] == {"thunder[]"}
     losses = [run["result"]["losses"] for run in content["runs"]]
     assert losses[1] == pytest.approx(losses[0])
     assert {"date", "versions", "commit", "processor", "device"} <= set(content)
     files = {path.name: path.read_text() for path in (tmp_path / "all" / "kernels").iterdir()}
     assert set(files) == {"01-eager.txt", "02-thunder.txt", "02-thunder-explain.txt"}
     assert len(files["01-eager.txt"].splitlines()) == 2 + len(content["runs"][0]["result"]["kernels"])
-    assert "matrix products" in files["02-thunder.txt"]
+    assert "matmuls" in files["02-thunder.txt"]
     assert "cache hits" in files["02-thunder-explain.txt"]
     capsys.readouterr()
     assert command_line.main(["show", str(tmp_path / "result.json")]) == 0

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks import table
+from benchmarks.comparison import Run
 from benchmarks.losses import allowed, largest_difference
-from benchmarks.plan import Run
 from benchmarks.row import Row
 from benchmarks.summary import rows_of
 from benchmarks.workload import Workload
@@ -66,7 +66,7 @@ def test_of_float8_the_last_losses_count_and_not_the_noise():
 
 
 def test_what_is_not_available_is_a_footnote():
-    rows = rows_of([_run("eager")], absent={"thunder[te]": "not available: no plugin"})
+    rows = rows_of([_run("eager")], unavailable={"thunder[te]": "not available: no plugin"})
     assert _row(rows, "training step").skipped == {"thunder[te]": "not available: no plugin"}
 
 

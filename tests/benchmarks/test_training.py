@@ -23,7 +23,8 @@ def test_steady_step_runs_with_equal_gradients():
 
 
 @pytest.mark.parametrize(
-    ("case", "sizes"), [("tiny_llama_block", {"n_embd": 64, "n_head": 4, "n_query_groups": 2}), ("bert", SMALL_BERT)]
+    ("case", "sizes"),
+    [("tiny_llama_block", {"n_embd": 64, "n_head": 4, "n_query_groups": 2}), ("bert_training", SMALL_BERT)],
 )
 def test_saved_bytes_runs(case, sizes):
     saved = saved_bytes.saved_bytes(case, sequence=16, **sizes)

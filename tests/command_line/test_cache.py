@@ -49,6 +49,6 @@ def test_nothing_is_kept(command, monkeypatch):
         "files": 0,
         "bytes": 0,
         "deleted": 0,
-        "problem": "nothing is kept",
+        "problem": "caching on disk is disabled",
     }
     assert command("cache").out.startswith("folder   none\n")

@@ -82,7 +82,7 @@ def test_training_shows_forward_and_backward(command, program):
     ended = command("explain", "program.py:model", "--train")
     assert ended.code == 0
     assert {row[1] for row in _rows(ended.out)} == {"forward", "backward"}
-    assert "keeps" in ended.out.splitlines()[-2]
+    assert "saves" in ended.out.splitlines()[-2]
 
 
 def test_training_needs_a_gradient(command, write):

@@ -29,7 +29,7 @@ def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
     assert (ended.code, ended.err) == (0, "")
     folder = tmp_path / "fast_norms"
     lines = ended.out.splitlines()
-    assert lines[0] == "Made fast_norms, the distribution thunder-plugin-fast-norms:"
+    assert lines[0] == "Created fast_norms, the distribution thunder-plugin-fast-norms:"
     files = _files(folder)
     assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
     assert {path.suffix for path in files} == TEXT

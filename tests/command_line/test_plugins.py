@@ -10,7 +10,7 @@ from thunder.command_line import core_checks, environment
 from thunder.command_line.core_checks import core_checks as checks_of
 
 KERNELS = """
-from thunder_core.plugins import Check, CheckResult, ExecutorSpec, hookimpl
+from thunder_core.plugins import CheckSpec, CheckResult, ExecutorSpec, hookimpl
 
 
 @hookimpl
@@ -20,8 +20,8 @@ def thunder_executors():
 
 @hookimpl
 def thunder_doctor():
-    return [Check("card", "kernels:card"), Check("driver", "kernels:driver"), Check("bug", "kernels:bug"),
-            Check("shape", "kernels:shape"), Check("nowhere", "kernels:nowhere")]
+    return [CheckSpec("card", "kernels:card"), CheckSpec("driver", "kernels:driver"), CheckSpec("bug", "kernels:bug"),
+            CheckSpec("shape", "kernels:shape"), CheckSpec("nowhere", "kernels:nowhere")]
 
 
 def card():

@@ -142,7 +142,7 @@ def test_file_called_like_a_module_does_not_replace_it(folder):
         ("src/data.txt:model", "src/data.txt is a file, but its name does not end with .py"),
         ("src/nets.py:Space:net", "'src/nets.py:Space:net' has more than one colon; write program.py:model.part"),
         ("src/nets.py:Space.", "names no object"),
-        ("src/nets.py:Needs", "src/nets.py:Needs cannot be made; name one that is made, or a function that makes one"),
+        ("src/nets.py:Needs", "src/nets.py:Needs cannot be created without arguments; name an object"),
         ("src/nets.py:Nett", "src/nets.py has no 'Nett'; did you mean 'Net'?"),
         ("src/nets.py:LIMIT", "src/nets.py:LIMIT is an object of type int; it must be an nn.Module, a function"),
         ("src/nets.py:Plain", "src/nets.py:Plain is the class Plain; it must be an nn.Module"),

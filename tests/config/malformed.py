@@ -39,18 +39,18 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "number in quotes": (
         'recompile_limit: "8"\n',
-        ["1: recompile_limit: must be a whole number, not the text '8'; leave out the quotes"],
+        ["1: recompile_limit: must be an integer, not the text '8'; leave out the quotes"],
     ),
     "numbers out of range": (
         "recompile_warning: 1.5\nrecompile_limit: 0\n",
         [
-            "1: recompile_warning: must be a whole number, not the number 1.5",
+            "1: recompile_warning: must be an integer, not the number 1.5",
             "2: recompile_limit: must be at least 1, not 0",
         ],
     ),
     "a truth value for a number": (
         "recompile_limit: true\n",
-        ["1: recompile_limit: must be a whole number, not true"],
+        ["1: recompile_limit: must be an integer, not true"],
     ),
     "unknown policy": (
         "recompute: chep\n",
@@ -203,7 +203,7 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
             "6: executors[0].nvfuser.size: 3 is odd, and must be even",
             "7: executors[0].nvfuser.share: must be a number, not the text 'half'",
             "8: executors[0].nvfuser.cache: must be true or false, not the text 'yes'; write it as true or false",
-            "9: executors[0].nvfuser.limit: must be a whole number, not the text 'x'; or 'x' is not accepted; "
+            "9: executors[0].nvfuser.limit: must be an integer, not the text 'x'; or 'x' is not accepted; "
             "only 'auto' is",
             "12: executors[0].nvfuser.tiles.column: unknown option; did you mean 'columns'?",
         ],
@@ -215,7 +215,7 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     "options of transforms": (
         "transforms:\n  - quantize: {bits: 8.5}\n  - constant_folding:\n      limit: -1\n      enable: false\n",
         [
-            "2: transforms[0].quantize.bits: must be a whole number, not the number 8.5",
+            "2: transforms[0].quantize.bits: must be an integer, not the number 8.5",
             "4: transforms[1].constant_folding.limit: must be at least 0, not -1",
             "5: transforms[1].constant_folding.enable: unknown option; did you mean 'enabled'?",
         ],
@@ -307,7 +307,7 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
             "3: executors[0].nvfuser.cach: unknown option; did you mean 'cache'?",
             "4: executors[1]: must be the name of an executor, or {name: options}, not the number 3",
             "5: executors[2]: there is no executor 'nvfusr'; did you mean 'nvfuser'?",
-            "6: recompile_limit: must be a whole number, not the text 'many'",
+            "6: recompile_limit: must be an integer, not the text 'many'",
             "7: requires[0]: absent is not installed; run: pip install 'absent'",
         ],
     ),

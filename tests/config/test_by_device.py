@@ -36,7 +36,8 @@ def trace_on(device: str, *others: str) -> Any:
 
 def test_the_executors_of_the_device_that_can_be_used_are_taken() -> None:
     settings, preset = with_executors_for("npu", settings_of(sharp_edges="allow"))
-    assert preset == "npu"
+    assert preset is not None
+    assert preset.preset == "npu"
     assert [executor.name for executor in settings.executors] == ["fast"]
     assert [name for name, _ in settings.left_out] == ["nowhere"]
     assert settings.config.sharp_edges == "allow"
@@ -46,12 +47,12 @@ def test_the_executors_of_the_device_that_can_be_used_are_taken() -> None:
 def test_named_executors_stay_also_none() -> None:
     for given in ({"executors": []}, {"config": "fused"}, {"config": {"executors": ["slow"]}}):
         settings = settings_of(**given)  # type: ignore[arg-type]
-        assert with_executors_for("npu", settings) == (settings, "")
+        assert with_executors_for("npu", settings) == (settings, None)
 
 
 def test_a_device_without_a_preset_leaves_all_to_pytorch() -> None:
     settings = settings_of()
-    assert with_executors_for("abacus", settings) == (settings, "")
+    assert with_executors_for("abacus", settings) == (settings, None)
 
 
 def test_two_presets_for_a_device_are_an_error() -> None:
@@ -65,8 +66,9 @@ def test_each_of_the_cores_presets_names_optional_executors_only() -> None:
     assert {preset.name: preset.device for preset in presets} == {"cpu": "cpu", "cuda": "cuda"}
     for preset in presets:
         assert all(entry.options["optional"] is True for entry in resolve_config(preset.name).executors or ())
-        settings, name = with_executors_for(preset.device, settings_of())
-        assert name == preset.name
+        settings, choice = with_executors_for(preset.device, settings_of())
+        assert choice is not None
+        assert choice.preset == preset.name
         named = [entry.name for entry in settings_of(preset.name).config.executors or ()]
         assert sorted([*(e.name for e in settings.executors), *(n for n, _ in settings.left_out)]) == sorted(named)
 

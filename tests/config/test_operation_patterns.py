@@ -111,7 +111,7 @@ def test_without_a_near_name() -> None:
 
 def test_every_name_in_the_tables_is_accepted() -> None:
     rows = registry.catalogue.rows
-    entries = [entry.spelling.name for entry in registry.catalogue.entries.values()]
+    entries = [entry.spelling.name for entry in registry.catalogue.spellings.values()]
     assert told(*dict.fromkeys([name for name, _ in rows] + entries)) == []
 
 

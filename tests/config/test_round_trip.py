@@ -35,6 +35,8 @@ CONFIGS = st.fixed_dictionaries(
         "requires": st.lists(st.sampled_from(["torch", "torch>=2", "a-b[c,d]~=1.0; python_version > '3'"]), max_size=2),
         "executors": ENTRIES,
         "transforms": ENTRIES,
+        "tensor_classes": ENTRIES,
+        "interceptions": ENTRIES,
         "front_end": NAMES,
         "cache": st.sampled_from(["constant values", "same input", "no caching"]),
         "sharp_edges": st.sampled_from(["allow", "warn", "error"]),
@@ -128,7 +130,20 @@ def test_a_complete_configuration_has_everything() -> None:
         "      enabled: true\n"
         "      optional: true\n"
         "  - distributed.schedule_collectives:\n"
+        "      ahead: null\n"
         "      enabled: true\n"
+        "      hardware: h100\n"
+        "      optional: true\n"
+        "  - distributed.agreement:\n"
+        "      enabled: true\n"
+        "      optional: true\n"
+        "tensor_classes:\n"
+        "  - subclasses.wrappers:\n"
+        "      optional: true\n"
+        "interceptions:\n"
+        "  - torchscript:\n"
+        "      optional: true\n"
+        "  - distributed:\n"
         "      optional: true\n"
         "front_end: run\n"
         "cache: constant values\n"
@@ -186,7 +201,7 @@ def test_options_are_compared_with_their_types() -> None:
 
 
 def test_what_was_made_in_python_cannot_be_written() -> None:
-    with pytest.raises(ConfigError, match=r"executors\[1\]: 'own' was made in Python; a file has names only"):
+    with pytest.raises(ConfigError, match=r"executors\[1\]: 'own' is a Python object; a file has names only"):
         to_yaml(ThunderConfig(executors=["fast", OperatorExecutor("own", ())]))
     config = ThunderConfig(executors=[OperatorExecutor("own", ())])
     assert config.model_dump()["executors"] == ["own"]

@@ -18,6 +18,8 @@ VALID: list[Any] = [
     {"executors": ["nvfuser", "kernels.fast", {"slow": None}, {"kernels.picky": {"on_decline": "warn"}}]},
     {"executors": [{"nvfuser": {"size": 8, "tiles": {"rows": 3}, "limit": "auto", "exclude": ["*"]}}]},
     {"executors": [{"nowhere": OPTIONAL}], "transforms": [{"quantize": {"bits": 4}}, "constant_folding"]},
+    {"tensor_classes": ["wrappers", {"nowhere": OPTIONAL}]},
+    {"tensor_classes": []},
     {"recompute": {"budget": 0.5}, "cache": "same input", "recompile_limit": 3, "extends": "fused", "requires": ["x"]},
 ]
 INVALID: list[Any] = [
@@ -34,6 +36,8 @@ INVALID: list[Any] = [
     {"executors": [3]},
     {"transforms": ["slow"]},
     {"front_end": "absent"},
+    {"tensor_classes": ["fast"]},
+    {"tensor_classes": "wrappers"},
     {"recompile_limit": 0},
     {"recompute": {"budgt": 1}},
 ]

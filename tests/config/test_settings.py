@@ -44,7 +44,7 @@ class Nameless(Transform):
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 LATER_LAYOUTS = ("direct_views",)
 DEFAULT = ("common_subexpression", "recognize_composites", *LAYOUTS, "constant_folding")
-LAST = (*LATER_LAYOUTS, "widen_products", "overlap_gradients", "schedule_collectives")
+LAST = (*LATER_LAYOUTS, "widen_products", "overlap_gradients", "schedule_collectives", "agreement")
 """What runs without being listed, in order."""
 
 
@@ -130,7 +130,7 @@ def test_transforms_made_in_python_must_be_hashable_and_have_a_name() -> None:
     ("name", "reason"),
     [
         ("absent", "kernels_absent"),
-        ("defect", "could not be made: ZeroDivisionError: division by zero, in .*kernels_objects.py"),
+        ("defect", "could not be created: ZeroDivisionError: division by zero, in .*kernels_objects.py"),
         ("needs_device", "cannot be used: there is no such device"),
     ],
 )
@@ -180,7 +180,7 @@ def test_defects_of_optional_entries_are_errors_where_the_environment_is_strict(
 def test_what_a_factory_returns_is_checked() -> None:
     with pytest.raises(PluginError, match="is of the type NoneType; kernels_objects:nothing must return an Executor"):
         settings_of(executors=["nothing"])
-    with pytest.raises(PluginError, match=r"'renamed' of the plugin 'kernels' .* calls itself 'fast'"):
+    with pytest.raises(PluginError, match=r"'renamed' of the plugin 'kernels' .* has the name 'fast'"):
         settings_of(executors=["renamed"])
 
 
@@ -253,7 +253,7 @@ def test_a_disabled_transform_is_not_made() -> None:
         ({"cache": "symbolic values"}, '^cache="symbolic values" is not available yet: numbers are'),
         ({"recompute": "chep"}, "^recompute='chep' is no policy; did you mean 'cheap'"),
         ({"recompute": {"budget": "1"}}, "^recompute.budget: must be a number, not the text '1'; leave out the quotes"),
-        ({"recompile_limit": True}, "^recompile_limit: must be a whole number, not true"),
+        ({"recompile_limit": True}, "^recompile_limit: must be an integer, not true"),
         ({"executors": "nvfuser"}, "^executors: must be a list, not the text 'nvfuser'"),
         ({"front_end": "absent"}, "^front_end: there is no front end 'absent'"),
         ({"requires": ["absent"]}, r"^requires\[0\]: absent is not installed; run: pip install 'absent'"),

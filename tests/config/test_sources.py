@@ -11,10 +11,11 @@ import pytest
 
 import thunder
 from thunder_core.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
-from thunder_core.config.entry import find
 from thunder_core.errors import ConfigError
 from thunder_core.plugins import ExecutorSpec, Preset, TransformSpec
-from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.host import host
+from thunder_core.plugins.lookup import find
+from thunder_core.plugins.states import PluginState
 
 
 def write(name: str, text: str | bytes) -> str:
@@ -157,7 +158,8 @@ def test_presets_that_are_not_where_their_plugin_says() -> None:
 
 def test_the_preset_reference_runs_as_little_as_possible() -> None:
     settings = settings_of("reference")
-    assert (settings.executors, settings.transforms, settings.policy) == ((), (), "none")
+    names = [transform.name for transform in settings.transforms]
+    assert (settings.executors, names, settings.policy) == ((), ["agreement"], "none")  # which changes no program
 
 
 def test_transforms_are_merged_by_name_and_option() -> None:
@@ -191,7 +193,7 @@ def test_options_below_are_told_of_their_file_whatever_the_transform_is_called_t
     write("base.yaml", "transforms:\n- kernels.quantize:\n    bits: many\n")
     write("c.yaml", "extends: base.yaml\ntransforms: [quantize: {scheme: log}]\n")
     assert problems("c.yaml") == [
-        "base.yaml:3: transforms[0].kernels.quantize.bits: must be a whole number, not the text 'many'"
+        "base.yaml:3: transforms[0].kernels.quantize.bits: must be an integer, not the text 'many'"
     ]
 
 
@@ -221,7 +223,7 @@ def test_a_problem_is_told_of_the_file_that_has_it() -> None:
     write("c.yaml", "extends: base.yaml\ntransforms:\n- quantize: {scheme: log}\ncach: x\n")
     assert problems("c.yaml") == [
         "c.yaml:4: cach: unknown option; did you mean 'cache'?",
-        "base.yaml:4: transforms[0].quantize.bits: must be a whole number, not the text 'many'",
+        "base.yaml:4: transforms[0].quantize.bits: must be an integer, not the text 'many'",
     ]
 
 
@@ -270,7 +272,7 @@ def test_arguments_override_the_configuration_and_it_the_environment(monkeypatch
 def test_the_environment_is_named_if_what_it_asks_for_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write("wrong.yaml", "cach: x")
     monkeypatch.setenv("THUNDER_CONFIG", name)
-    with pytest.raises(ConfigError, match=f"the environment variable THUNDER_CONFIG asks for '{name}'"):
+    with pytest.raises(ConfigError, match=f"the environment variable THUNDER_CONFIG names '{name}'"):
         thunder.jit(torch_identity)
 
 
@@ -281,10 +283,13 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
     assert thunder.jit(torch_identity)(3) == 3
     settings_of("reference", executors=["reference"], cache="same input")
     assert [record.name for record in host().records if record.state is PluginState.LOADED] == [
+        "core",
         "composites",
         "distributed",
         "layouts",
         "matmul",
+        "subclasses",
+        "torchscript",
     ]
 
 

@@ -82,7 +82,7 @@ def test_damaged_files_are_made_again(folder: Path, monkeypatch: pytest.MonkeyPa
     assert table().get("question") is None
     table().put("question", b"answer")
     (note,) = save_tables()
-    assert note.startswith("answers about lines on disk were made again: ")
+    assert note.startswith("results for ops on disk are computed again: ")
     assert path.read_bytes() == content
     assert save_tables() == []
 
@@ -116,7 +116,7 @@ def test_folders_that_cannot_be_written(folder: Path) -> None:
     folder.write_text("a file")
     table().put("question", b"answer")
     (note,) = save_tables()
-    assert note.startswith(f"answers about lines are not kept on disk, because {folder} cannot be written")
+    assert note.startswith(f"results for ops are not stored on disk, because {folder} cannot be written")
 
 
 def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.Monkey
     forget(monkeypatch)
     assert table().get("question") is None
     table().put("question", b"answer")
-    assert save_tables() == [f"answers about lines are not kept on disk, because others can write to {folder}"]
+    assert save_tables() == [f"results for ops are not stored on disk, because others can write to {folder}"]
 
 
 def lines_of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[BoundSymbol, ...]:
@@ -229,7 +229,7 @@ PROGRAM = """
 import sys
 import torch
 import thunder
-from thunder_core.autodiff import derive
+from thunder_core.autodiff.derivatives import derive
 from thunder_core.executors.disk_tables import disk_table
 from thunder_core.tracing import lowering
 from thunder_testing.pointwise import Pointwise

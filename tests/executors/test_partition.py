@@ -140,8 +140,8 @@ def _raise(offers: Sequence[int]) -> Any:
 WRONG: dict[str, tuple[Partition, str]] = {
     "raises": (_raise, "its partition failed with ZeroDivisionError: oops"),
     "nothing": (lambda offers: None, "its partition failed with TypeError"),
-    "not offered": (lambda offers: [[offers[1] + 1]], "lines that were not offered, or are in another region"),
-    "in two regions": (lambda offers: [[offers[0]], [offers[0]]], "lines that were not offered, or are in another"),
+    "not offered": (lambda offers: [[offers[1] + 1]], "ops that were not offered, or are in another region"),
+    "in two regions": (lambda offers: [[offers[0]], [offers[0]]], "ops that were not offered, or are in another"),
     "not sorted": (lambda offers: [[*offers][::-1]], "no sorted sequence of positions"),
     "empty": (lambda offers: [[]], "no sorted sequence of positions"),
     "around a line": (lambda offers: [[*offers]], "regions that wait for each other"),
@@ -171,7 +171,7 @@ def test_lines_under_different_modes_share_no_region() -> None:
 
     x = torch.randn(3, 3)
     compiled = thunder.jit(modes, executors=[Grouping()])
-    with pytest.warns(thunder.ExecutorWarning, match="lines with different contexts"):
+    with pytest.warns(thunder.ExecutorWarning, match="ops with different contexts"):
         torch.testing.assert_close(compiled(x), modes(x), rtol=0, atol=0)
 
 

@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# memories: 0-2 6 11 19-20 15-16 5 17-18 9 21 10 22-42
+# storages: 0-2 6 11 19-20 15-16 5 17-18 9 21 10 22-42
 import torch
 
 
@@ -80,7 +80,7 @@ def backward(
     t2_cotangent = torch.reshape(t5_cotangent, (2, 3, 8))  # bf16[2, 3, 8] shares t6_cotangent
     del t5_cotangent
     # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
-    t1_cotangent = torch.cat([t2_cotangent, t3_cotangent, t4_cotangent], -1)  # bf16[2, 3, 24]
+    t1_cotangent = torch.cat([t2_cotangent, t3_cotangent, t4_cotangent], 2)  # bf16[2, 3, 24]
     del t2_cotangent, t3_cotangent, t4_cotangent
     t1_cotangent_1 = torch.reshape(t1_cotangent, (6, 24))  # bf16[6, 24] shares t1_cotangent
     t0_bf16_cotangent = torch.matmul(t1_cotangent, module_qkv_weight_bf16)  # bf16[2, 3, 8]
@@ -95,5 +95,5 @@ def backward(
     del module_qkv_weight_bf16_cotangent
     t0_cotangent = t0_bf16_cotangent.to(torch.float32)  # f32[2, 3, 8]
     del t0_bf16_cotangent
-    _, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_layer_norm_backward.default(t0_cotangent, x, (8,), t0_1, t0_2, module_norm_weight, module_norm_bias, [False, True, True])  # f32[8], f32[8]
+    _, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_layer_norm_backward.default(t0_cotangent, x, [8], t0_1, t0_2, module_norm_weight, module_norm_bias, [False, True, True])  # f32[8], f32[8]
     return (module_norm_weight_cotangent, module_norm_bias_cotangent, module_qkv_weight_cotangent, module_out_weight_cotangent, module_out_bias_cotangent)

@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# memories: 0-2 4 6 11-12 3 19-20 15-16 5 7-8 17-18 9 21 10 13-14
+# storages: 0-2 4 6 11-12 3 19-20 15-16 5 7-8 17-18 9 21 10 13-14
 import torch
 
 
@@ -16,7 +16,7 @@ def forward(
     module_out_bias: "f32[8] grad",
 ):
     # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
-    t0, t0_1, t0_2 = torch.native_layer_norm(x, (8,), module_norm_weight, module_norm_bias, 1e-05)  # f32[2, 3, 8] grad, f32[2, 3, 1], f32[2, 3, 1]
+    t0, t0_1, t0_2 = torch.native_layer_norm(x, [8], module_norm_weight, module_norm_bias, 1e-05)  # f32[2, 3, 8] grad, f32[2, 3, 1], f32[2, 3, 1]
     t0_bf16 = t0.to(torch.bfloat16)  # bf16[2, 3, 8] grad
     del t0
     module_qkv_weight_bf16 = module_qkv_weight.to(torch.bfloat16)  # bf16[24, 8] grad

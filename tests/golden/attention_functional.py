@@ -2,7 +2,7 @@
 # stage: functional
 # provenance: Functionalize
 # context: grad=True inference=False autocast=none cache=True
-# memories: 0-2 4 6 11-12 3 5 7-10 13-14
+# storages: 0-2 4 6 11-12 3 5 7-10 13-14
 import torch
 
 

@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# memories: 0 4 2 5 10-18
+# storages: 0 4 2 5 10-18
 import torch
 
 

@@ -2,7 +2,7 @@
 # stage: functional
 # provenance: Functionalize
 # context: grad=True inference=False autocast=none cache=True
-# memories: 0-1 4 2-3 5-9
+# storages: 0-1 4 2-3 5-9
 import torch
 
 

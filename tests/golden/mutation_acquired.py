@@ -2,7 +2,7 @@
 # stage: acquired
 # provenance: acquisition
 # context: grad=True inference=False autocast=none cache=True
-# memories: 0-5 8 6-7 9-10
+# storages: 0-5 8 6-7 9-10
 import torch
 import thunder_core.symbols
 

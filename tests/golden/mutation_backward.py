@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# memories: 1 4 12-13 22-23 19 28-31 24 32-44
+# storages: 1 4 12-13 22-23 19 28-31 24 32-44
 import torch
 
 

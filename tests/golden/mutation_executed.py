@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# memories: 0-5 8 11 20-21 6 22-23 12-17 7 18-19 25-28 9-10
+# storages: 0-5 8 11 20-21 6 22-23 12-17 7 18-19 25-28 9-10
 import torch
 import thunder_core.passes.operations
 import thunder_core.symbols
@@ -46,7 +46,7 @@ def forward(
     # tests/golden_programs.py:33 in Counter.forward: y = F.dropout(y.relu_(), 0.25)
     t8 = torch.relu(t19)  # f32[5, 4] grad
     del t19
-    t9_1 = torch.empty_like(t8, dtype=torch.bool)  # bool[5, 4]
+    t9_1 = torch.empty((5, 4), dtype=torch.bool, device=torch.device("cpu"))  # bool[5, 4]
     t9_2 = torch.bernoulli(t9_1, 0.75)  # bool[5, 4]; random
     del t9_1
     t9_3 = t9_2.to(torch.float32)  # f32[5, 4]

@@ -2,7 +2,7 @@
 # stage: functional
 # provenance: Functionalize
 # context: grad=True inference=False autocast=none cache=True
-# memories: 0-5 8 11 6 12-17 7 18-19 9-10
+# storages: 0-5 8 11 6 12-17 7 18-19 9-10
 import torch
 import thunder_core.passes.operations
 import thunder_core.symbols

@@ -10,8 +10,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from thunder_core.guards.observer import Observer, Write
-from thunder_core.guards.prologue import CallShape, build_prologue
+from thunder_core.guards.guard import CallShape
+from thunder_core.guards.observer import Observer
+from thunder_core.guards.prologue import build_prologue
+from thunder_core.guards.writes import Write
 
 
 class Lifting(TorchFunctionMode):

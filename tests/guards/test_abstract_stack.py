@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio.base_events
 import contextlib
+import dis
 import json.decoder
 import types
 import typing
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 import torch.nn.modules.module
 
-from thunder_core.guards import abstract_stack
-from thunder_core.guards.abstract_stack import JOIN, Step, steps
-from thunder_core.guards.bytecode import Gathered, gather
+from thunder_core.guards import abstract_stack, bytecode
+from thunder_core.guards.abstract_stack import JOIN, Instruction, instructions
+from thunder_core.guards.bytecode import names_of
+from thunder_core.guards.code_names import CodeNames
 
 PYTHON_MODULES = (argparse, asyncio.base_events, contextlib, json.decoder, typing, torch.nn.modules.module)
 
@@ -48,19 +50,19 @@ def test_stacks_that_meet_have_one_depth(module: types.ModuleType, monkeypatch: 
 
     monkeypatch.setattr(abstract_stack, "_join", checked)
     for code in codes(vars(module)):
-        for step in steps(code):
-            assert step.operation != "IMPORT_NAME" or all(value.is_constant for value in step.operands)
+        for instruction in instructions(code):
+            assert instruction.operation != "IMPORT_NAME" or all(value.is_constant for value in instruction.operands)
 
 
-def steps_of(program: Callable[..., Any], operation: str) -> list[Step]:
-    return [step for step in steps(program.__code__) if step.operation == operation]
+def instructions_of(program: Callable[..., Any], operation: str) -> list[Instruction]:
+    return [instruction for instruction in instructions(program.__code__) if instruction.operation == operation]
 
 
 def test_calls() -> None:
     def program(a: Any, b: Any) -> Any:
         return a.f(1, b) + print(b) + a[b](a) + print(b, end=a)  # type: ignore[func-returns-value]
 
-    calls = steps_of(program, "CALL")
+    calls = instructions_of(program, "CALL")
     assert [call.callee.label for call in calls] == ["f", "print", ""]
     assert [[value.label or value.constant for value in call.call_arguments] for call in calls] == [
         [1, "b"],
@@ -68,7 +70,7 @@ def test_calls() -> None:
         ["a"],
     ]
     assert [call.callee.chain for call in calls] == [(), ("print",), ()]
-    (call,) = steps_of(program, "CALL_KW")
+    (call,) = instructions_of(program, "CALL_KW")
     assert call.callee.label == "print"
     assert call.operands[-1].constant == ("end",)
 
@@ -80,14 +82,14 @@ def test_ways_that_meet() -> None:
             result = result.next + a
         return result
 
-    (call,) = steps_of(program, "CALL")
+    (call,) = instructions_of(program, "CALL")
     assert [value.label for value in call.call_arguments] == ["", "b"]
-    (lost,) = steps_of(program, JOIN)
+    (lost,) = instructions_of(program, JOIN)
     assert {value.label for value in lost.operands} == {"b", "c"}
 
 
-def gathered(program: Callable[..., Any]) -> Gathered:
-    return gather(program.__code__)
+def names(program: Callable[..., Any]) -> CodeNames:
+    return names_of(program.__code__)
 
 
 def test_keys() -> None:
@@ -97,7 +99,7 @@ def test_keys() -> None:
         third[0] = other.get
         return other[key]
 
-    uses = gathered(program).dictionaries
+    uses = names(program).dictionaries
     assert uses.keys == {"table": {"a", "b", "c", "f"}, "['c']": {"d"}, "third": {0}}
     assert "table" not in uses.whole
     assert "other" in uses.whole
@@ -107,7 +109,7 @@ def test_get_with_keywords_reads_anything() -> None:
     def program(table: Any) -> Any:
         return table.get(default="a", key="b")
 
-    assert "table" in gathered(program).dictionaries.whole
+    assert "table" in names(program).dictionaries.whole
 
 
 def test_appending_alone() -> None:
@@ -116,31 +118,31 @@ def test_appending_alone() -> None:
         b.append(2)
         print(b)
 
-    assert gathered(program).dictionaries.used.isdisjoint({"a"})
-    assert "b" in gathered(program).dictionaries.used
+    assert names(program).dictionaries.used.isdisjoint({"a"})
+    assert "b" in names(program).dictionaries.used
 
 
 def test_accessors() -> None:
     def program(a: Any, b: Any, c: Any, name: Any) -> Any:
         return getattr(a.layer, "weight", name if a else b), hasattr(b, name), vars(c)
 
-    names = gathered(program)
-    assert names.accesses == {("layer", "weight")}
-    assert names.whole == {"b", "c"}
+    read = names(program)
+    assert read.probes == {("layer", "weight")}
+    assert read.whole == {"b", "c"}
 
 
 def test_an_accessor_that_is_passed_on_reads_anything() -> None:
     def program(a: Any) -> Any:
         return map(getattr, a, ["b"])
 
-    assert gathered(program).whole == {""}
+    assert names(program).whole == {""}
 
 
 def test_chains() -> None:
     def program(x: Any) -> Any:
         return torch.nn.functional.relu(torch.abs(x), json.decoder)
 
-    assert list(gathered(program).chains) == [
+    assert list(names(program).chains) == [
         ("torch", "nn", "functional", "relu"),
         ("torch", "abs"),
         ("json", "decoder"),
@@ -164,5 +166,20 @@ def test_chains() -> None:
     ],
 )
 def test_comparisons(source: str, identity: bool, objects: bool) -> None:
-    names = gather(compile(source, "program", "eval"))
-    assert (names.compares_identity, names.compares_objects) == (identity, objects)
+    read = names_of(compile(source, "program", "eval"))
+    assert (read.compares_identity, read.compares_objects) == (identity, objects)
+
+
+UNKNOWN_RESULTS = {"LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "LOAD_CLOSURE", "LOAD_FAST_AND_CLEAR", "LOAD_LOCALS"}
+"""Instructions whose results have no origin."""
+USED_OPERANDS = {"DELETE_FAST", "DELETE_NAME", "DELETE_SUBSCR", "LOAD_SUPER_METHOD", "STORE_NAME"}
+"""Instructions whose operands count as used, like those of any instruction without a method."""
+PSEUDO_INSTRUCTIONS = 256
+
+
+def test_instructions_on_variables_attributes_and_items() -> None:
+    """An instruction that a new version of Python adds has to be added to one of these tables."""
+    found = {name for name, code in dis.opmap.items() if code < PSEUDO_INSTRUCTIONS}
+    found = {name for name in found if name.startswith(("LOAD_", "STORE_", "DELETE_"))}
+    known = bytecode._METHODS.keys() | abstract_stack._LOADS.keys() | UNKNOWN_RESULTS | USED_OPERANDS
+    assert found <= known

@@ -14,10 +14,10 @@ import torch
 from thunder_core.guards import conditions
 from thunder_core.guards.check import Check, Condition
 from thunder_core.guards.global_state import GlobalState
+from thunder_core.guards.guard import CallShape
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.prologue import CallShape, Prologue, build_prologue
-from thunder_core.guards.source import ArgumentSource, ConstantSource
-from thunder_core.guards.steps import NamespaceSource
+from thunder_core.guards.prologue import Prologue, build_prologue
+from thunder_core.guards.source import ArgumentSource, ConstantSource, NamespaceSource
 
 
 class Plain:
@@ -73,7 +73,7 @@ EXPECTED = {
     "SUBCLASS": (Plain, int),
     "NO_SUBCLASS": (Plain, int),
     "CACHED_RESULTS": (1, 2),
-    "OWN_NAMES": (conditions.own_names(Plain), frozenset({"a"})),
+    "CLASS_ATTRIBUTE_NAMES": (conditions.class_attribute_names(Plain), frozenset({"a"})),
     "DEFINED_NAMES": (frozenset(vars(Plain)), frozenset(vars(Plain)) - {"__doc__"}, frozenset({"a"})),
     "NOT_AMONG": ({}, {id(PLAIN): PLAIN}),
     "LENGTH": (0, 1),
@@ -86,13 +86,13 @@ EXPECTED = {
     "MEMBERS": ((1,), (), (PLAIN,)),
     "ARRAY": (conditions.array_content(ARRAY), conditions.array_content(ARRAY, content=False)),
     "NO_ENTRY": ("a", 1),
-    "NOT_ITS_OWN": ("a", "training"),
+    "NOT_IN_DICT": ("a", "training"),
     "NO_ATTRIBUTE": ("a", "training", "two words"),
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }
 OF_PATHS = {"ALIAS", "DISTINCT", "REFERENT"}
-OF_ATTRIBUTES = {"ATTRIBUTES", "ATTRIBUTES_IN_ANY_ORDER", "NOT_ITS_OWN", "NO_HOOKS"}
+OF_ATTRIBUTES = {"ATTRIBUTES", "ATTRIBUTES_IN_ANY_ORDER", "NOT_IN_DICT", "NO_HOOKS"}
 
 
 def prologue_of(check: Check) -> Prologue:

@@ -13,7 +13,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.lookups import may_answer
+from thunder_core.guards.lookup_methods import is_pure_lookup
 
 
 class Mapped:
@@ -328,7 +328,7 @@ class Answering:
     ],
 )
 def test_which_lookups_guards_may_run(lookup: FunctionType, harmless: bool) -> None:
-    assert may_answer(lookup.__code__) is harmless
+    assert is_pure_lookup(lookup.__code__) is harmless
 
 
 def test_a_lookup_that_tells_a_logger() -> None:

@@ -7,7 +7,8 @@ import linecache
 import torch
 from torch import nn
 
-from thunder_core.guards.prologue import CallShape, build_prologue
+from thunder_core.guards.guard import CallShape
+from thunder_core.guards.prologue import build_prologue
 from thunder_core.guards.source import ArgumentSource
 
 

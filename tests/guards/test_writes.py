@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from thunder_core.guards.observer import Observer, WriteKind
+from thunder_core.guards.observer import Observer
+from thunder_core.guards.source import Constants
+from thunder_core.guards.writes import WriteKind
 
 COLLECTED = []
 SETTINGS = SimpleNamespace(last=None)
@@ -20,24 +22,9 @@ def described(entry):
     return [(write.target.describe(), write.kind) for write in entry.writes]
 
 
-class Names:
-    """What the statements refer to by name."""
-
-    def __init__(self):
-        self.namespace = {}
-
-    def constant(self, value, hint):
-        name = f"c{len(self.namespace)}"
-        self.namespace[name] = value
-        return name
-
-    def bound(self, source):
-        return None
-
-
 def perform(entry, *args, **kwargs):
     """Run the statements that are generated for the writes."""
-    names, values = Names(), [write.value for write in entry.writes]
+    names, values = Constants(), [write.value for write in entry.writes]
     lines = [line for index, write in enumerate(entry.writes) for line in write.statements(f"values[{index}]", names)]
     exec("\n".join(lines), {**names.namespace, "args": args, "kwargs": kwargs, "values": values})
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.literals import LiteralPrinter, import_path
+from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.literals import LiteralPrinter
 
 Pair = namedtuple("Pair", "first second")
 
@@ -31,7 +32,7 @@ class Function(torch.autograd.Function):
 
 def evaluate(value):
     literals = LiteralPrinter()
-    text = literals.spell(value)
+    text = literals.expression(value)
     assert "\n" not in text
     namespace = dict(vars(math))
     for module in literals.modules:
@@ -133,7 +134,7 @@ def local():
 def test_what_cannot_be_imported_is_no_literal(value):
     assert import_path(value) is None
     with pytest.raises(TraceError, match="Make it an input"):
-        LiteralPrinter().spell([value])
+        LiteralPrinter().expression([value])
 
 
 def test_an_import_that_gives_another_object_is_refused():

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from tests.ir import build
 from thunder_core.acquire.acquire import acquire
 from thunder_core.errors import LoweringError
 from thunder_core.ir.builder import Builder
@@ -17,6 +16,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.verifier import verify
 from thunder_core.tracing import lowering
 from thunder_core.tracing.lowering import lower, lower_trace
+from thunder_testing import hand_built as build
 
 
 def names(parts):

@@ -9,14 +9,15 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.ir.build import substitute_parts
-from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquired import Acquired
 from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
-from thunder_core.saving.reader import read_trace
 from thunder_core.tracing.lowering import lower, lower_trace
+from thunder_saving.reader import read_trace
+from thunder_testing.hand_built import substitute_parts
 from thunder_testing.opinfo_samples import sample_inputs
 
 OPERATORS = {

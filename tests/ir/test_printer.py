@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.calls import calls_of
-from tests.ir import build
 from thunder_core.errors import TraceError
 from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.context import Context, current_context, with_items
@@ -17,6 +16,7 @@ from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.sizes import Sizes
+from thunder_testing import hand_built as build
 
 EXPECTED = """\
 # trace: computation

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import thunder
-from tests.ir import build
 from thunder_core.errors import TraceError
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.program import annotate_exception, compile_source, compile_trace
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import leaves
 from thunder_core.symbols import recorded
+from thunder_testing import hand_built as build
 
 
 def test_source_is_shown_while_the_function_lives():

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 import torch
 
-from tests.ir import build
-from tests.ir.build import bound, tensor
 from thunder_core.errors import VerificationError
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage
 from thunder_core.ir.verifier import verify
+from thunder_testing import hand_built as build
+from thunder_testing.hand_built import bound, tensor
 
 X = tensor("x", (2, 3), 0)
 Y = tensor("y", (2, 3), 1)
@@ -46,11 +46,11 @@ BROKEN = {
     "a functional trace mutates x": chain(
         bound(build.ADD_, (X, 1), tensor("y", (2, 3), 0), effects=Effects(mutates=("x",))), stage=Stage.FUNCTIONAL
     ),
-    "said to mutate q": chain(bound(EXP, (X,), Y, effects=Effects(mutates=("q",)))),
-    "which no argument of the line does": chain(
+    "its effects mutate q": chain(bound(EXP, (X,), Y, effects=Effects(mutates=("q",)))),
+    "which no argument of the op does": chain(
         bound(EXP, (X,), Y), bound(EXP, (Y,), tensor("z", (2, 3), 0)), output=None
     ),
-    "reaches byte 28 of a memory of 24 bytes": chain(
+    "reaches byte 28 of a storage of 24 bytes": chain(
         bound(EXP, (X,), Y), bound(build.VIEW, (Y, 6), tensor("z", (6,), 1, offset=1))
     ),
     "has sizes": chain(inputs=(tensor("x", (2, 3), 0, stride=(1,)),)),

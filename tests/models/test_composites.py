@@ -95,4 +95,4 @@ def test_logits_that_are_returned_are_made() -> None:
     compiled = thunder.jit(program, executors=[by_definition(composites.linear_cross_entropy)])
     torch.testing.assert_close(compiled(model, ids), program(model, ids))
     (line,) = [one for one in thunder.explain(compiled).decisions if one.phase == "pattern"]
-    assert "read by others" in line.declined[0][1]
+    assert "has other users" in line.declined[0][1]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.packaging.test_plugins import PLUGINS, PROJECTS, ROOT
+from tests.forked import run_forked
+from tests.packaging.test_plugins import PLUGINS, PROJECTS
+
+pytestmark = pytest.mark.slow
 
 BY_DISTRIBUTION = {project["name"]: project for project in PROJECTS.values()}
 
@@ -39,14 +40,26 @@ Installed.with_plugins = lambda self: [
 import torch
 
 import thunder
-from thunder_core.plugins import ExecutorSpec, TransformSpec
+from thunder_core.plugins import ExecutorSpec, InterceptionsSpec, TensorClassesSpec, TransformSpec
 from thunder_core.plugins.host import host
+
+def enabled(spec):
+    # An option that must be given gets the first example of its field.
+    required = {key: field.examples[0] for key, field in spec.options.model_fields.items() if field.is_required()}
+    return {f"{name}.{spec.name}": {"optional": True, **required}}
+
 
 loaded = host().load(name)
 parts = {
-    kind: [{f"{name}.{spec.name}": {"optional": True}} for spec in loaded.of(spec_kind)]
-    for kind, spec_kind in (("executors", ExecutorSpec), ("transforms", TransformSpec))
+    kind: [enabled(spec) for spec in loaded.of(spec_kind)]
+    for kind, spec_kind in (
+        ("executors", ExecutorSpec),
+        ("transforms", TransformSpec),
+        ("tensor_classes", TensorClassesSpec),
+    )
 }
+if not any(parts.values()) and loaded.of(InterceptionsSpec):  # the plugin's name selects its only table
+    parts["interceptions"] = [name]
 
 
 def program(x, weight, bias):
@@ -75,11 +88,9 @@ def needed(project: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 def test_with_its_dependencies_alone(folder: Path) -> None:
     absent = [name.replace("-", "_") for name in BY_DISTRIBUTION.keys() - needed(PROJECTS[folder])]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    environment.pop("THUNDER_PLUGINS", None)
+    environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}
     (name,) = PROJECTS[folder]["entry-points"]["thunder.plugins"]
-    command = [sys.executable, "-c", PROGRAM, name, *sorted(absent)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_forked(PROGRAM, name, *sorted(absent), environment=environment)
     if "cannot be used: it needs" in done.stderr:
         pytest.skip("its library is not installed")
     assert done.returncode == 0, done.stderr

@@ -60,9 +60,8 @@ def test_recommended_packages_are_of_this_repository(wheel):
     names = [line.partition(">")[0] for line in required]
     assert names
     for name in names:
-        project = tomllib.loads(
-            (ROOT / "plugins" / name.removeprefix("thunder-plugin-") / "pyproject.toml").read_text()
-        )
+        folder = name.removeprefix("thunder-").removeprefix("plugin-")  # libraries have no "plugin-"
+        project = tomllib.loads((ROOT / "plugins" / folder / "pyproject.toml").read_text())
         assert project["project"]["name"] == name
 
 

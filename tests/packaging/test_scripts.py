@@ -37,7 +37,7 @@ def test_old_python_is_refused(tmp_path):
     old = _program(tmp_path / "python3.9", '[[ $1 == --version ]] && echo "Python 3.9.1"; exit 1\n')
     done = _run(tmp_path, old)
     assert done.returncode == 1
-    assert "Python 3.9.1 does not do. Set PYTHON to a Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "Python 3.9.1 is not supported. Set PYTHON to a Python 3.11, 3.12 or 3.13" in done.stderr
 
 
 def _stamps(environment: Path, torch: str) -> None:
@@ -123,12 +123,12 @@ def test_versions_of_python_are_looked_for(tmp_path):
     _program(versions / "3.12.1" / "bin" / "python", answers)
     done = _environment(**variables, PYTHON="3.12")
     place = f"{tmp_path}/thunder-environments/torch-2.11.0-python3.12"
-    assert f"Making an environment in {place}" in done.stderr
-    assert "could not make a virtual environment" in done.stderr
+    assert f"Creating an environment in {place}" in done.stderr
+    assert "could not create a virtual environment" in done.stderr
     _program(programs / "df", _DISK.format(kilobytes=5 << 20))
     done = _environment(**variables, PYTHON="3.12")
     assert done.returncode == 1
-    assert f"{place} has room for 5 GB, and an environment takes up to 12 GB" in done.stderr
+    assert f"there are 5 GB of disk space for {place}, and an environment takes up to 12 GB" in done.stderr
 
 
 @pytest.mark.parametrize("script", ["environment", "demo", "test", "check"])

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire import escaped
-from thunder_core.acquire.active import set_active_recorder
+from thunder_core.acquire.aten_calls import record_aten
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.interceptions import intercepting
 from thunder_core.acquire.mode import AcquisitionMode
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.program import compile_trace
@@ -51,7 +50,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     """Record ``function(*args)``; its result must be a tensor or a tuple of tensors and literals."""
     names = {id(value): f"a{index}" for index, value in enumerate(args)}
     recorder = Recorder(
-        lambda value: Argument(names.get(id(value), "constant")), RESOLVERS, escaped.record, Attempt(graph=True)
+        lambda value: Argument(names.get(id(value), "constant")), RESOLVERS, record_aten, Attempt(graph=True)
     )
     previous = set_active_recorder(recorder)
     try:
@@ -65,7 +64,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     trace = Trace(
         "computation",
         inputs,
-        tuple(recorder.trace.lines),
+        tuple(recorder.trace.ops),
         output,
         Stage.ACQUIRED,
         "acquisition",

@@ -37,7 +37,7 @@ def test_reference_runs_everything_as_it_is():
     result = AssignExecutors().run(trace, PassContext())
     assert result.trace.stage is Stage.EXECUTABLE
     assert result.trace.symbols == trace.symbols
-    assert [assignment.answers for assignment in result.assignments] == [(Claimed("reference"),)] * 2
+    assert [assignment.decisions for assignment in result.assignments] == [(Claimed("reference"),)] * 2
 
 
 def test_first_claim_wins_and_all_answers_are_kept():
@@ -45,7 +45,7 @@ def test_first_claim_wins_and_all_answers_are_kept():
     result = AssignExecutors().run(functionalize(program.trace).computation, PassContext(executors=(OnlyExp(),)))
     assert [bound.symbol.name for bound in result.trace.symbols] == ["slow_exp", "torch.add"]
     assert result.assignments[0].executor == "only-exp"
-    assert result.assignments[1].answers == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
+    assert result.assignments[1].decisions == (Declined("only-exp", "only exp is implemented"), Claimed("reference"))
     (value,) = compile_trace(result.trace)(*program.inputs)
     torch.testing.assert_close(value, torch.ones(3).exp() + 1)
 

@@ -16,7 +16,7 @@ from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.runtime.compile import without_autocast
+from thunder_core.runtime.run_function import without_autocast
 
 BFLOAT16 = torch.bfloat16
 FLOAT16 = torch.float16

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
-from tests.ir.build import GRAD, RELU, tensor
 from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from tests.passes.test_functionalize import check, plain, with_gradients
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -14,6 +13,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.functionalize import FromInput
 from thunder_core.passes.functionalize.emitter import Emitter
+from thunder_testing.hand_built import GRAD, RELU, tensor
 
 INFERENCE = Context(grad_enabled=False, inference=True)
 

@@ -91,7 +91,7 @@ def test_a_pass_that_fails_by_itself_is_not_excused(trace):
 
 
 def test_wrong_stage_is_found(trace):
-    with pytest.raises(VerificationError, match="'WrongStage' made a trace of stage executable, not functional"):
+    with pytest.raises(VerificationError, match="'WrongStage' returned a trace of stage executable, not functional"):
         PassManager(verify=True).run(WrongStage(), trace)
 
 

@@ -9,7 +9,7 @@ import torch
 from tests.passes.programs import acquire_program
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.rewrite import Lines, Rule, rewrite
+from thunder_core.passes.rewrite import Match, Rule, rewrite
 
 
 def program(x: torch.Tensor) -> Any:
@@ -20,17 +20,17 @@ def names(trace: Trace) -> list[str]:
     return [line.symbol.name for line in trace.symbols]
 
 
-def pairs(trace: Trace, asked: list[str]) -> Rule[Lines]:
-    """Replaces two exponentials by one, and appends the name of the first one's result to ``asked``."""
+def pairs(trace: Trace, visited: list[str]) -> Rule[Match]:
+    """Replaces two exponentials by one, and appends the name of the first one's result to ``visited``."""
 
-    def pattern(line: BoundSymbol) -> Iterator[Lines]:
+    def pattern(line: BoundSymbol) -> Iterator[Match]:
         for user in trace.users(line.output.name):
             if line.symbol.name == user.symbol.name == "torch.exp":
-                yield Lines((line, user))
+                yield Match((line, user))
 
-    def replacement(match: Lines) -> tuple[BoundSymbol, ...]:
-        first, last = match.lines
-        asked.append(first.output.name)
+    def replacement(match: Match) -> tuple[BoundSymbol, ...]:
+        first, last = match.ops
+        visited.append(first.output.name)
         return (replace(first, output=last.output),)
 
     return Rule(pattern, replacement)
@@ -39,20 +39,20 @@ def pairs(trace: Trace, asked: list[str]) -> Rule[Lines]:
 def test_matches_that_share_a_line_are_replaced_once() -> None:
     trace = acquire_program(program, torch.ones(3)).trace
     for backwards, first in ((False, 0), (True, 1)):
-        asked: list[str] = []
-        result = rewrite(trace, [pairs(trace, asked)], "test", backwards=backwards)
+        visited: list[str] = []
+        result = rewrite(trace, [pairs(trace, visited)], "test", backwards=backwards)
         assert names(result) == ["torch.exp", "torch.exp", "torch.add"]
-        assert asked == [trace.symbols[first].output.name]
+        assert visited == [trace.symbols[first].output.name]
         assert result.provenance == "test"
 
 
 def test_the_first_rule_with_a_replacement_is_taken() -> None:
     trace = acquire_program(program, torch.ones(3)).trace
 
-    def every(line: BoundSymbol) -> Iterator[Lines]:
-        yield Lines((line,))
+    def every(line: BoundSymbol) -> Iterator[Match]:
+        yield Match((line,))
 
     refusing = Rule(every, lambda match: None)
-    doubling = Rule(every, lambda match: (*match.lines, *match.lines) if match.lines[0] is trace.symbols[0] else None)
+    doubling = Rule(every, lambda match: (*match.ops, *match.ops) if match.ops[0] is trace.symbols[0] else None)
     assert names(rewrite(trace, [refusing, doubling], "test")) == ["torch.exp", *names(trace)]
     assert rewrite(trace, [refusing], "test") is trace

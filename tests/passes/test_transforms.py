@@ -157,7 +157,7 @@ def broken(at: Place, change: Any) -> Transform:
 )
 def test_mistakes(change: Any, words: str) -> None:
     with pytest.raises(
-        thunder.TransformError, match=f"the transform 'broken' {words}|the transform 'broken' made {words}"
+        thunder.TransformError, match=f"the transform 'broken' {words}|the transform 'broken' returned {words}"
     ):
         thunder.jit(lambda x: x * 2, transforms=[broken(Place.BEFORE_DIFFERENTIATION, change)])(torch.ones(2))
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from thunder_core.plugins.host import PluginRecord, host, reset_host
+from thunder_core.plugins.host import host, reset_host
+from thunder_core.plugins.states import PluginRecord
 from thunder_testing.distributions import write_metadata
 
 _numbers = itertools.count()

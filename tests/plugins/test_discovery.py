@@ -10,10 +10,11 @@ from benchmarks import plugin_discovery
 from benchmarks.process import in_fresh_process
 from tests.plugins.conftest import Site, record
 from thunder_core.errors import PluginError
-from thunder_core.plugins.discovery import unmet_requirement
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.hookspecs import API
-from thunder_core.plugins.host import PluginState, host, reset_host
+from thunder_core.plugins.host import host, reset_host
+from thunder_core.plugins.requirements import unmet_requirement
+from thunder_core.plugins.states import PluginState
 
 
 def test_the_core_is_a_plugin_and_comes_first(site: Site) -> None:
@@ -191,7 +192,7 @@ def test_the_name_of_the_core_is_taken(site: Site) -> None:
     core, impostor = [found for found in host().records if found.name == "core"]
     assert (core.distribution, core.state) == ("thunder-core", PluginState.AVAILABLE)
     assert (impostor.distribution, impostor.state) == ("impostor", PluginState.NAME_CLASH)
-    assert host().load("core").plugin.distribution == "thunder-core"
+    assert host().load("core").distribution == "thunder-core"
     assert [found.state for found in host().records if found.distribution == "impostor"] == [PluginState.NAME_CLASH]
 
 

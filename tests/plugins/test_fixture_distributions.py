@@ -185,7 +185,7 @@ def test_a_name_that_nobody_has_is_looked_for_everywhere(environment: Path, tmp_
 GOOD = """
 import json
 import torch, thunder
-from thunder_core.plugins import Check
+from thunder_core.plugins import CheckSpec
 from thunder_core.plugins.host import host
 from thunder_fixture_good.operations import double_sine
 from thunder_fixture_good.transform import counts
@@ -205,7 +205,7 @@ gradients = [torch.autograd.grad(function(x).sum(), x)[0] for function in (compi
 small = thunder.jit(program, config="good_preset", executors=[{"good": {"largest": 3}}])
 with torch.no_grad():
     small(x)
-checks = [host().import_object(check)().text for check in host().offered(Check) if check.plugin.name == "good"]
+checks = [host().import_object(check)().text for check in host().offered(CheckSpec) if check.plugin.name == "good"]
 print(json.dumps({
     "equal": equal,
     "acquired": lines[0],

@@ -12,8 +12,10 @@ from tests.plugins import operations
 from tests.plugins.conftest import Site, record
 from thunder_core.acquire import interceptions
 from thunder_core.errors import PluginError
-from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.host import host
+from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import TransformSpec
+from thunder_core.plugins.states import PluginState
 
 PLUGIN = """
 from thunder_core.plugins import *
@@ -51,7 +53,7 @@ def _use(site: Site, table: str) -> str:
     site.plugin("alpha", PLUGIN.replace("TABLE", module))
     assert module not in sys.modules
     for _ in range(2):
-        assert host().import_object(host().find(TransformSpec, "alpha"))() == "the transform"
+        assert host().import_object(find(TransformSpec, "alpha"))() == "the transform"
     return module
 
 

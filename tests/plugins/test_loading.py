@@ -12,7 +12,9 @@ from thunder_core.errors import PluginError
 from thunder_core.plugins import ExecutorSpec, TransformSpec, first_party
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.first_party import first_party_names
-from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.host import host
+from thunder_core.plugins.lookup import find
+from thunder_core.plugins.states import PluginState
 
 START = "from thunder_core.plugins import *\n"
 
@@ -21,8 +23,8 @@ def test_what_is_named_is_imported_and_registered(site: Site) -> None:
     module = site.plugin("alpha")
     other = site.plugin("beta")
     loaded = host().load("alpha")
-    assert loaded.plugin == record("alpha")
-    assert loaded.plugin.state is PluginState.LOADED
+    assert loaded == record("alpha")
+    assert loaded.state is PluginState.LOADED
     assert loaded.of(ExecutorSpec) == (ExecutorSpec("alpha", f"{module}:make"),)
     assert loaded.of(TransformSpec) == ()
     assert host().load("alpha") is loaded
@@ -42,7 +44,7 @@ class Holder:
     plugin = Plugin()
 """)
     site.distribution("plugin-alpha", plugins={"alpha": f"{module}:Holder.plugin"})
-    assert host().find(ExecutorSpec, "alpha").plugin.name == "alpha"
+    assert find(ExecutorSpec, "alpha").plugin.name == "alpha"
 
 
 def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
@@ -50,7 +52,7 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
     assert "reference" in {spec.name for spec in loaded.of(ExecutorSpec)}
     running = {spec.name for spec in loaded.of(TransformSpec) if spec.default}
     assert running == {"constant_folding", "common_subexpression"}
-    assert host().import_object(host().find(ExecutorSpec, "core.reference")).__name__ == "reference"
+    assert host().import_object(find(ExecutorSpec, "core.reference")).__name__ == "reference"
 
 
 INVALID = {
@@ -101,7 +103,7 @@ INVALID = {
         "thunder_executors returned a ExecutorSpec 'a.b', which is no name",
     ),
     "no name": ("@hookimpl\ndef thunder_presets(): return [Preset(3, 'a', 'b')]", "a Preset 3, which is no name"),
-    "a check without a name": ("@hookimpl\ndef thunder_doctor(): return [Check(' ', 'a:b')]", "which is no name"),
+    "a check without a name": ("@hookimpl\ndef thunder_doctor(): return [CheckSpec(' ', 'a:b')]", "which is no name"),
     "load without an attribute": (
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a.b')]",
         "whose load is 'a.b', and not of the form 'package.module:attribute'",
@@ -142,7 +144,7 @@ def test_an_invalid_plugin_fails_with_a_sentence(site: Site, case: str) -> None:
     assert host().manager.get_plugin("alpha") is None
     assert not host().offered(ExecutorSpec)
     with pytest.raises(PluginError, match=sentence) as again:
-        host().find(ExecutorSpec, "alpha.anything")
+        find(ExecutorSpec, "alpha.anything")
     assert again.value.__cause__ is raised.value.__cause__
 
 
@@ -167,7 +169,7 @@ def test_two_plugins_cannot_share_an_object(site: Site) -> None:
     host().load("alpha")
     with pytest.raises(PluginError, match="names the same object as that of the plugin 'alpha'"):
         host().load("beta")
-    assert host().find(ExecutorSpec, "alpha").plugin.state is PluginState.LOADED
+    assert find(ExecutorSpec, "alpha").plugin.state is PluginState.LOADED
 
 
 def test_a_plugin_that_is_not_installed(site: Site) -> None:
@@ -182,7 +184,7 @@ def test_a_plugin_that_is_not_installed(site: Site) -> None:
 
 def test_what_is_behind_a_specification(site: Site) -> None:
     site.plugin("alpha")
-    offered = host().find(ExecutorSpec, "alpha")
+    offered = find(ExecutorSpec, "alpha")
     assert host().import_object(offered)(None) == "the executor"
     assert host().import_object(offered.spec)(None) == "the executor"
 
@@ -204,18 +206,18 @@ def make(options):
     with pytest.raises(
         PluginError, match=rf"its executor {heavy}:make cannot be imported: ModuleNotFoundError: .*, in .*{heavy}\.py:2"
     ) as raised:
-        host().import_object(host().find(ExecutorSpec, "alpha.first"))
+        host().import_object(find(ExecutorSpec, "alpha.first"))
     assert isinstance(raised.value.__cause__, ModuleNotFoundError)
     assert raised.value.advice == ("pip install --upgrade 'plugin-alpha[lib]'",)
     assert record("alpha").state is PluginState.FAILED
-    assert host().import_object(host().find(ExecutorSpec, "alpha.second"))(None) == "the second"
+    assert host().import_object(find(ExecutorSpec, "alpha.second"))(None) == "the second"
 
 
 def test_an_attribute_that_is_absent(site: Site) -> None:
     module = site.module("")
     site.plugin("alpha", OFFERS_AN_EXECUTOR.replace("{name!r}", "'alpha'").replace("{module}:make", f"{module}:make"))
     with pytest.raises(PluginError, match=f"ImportError: {module} has no make"):
-        host().import_object(host().find(ExecutorSpec, "alpha"))
+        host().import_object(find(ExecutorSpec, "alpha"))
 
 
 def test_a_specification_of_nobody(site: Site) -> None:
@@ -252,7 +254,7 @@ def test_strict(site: Site, monkeypatch: pytest.MonkeyPatch, value: str) -> None
     assert "'alpha' (plugin-alpha 1.0): it cannot be imported: ZeroDivisionError" in raised.value.problem
     assert raised.value.advice == ("pip install --upgrade plugin-alpha", "pip install --upgrade thunder-core")
     assert record("gamma").state is PluginState.LOADED
-    assert host().find(ExecutorSpec, "gamma").spec.name == "gamma"
+    assert find(ExecutorSpec, "gamma").spec.name == "gamma"
 
 
 def test_strict_minds_neither_absent_libraries_nor_blocked_plugins(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,15 +313,15 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
             host().load(name)
         assert raised.value.advice[0].endswith(commands[name])
         with pytest.raises(PluginError, match=f"there is no executor '{name}'") as raised:
-            host().find(ExecutorSpec, name)
+            find(ExecutorSpec, name)
         assert raised.value.advice[0].endswith(commands[name])
     for plugin, name in [("matmul", "merge_matmuls"), ("layouts", "separate_bias")]:
         with pytest.raises(PluginError, match=f"there is no transform '{name}'") as raised:
-            host().find(TransformSpec, name)
+            find(TransformSpec, name)
         assert raised.value.advice[0].startswith(f"the plugin '{plugin}' of Thunder's repository offers '{name}'")
         assert raised.value.advice[0].endswith(f"pip install {folder / plugin}")
     with pytest.raises(PluginError, match="did you mean 'inductor'"):
-        host().find(ExecutorSpec, "inducter")
+        find(ExecutorSpec, "inducter")
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
     assert "pip install ./plugins/composites ./plugins/triton in a checkout" in first_party.how_to_get("triton")
     assert "pip install ./plugins/fusion ./plugins/nvfuser in a checkout" in first_party.how_to_get("nvfuser")

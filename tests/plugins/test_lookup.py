@@ -7,7 +7,8 @@ import pytest
 from tests.plugins.conftest import Site
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
-from thunder_core.plugins.specs import Check, ExecutorSpec, FrontEndSpec, Preset, TransformSpec
+from thunder_core.plugins.lookup import find
+from thunder_core.plugins.specs import CheckSpec, ExecutorSpec, FrontEndSpec, Preset, TransformSpec
 
 SEVERAL = """
 from thunder_core.plugins import *
@@ -30,7 +31,7 @@ def thunder_presets():
 
 @hookimpl
 def thunder_doctor():
-    return [Check("check of " + name, "a:b") for name in {transforms}]
+    return [CheckSpec("check of " + name, "a:b") for name in {transforms}]
 """
 
 
@@ -39,16 +40,16 @@ def _several(site: Site, name: str, executors: tuple[str, ...] = (), transforms:
 
 
 def _found(name: str) -> tuple[str, str]:
-    offered = host().find(ExecutorSpec, name)
+    offered = find(ExecutorSpec, name)
     return offered.plugin.name, offered.spec.name
 
 
 def test_a_plugin_stands_for_its_only_item(site: Site) -> None:
     _several(site, "alpha", ("one",), ("two",))
     assert _found("alpha") == ("alpha", "one")
-    assert host().find(TransformSpec, "alpha").spec.name == "two"
-    assert host().find(FrontEndSpec, "alpha").spec.name == "record_two"
-    assert host().find(Preset, "alpha").spec.name == "preset_two"
+    assert find(TransformSpec, "alpha").spec.name == "two"
+    assert find(FrontEndSpec, "alpha").spec.name == "record_two"
+    assert find(Preset, "alpha").spec.name == "preset_two"
 
 
 def test_a_plugin_stands_for_its_item_of_the_same_name(site: Site) -> None:
@@ -59,7 +60,7 @@ def test_a_plugin_stands_for_its_item_of_the_same_name(site: Site) -> None:
 def test_a_plugin_with_several_items_and_none_of_its_name(site: Site) -> None:
     _several(site, "alpha", ("one", "two"))
     with pytest.raises(PluginError, match="offers 2 executors, none of which is called 'alpha'") as raised:
-        host().find(ExecutorSpec, "alpha")
+        find(ExecutorSpec, "alpha")
     assert raised.value.advice == ("name one of them: alpha.one, alpha.two",)
 
 
@@ -75,7 +76,7 @@ def test_an_item_of_a_named_plugin(site: Site) -> None:
     _several(site, "alpha", ("one", "two"), ("three",))
     assert _found("alpha.two") == ("alpha", "two")
     with pytest.raises(PluginError, match=r"offers no executor 'onee'; did you mean 'one'\?") as raised:
-        host().find(ExecutorSpec, "alpha.onee")
+        find(ExecutorSpec, "alpha.onee")
     assert raised.value.advice == (
         "it offers executors: one, two; transforms: three; front ends: record_three; presets: preset_three; "
         "checks: check of three",
@@ -101,8 +102,8 @@ def test_two_plugins_with_an_item_of_one_name(site: Site) -> None:
     with pytest.raises(
         PluginError, match=r"the executor 'fast' is offered by plugin-alpha 1\.0 and plugin-beta 1\.0"
     ) as raised:
-        host().find(ExecutorSpec, "fast")
-    assert raised.value.advice == ("say which: alpha.fast or beta.fast",)
+        find(ExecutorSpec, "fast")
+    assert raised.value.advice == ("name one of them: alpha.fast or beta.fast",)
     assert _found("beta.fast") == ("beta", "fast")
     assert _found("one") == ("alpha", "one")
 
@@ -118,7 +119,7 @@ def test_nobody_has_it(site: Site) -> None:
     site.plugin("broken", "1 / 0")
     site.plugin("absent", requires=("no-such-library; extra == 'lib'",))
     with pytest.raises(PluginError, match=r"there is no executor 'fats'; did you mean 'fast'\?") as raised:
-        host().find(ExecutorSpec, "fats")
+        find(ExecutorSpec, "fats")
     executors, silent = raised.value.advice
     assert executors.startswith("executors of installed plugins: ")
     assert {"fast", "one", "reference"} <= set(executors.partition(": ")[2].split(", "))
@@ -130,24 +131,24 @@ def test_nobody_has_it(site: Site) -> None:
 def test_a_misspelt_plugin_is_suggested_too(site: Site) -> None:
     _several(site, "alpha", ("one",))
     with pytest.raises(PluginError, match=r"there is no transform 'alhpa'; did you mean 'alpha'\?"):
-        host().find(TransformSpec, "alhpa")
+        find(TransformSpec, "alhpa")
 
 
 def test_a_name_of_something_else(site: Site) -> None:
     _several(site, "alpha", ("fast", "one"))
     with pytest.raises(PluginError) as raised:
-        host().find(TransformSpec, "alpha")
+        find(TransformSpec, "alpha")
     assert "did you mean" not in str(raised.value)
     assert raised.value.advice[0] == "the plugin 'alpha' (plugin-alpha 1.0) offers executors: fast, one"
     with pytest.raises(PluginError) as raised:
-        host().find(TransformSpec, "fast")
+        find(TransformSpec, "fast")
     assert raised.value.advice[0] == "'fast' is the name of another kind of thing: executor"
 
 
 def test_a_plugin_of_the_name_that_cannot_be_used(site: Site) -> None:
     site.plugin("absent", requires=("no-such-library; extra == 'lib'",))
     with pytest.raises(PluginError, match=r"the plugin 'absent' .* it needs no-such-library"):
-        host().find(ExecutorSpec, "absent")
+        find(ExecutorSpec, "absent")
 
 
 def test_what_is_loaded_is_offered_in_order(site: Site) -> None:
@@ -167,4 +168,4 @@ def test_what_is_loaded_is_offered_in_order(site: Site) -> None:
     assert "four" in {offered.spec.name for offered in host().offered(TransformSpec)}
     assert "record_four" in {offered.spec.name for offered in host().offered(FrontEndSpec)}
     assert "preset_four" in {offered.spec.name for offered in host().offered(Preset)}
-    assert "check of four" in {offered.spec.name for offered in host().offered(Check)}
+    assert "check of four" in {offered.spec.name for offered in host().offered(CheckSpec)}

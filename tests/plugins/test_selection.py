@@ -4,8 +4,10 @@ import pytest
 
 from tests.plugins.conftest import Site, record
 from thunder_core.errors import PluginError
-from thunder_core.plugins.host import PluginState, host
+from thunder_core.plugins.host import host
+from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import ExecutorSpec
+from thunder_core.plugins.states import PluginState
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def test_values(monkeypatch: pytest.MonkeyPatch, value: str, let_in: set[str]) -
 def test_a_blocked_plugin_says_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_PLUGINS", "-beta")
     with pytest.raises(PluginError, match=r"'beta' .* cannot be used: THUNDER_PLUGINS=-beta blocks it") as raised:
-        host().find(ExecutorSpec, "beta")
+        find(ExecutorSpec, "beta")
     assert raised.value.advice == ("unset THUNDER_PLUGINS",)
 
 
@@ -60,7 +62,7 @@ def test_an_unknown_name_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str
     with pytest.raises(PluginError, match=r"names 'alhpa', and no plugin of this name .*; did you mean 'alpha'\?"):
         _ = host().records
     with pytest.raises(PluginError, match="'alhpa'"):
-        host().find(ExecutorSpec, "beta")
+        find(ExecutorSpec, "beta")
 
 
 def test_the_core_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,14 @@ import torch
 import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
-from thunder_core.autodiff.rules import all_rules
+from thunder_core.autodiff.derivatives.rules import all_rules
 from thunder_core.config import check_config
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
-from thunder_core.plugins.host import PluginState, host
-from thunder_core.plugins.specs import Check, ExecutorSpec
+from thunder_core.plugins.host import host
+from thunder_core.plugins.lookup import find
+from thunder_core.plugins.specs import CheckSpec, ExecutorSpec
+from thunder_core.plugins.states import PluginState
 from thunder_core.symbols import operation_names
 from thunder_core.symbols import registry as registry_module
 from thunder_core.symbols.registry import Registry
@@ -145,7 +147,7 @@ def thunder_symbols():
 
 @hookimpl
 def thunder_doctor():
-    return [Check("it works", "{module}:make")]
+    return [CheckSpec("it works", "{module}:make")]
 
 def make(options=None):
     return "the executor"
@@ -161,7 +163,7 @@ def _plugin(site: Site, rows: str) -> str:
 
 def test_the_rows_of_a_plugin_are_added_when_it_is_used(site: Site, registry: Registry) -> None:
     symbols = _plugin(site, ROWS)
-    offered = host().find(ExecutorSpec, "alpha")
+    offered = find(ExecutorSpec, "alpha")
     assert symbols not in sys.modules
     assert Tag.OPAQUE in registry.symbol_of(operations.swish).tags
     for _ in range(2):
@@ -203,7 +205,7 @@ def test_the_rules_of_a_plugin_give_derivatives(site: Site, registry: Registry) 
     symbols = site.module(f"ROWS = []\n{RULES}")
     site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", rules="{symbols}:RULES"'))
     for _ in range(2):
-        host().import_object(host().find(ExecutorSpec, "alpha"))
+        host().import_object(find(ExecutorSpec, "alpha"))
     x = torch.ones(3, requires_grad=True)
     (gradient,) = torch.autograd.grad(thunder.jit(operations.swish)(x).sum(), x)
     assert torch.equal(gradient, torch.full((3,), 2.0))
@@ -214,7 +216,10 @@ def test_the_rules_of_a_plugin_give_derivatives(site: Site, registry: Registry) 
     [
         ("RULES = [len]", "is no mapping from names of operations to functions"),
         ("RULES = {'a.b': 3}", "is no mapping from names of operations to functions"),
-        ("RULES = {'a.b': len, 'torch.mul': len}", "torch.mul has a rule already: thunder_core.autodiff.rules"),
+        (
+            "RULES = {'a.b': len, 'torch.mul': len}",
+            "torch.mul has a rule already: thunder_core.autodiff.",
+        ),
     ],
 )
 def test_rules_that_cannot_be_added(site: Site, registry: Registry, rules: str, message: str) -> None:
@@ -222,7 +227,7 @@ def test_rules_that_cannot_be_added(site: Site, registry: Registry, rules: str, 
     site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", rules="{symbols}:RULES"'))
     known = set(all_rules())
     with pytest.raises(PluginError, match=message):
-        host().import_object(host().find(ExecutorSpec, "alpha"))
+        host().import_object(find(ExecutorSpec, "alpha"))
     assert set(all_rules()) == known
 
 
@@ -238,7 +243,7 @@ def test_rules_that_cannot_be_added(site: Site, registry: Registry, rules: str, 
 def test_rows_that_cannot_be_added(site: Site, registry: Registry, rows: str, message: str) -> None:
     _plugin(site, rows)
     with pytest.raises(PluginError, match=message):
-        host().import_object(host().find(ExecutorSpec, "alpha"))
+        host().import_object(find(ExecutorSpec, "alpha"))
     assert record("alpha").state is PluginState.FAILED
-    (check,) = [offered for offered in host().offered(Check) if offered.plugin.name == "alpha"]
+    (check,) = [offered for offered in host().offered(CheckSpec) if offered.plugin.name == "alpha"]
     assert host().import_object(check)() == "the executor"

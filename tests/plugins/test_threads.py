@@ -10,8 +10,10 @@ import pytest
 
 from tests.plugins.conftest import OFFERS_AN_EXECUTOR, Site, record
 from thunder_core.errors import PluginError
-from thunder_core.plugins.host import PluginState, host, reset_host
+from thunder_core.plugins.host import Host, host, reset_host
+from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import ExecutorSpec
+from thunder_core.plugins.states import PluginState
 
 THREADS = 8
 COUNTED = "import sys\nsys.thunder_test_imports = getattr(sys, 'thunder_test_imports', 0) + 1\n"
@@ -45,7 +47,7 @@ def test_a_plugin_is_loaded_once(site: Site) -> None:
     site.plugin("alpha", COUNTED + "import time; time.sleep(0.1)\n" + OFFERS_AN_EXECUTOR.replace("{name!r}", "'alpha'"))
     loaded = _at_once(lambda: host().load("alpha"))
     assert len(set(map(id, loaded))) == 1
-    assert loaded[0].plugin.state is PluginState.LOADED
+    assert loaded[0].state is PluginState.LOADED
     assert sys.thunder_test_imports == 1
 
 
@@ -59,7 +61,7 @@ def test_a_failure_is_seen_by_all(site: Site) -> None:
 def test_names_are_resolved_while_others_load(site: Site) -> None:
     for index in range(5):
         site.plugin(f"alpha_{index}", OFFERS_AN_EXECUTOR.replace("{name!r}", f"'item_{index}'"))
-    found = _at_once(lambda: host().find(ExecutorSpec, "item_3"))
+    found = _at_once(lambda: find(ExecutorSpec, "item_3"))
     assert {offered.plugin.name for offered in found} == {"alpha_3"}
 
 
@@ -89,3 +91,21 @@ def test_the_host_can_be_forgotten(site: Site) -> None:
     assert record("alpha").state is PluginState.AVAILABLE
     host().load("alpha")
     assert sys.thunder_test_imports == 1
+
+
+def test_a_plugin_that_another_thread_registers_meanwhile(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.plugin("alpha", OFFERS_AN_EXECUTOR.replace("{name!r}", "'alpha'"))
+    usable = Host._usable
+    before: list[Any] = []
+
+    def interrupted(host: Host, name: str) -> Any:
+        result = usable(host, name)
+        if not before:
+            before.append(result)
+            host.load(name)  # as another thread does, after this one has read the record
+        return result
+
+    monkeypatch.setattr(Host, "_usable", interrupted)
+    loaded = host().load("alpha")
+    assert loaded.state is PluginState.LOADED
+    assert loaded.specs

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forked import run_forked
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ABSENT = """
@@ -67,10 +69,8 @@ assert "thunder_plugin_composites" not in sys.modules
 
 
 def test_programs_run_as_they_are_written() -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    environment.pop("THUNDER_PLUGINS", None)
-    command = [sys.executable, "-c", ABSENT + PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}
+    done = run_forked(ABSENT + PROGRAM, environment=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_operator_with_a_number_as_result_is_refused(jit, among_tensors):
             return x.sum().item()
 
         total.register_fake(lambda x: 0.0)
-    with pytest.raises(UnsupportedError, match=r"gives Python a float.*\n.*test_custom_ops.py"):
+    with pytest.raises(UnsupportedError, match=r"returns a Python float.*\n.*test_custom_ops.py"):
         jit(lambda x: total(x))(torch.ones(2))
 
 
@@ -148,3 +149,28 @@ def test_second_derivatives_of_operators(jit):
                 torch.autograd.grad(total, x, create_graph=True)
         else:
             torch.autograd.grad(total, x, create_graph=True)
+
+
+@pytest.mark.parametrize("key", ["CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd"])
+@pytest.mark.parametrize("fake", [torch.empty_like, lambda x: x * 1], ids=["empty", "of operators"])
+def test_operators_without_autograd_kernel_have_the_gradients_of_their_kernels(jit, key, fake):
+    """PyTorch records what the kernel calls, and warns in backward if that is not a decomposition."""
+    name = new_name()
+    with torch.library._scoped_library("thunder_tests_first_call", "FRAGMENT") as library:
+        library.define(f"{name.partition('::')[2]}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x.sin() * 2, key)
+        if key == "CPU":
+            library._register_fake(name.partition("::")[2], fake)
+        operator = getattr(torch.ops.thunder_tests_first_call, name.partition("::")[2])
+
+        def program(x):
+            return operator(x * 2).exp()
+
+        gradients = []
+        for function in (program, jit(program)):
+            x = torch.linspace(0, 1, 4, requires_grad=True)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*an autograd kernel was not registered")
+                gradients += torch.autograd.grad(function(x).sum(), x)
+        torch.testing.assert_close(gradients[1], gradients[0])
+        assert gradients[0].abs().sum() > 0

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import thunder
@@ -21,6 +21,7 @@ from tests.subjects import SUBJECT, eager
 pytestmark = [
     pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules"),
     pytest.mark.filterwarnings("ignore:.*replicate.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*NO_SHARD.*:FutureWarning"),
 ]
 
 
@@ -50,19 +51,17 @@ def x() -> torch.Tensor:
     return torch.randn(2, 4)
 
 
-def test_compiled_modules_are_refused_before_anything_changes(
-    prepare: Callable[[Any], Any], model: nn.Sequential, jit: Callable[..., Any]
-) -> None:
+def test_compiled_modules_are_refused_before_anything_changes(model: nn.Sequential, jit: Callable[..., Any]) -> None:
     compiled, value = jit(model), x()
     before, attributes = model(value), {name: copy.copy(held) for name, held in vars(model).items()}
     with pytest.raises(thunder.UnsupportedError, match="cannot be applied to a module that thunder") as error:
-        prepare(compiled)
+        replicate(compiled)
     assert "thunder.original" in str(error.value)
     assert type(model) is nn.Sequential
     assert vars(model) == attributes
     assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
     assert torch.equal(compiled(value), before)
-    prepare(thunder.original(compiled))
+    replicate(thunder.original(compiled))
     assert torch.equal(model(value), before)
 
 
@@ -71,9 +70,26 @@ def test_replicated_modules_are_refused_inside(model: nn.Sequential, jit: Callab
     expected = later(value)
     replicate(model)
     for program in (later, jit(model), jit(nn.Sequential(model)), jit(lambda x: model(x))):
-        with pytest.raises(thunder.UnsupportedError, match="cannot run inside a compiled program"):
+        with pytest.raises(thunder.UnsupportedError, match="cannot run inside a compiled program") as error:
             program(value)
+        assert "use DistributedDataParallel" in str(error.value)
+        assert "thunder-plugin-distributed" not in str(error.value)
     assert torch.equal(model(value), expected)
+
+
+def test_the_older_wrapper_is_refused_inside_and_works_around(model: nn.Sequential, jit: Callable[..., Any]) -> None:
+    def wrapped(module: Any) -> Any:
+        return FullyShardedDataParallel(
+            module, sharding_strategy=ShardingStrategy.NO_SHARD, device_id=torch.device("cpu"), use_orig_params=True
+        )
+
+    value = x()
+    expected = model(value)
+    assert torch.equal(wrapped(jit(copy.deepcopy(model)))(value), expected)
+    with pytest.raises(thunder.UnsupportedError, match="FullyShardedDataParallel cannot run inside") as error:
+        jit(wrapped(model))(value)
+    assert "use fully_shard" in str(error.value)
+    assert "thunder-plugin-distributed" not in str(error.value)
 
 
 def test_compiled_modules_inside_of_prepared_ones_train(

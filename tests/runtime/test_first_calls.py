@@ -140,7 +140,7 @@ def test_a_module_that_each_call_makes(jit: Callable[..., Any]) -> None:
     compiled = jit(lambda size: nn.Linear(size, 2))
     torch.manual_seed(0)
     made = [compiled(3)]
-    with pytest.warns(UncacheableWarning, match="returns or stores a module that it makes"):
+    with pytest.warns(UncacheableWarning, match="returns or stores a module that it creates"):
         made.append(compiled(3))
     made += [compiled(3) for _ in range(20)]
     torch.manual_seed(0)
@@ -167,7 +167,7 @@ def test_modules_without_tensors_that_each_call_makes(jit: Callable[..., Any]) -
         made.append(holder.activation)
 
     call()
-    with pytest.warns(UncacheableWarning, match="returns or stores a module that it makes"):
+    with pytest.warns(UncacheableWarning, match="returns or stores a module that it creates"):
         call()
     call()
     assert len(set(map(id, made))) == 6

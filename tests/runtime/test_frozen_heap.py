@@ -12,7 +12,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UncacheableWarning
-from thunder_core.runtime.compile import frozen_heap
+from thunder_core.runtime.frozen_heap import frozen_heap
 
 
 class Circle:

@@ -13,7 +13,7 @@ import torch
 
 import thunder
 from thunder_core.acquire import interceptions
-from thunder_core.acquire.interception import Interception, Setting, held_by, owner_of
+from thunder_core.acquire.interception import Interception, Setting, owner_of, static_attribute
 from thunder_core.acquire.interceptions import TABLE, add_interceptions, intercepting
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
@@ -64,7 +64,7 @@ def _state() -> Iterator[tuple[Any, ...]]:
     for row in TABLE:
         owner = owner_of(row)
         if owner is not None:
-            held = held_by(owner, row.name)
+            held = static_attribute(owner, row.name)
             yield row.name in vars(owner), held, getattr(getattr(held, "__func__", held), "__code__", None)
 
 
@@ -118,11 +118,11 @@ def test_nothing_is_left_replaced_when_a_row_cannot_be(monkeypatch: pytest.Monke
 )
 def test_kinds_of_functions(owner: Any, name: str, call: Any) -> None:
     row = Interception(owner, name, _three, "a test")
-    held = held_by(owner_of(row), name)
+    held = static_attribute(owner_of(row), name)
     add_interceptions([row])
     function = thunder.jit(lambda x: x * call(x))
     assert function(torch.ones(1)).item() == 3.0
-    assert held_by(owner_of(row), name) is held
+    assert static_attribute(owner_of(row), name) is held
     assert call(torch.ones(1)) == 2.0
 
 

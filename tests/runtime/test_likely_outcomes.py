@@ -18,7 +18,7 @@ def test_the_entry_of_the_last_calls_runs_first_for_sizes_that_are_new() -> None
     for step in range(2, 9):
         assert likely.entry((FIRST, (step,))) is OTHER
         likely.learn((FIRST, (step,)), OTHER)
-    assert len(likely._missed) <= 3
+    assert len(likely._misses) <= 3
 
 
 def test_sizes_that_decide_are_remembered() -> None:
@@ -36,4 +36,4 @@ def test_little_is_remembered_of_numbers_that_never_come_again() -> None:
     likely = LikelyOutcomes()
     for step in range(20_000):
         likely.learn((FIRST, (step,)), OTHER if step // 2 % 2 else FIRST)
-    assert len(likely._missed) <= 4096
+    assert len(likely._misses) <= 4096

@@ -148,7 +148,7 @@ def test_original(compiled: Any, model: Any, jit: Callable[..., Any]) -> None:
     assert thunder.original(compiled.loss) == model.loss
     assert thunder.original(jit(torch.sin)) is torch.sin
     for value in (model, torch.sin, 3):
-        with pytest.raises(thunder.OptionError, match=r"not made by thunder\.jit"):
+        with pytest.raises(thunder.OptionError, match=r"not returned by thunder\.jit"):
             thunder.original(value)
 
 

@@ -192,7 +192,7 @@ def test_printing_to_another_file_is_refused(jit: Callable[..., Any], tmp_path: 
 
 
 def test_printing_in_a_transformation_is_refused(jit: Callable[..., Any]) -> None:
-    with pytest.raises(UnsupportedError, match=r"torch\.func shows the values"):
+    with pytest.raises(UnsupportedError, match=r"torch\.func formats the values"):
         jit(torch.vmap(lambda x: (print(x), x)[1]))(torch.ones(2))
 
 
@@ -244,3 +244,20 @@ def test_a_branch_of_cond_prints_though_nobody_uses_its_result(capsys):
     for sign in (1.0, -1.0, 1.0):
         assert torch.equal(compiled(torch.full((3,), sign)), torch.full((3,), sign + 1))
     assert capsys.readouterr().out == "positive\npositive\n"
+
+
+def test_print_as_a_hook_prints_gradients(jit, capsys):
+    def program(x, w):
+        y = x * w
+        y.register_hook(print)
+        w.register_post_accumulate_grad_hook(print)
+        return y.sin().sum()
+
+    printed = []
+    for function in (program, jit(program)):
+        for number in range(2):
+            w = torch.full((2,), number + 1.0, requires_grad=True)
+            function(torch.ones(2), w).backward()
+            printed.append(capsys.readouterr().out)
+    assert printed[2:] == printed[:2]
+    assert "requires_grad=True" in printed[0]

@@ -40,7 +40,7 @@ def displays():
     """Those of all compilations, by name."""
     found: dict[str, Watched] = {}
     thunder.jit(lambda x: x)  # so that the bar is not put back by the first of the test
-    previous = progress._make
+    previous = progress._create
     yield found
     progress.show_with(previous)
 
@@ -135,7 +135,7 @@ def test_one_bar_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 PROGRAM = """
 import random, sys, time
 from thunder import progress_bar
-progress_bar.ProgressBar.__init__.__defaults__ = ({delay},)
+progress_bar._DELAY = {delay}
 before = random.getstate()
 display = progress_bar.display("program")
 if display is not None:

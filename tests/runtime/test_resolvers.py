@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire import acquire
+from thunder_core.acquire import record_program
+from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.errors import DataDependentError
 
 
@@ -30,7 +30,7 @@ def _scaled(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_resolver_gives_the_program_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
-    monkeypatch.setattr(acquire, "RESOLVERS", (*RESOLVERS, two))
+    monkeypatch.setattr(record_program, "RESOLVERS", (*RESOLVERS, two))
     function = thunder.jit(_scaled)
     torch.testing.assert_close(function(torch.ones(3)), torch.full((3,), 2.0))
     assert two.names == ["item"]
@@ -39,7 +39,7 @@ def test_a_resolver_gives_the_program_a_value(monkeypatch: pytest.MonkeyPatch) -
 
 def test_resolvers_before_it_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Two()
-    monkeypatch.setattr(acquire, "RESOLVERS", (*RESOLVERS, two))
+    monkeypatch.setattr(record_program, "RESOLVERS", (*RESOLVERS, two))
     function = thunder.jit(lambda x: x * torch.full((), 3.0).item())
     torch.testing.assert_close(function(torch.ones(3)), torch.full((3,), 3.0))
     assert two.names == []
@@ -51,4 +51,4 @@ def test_the_cause_of_the_error_has_the_reason_of_each() -> None:
     assert caught.value.__cause__ is not None
     reasons = caught.value.__cause__.__notes__
     assert [reason.partition(":")[0] for reason in reasons] == [type(resolver).__name__ for resolver in RESOLVERS]
-    assert reasons[0] == "Constant: t0 may be another in each run"
+    assert reasons[0] == "Constant: t0 may differ in each run"

@@ -101,4 +101,4 @@ def test_inputs_that_overlap_partly_are_written_line_by_line() -> None:
     for _ in range(2):
         assert result(compiled, overlapping) == result(program, overlapping)
     (entry,) = thunder.explain(compiled).entries
-    assert "overlap in memory, none of them shows all of it" in str(entry.as_recorded)
+    assert "overlap in memory, none of them covers the others" in str(entry.as_recorded)

@@ -1154,6 +1154,23 @@ def ctxvar_default(jit: Wrap) -> Iterator[Any]:
 
 
 @case
+def ctxvar_none_or_unset(jit: Wrap) -> Iterator[Any]:
+    """None is a value that a context variable can be set to, and not the same as no value."""
+    v = contextvars.ContextVar("v", default=2.0)
+
+    def f(x):
+        k = v.get()
+        return x if k is None else x * k
+
+    g = jit(f)
+    yield g(X)
+    token = v.set(None)
+    yield g(X)
+    v.reset(token)
+    yield g(X)
+
+
+@case
 def mro_(jit: Wrap) -> Iterator[Any]:
     class A:
         pass

@@ -30,7 +30,7 @@ def test_questions_to_storages() -> None:
 
 def test_a_storage_that_each_call_makes() -> None:
     compiled = thunder.jit(lambda x: (x + 1, torch.UntypedStorage.from_buffer(BYTES, dtype=torch.uint8)))
-    with pytest.warns(UncacheableWarning, match="returns or stores a storage that it makes"):
+    with pytest.warns(UncacheableWarning, match="returns or stores a storage that it creates"):
         made = [compiled(torch.ones(2))[1] for _ in range(3)]
     assert all(bytes(storage.tolist()) == BYTES for storage in made)
     assert len({storage.data_ptr() for storage in made}) == 3
@@ -41,5 +41,5 @@ def test_a_tensor_in_a_storage_that_the_program_makes_is_refused() -> None:
         storage = torch.UntypedStorage.from_buffer(BYTES, dtype=torch.uint8)
         return x + torch.empty(0, dtype=torch.uint8).set_(storage)
 
-    with pytest.raises(UnsupportedError, match="gives a tensor other memory"):
+    with pytest.raises(UnsupportedError, match="gives a tensor another storage"):
         thunder.jit(program)(torch.ones(8))

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.acquire.interception import ReplacedCode
-from thunder_core.acquire.line_writer import LineWriter
+from thunder_core.acquire.interception import replace_code
+from thunder_core.acquire.op_writer import OpWriter
 from thunder_core.errors import DataDependentError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,10 +176,10 @@ def test_defects_of_thunder_show_where_they_are(monkeypatch: pytest.MonkeyPatch)
     def record(*_: Any, **__: Any) -> None:
         raise KeyError("a defect")
 
-    record.__code__ = record.__code__.replace(co_filename=sys.modules[LineWriter.__module__].__file__ or "")
-    monkeypatch.setattr(LineWriter, "record", record)
+    record.__code__ = record.__code__.replace(co_filename=sys.modules[OpWriter.__module__].__file__ or "")
+    monkeypatch.setattr(OpWriter, "record", record)
     error = raised(thunder.jit(lambda x: x * 2), torch.ones(2))
-    assert frames(error)[-1][0].endswith("line_writer.py")
+    assert frames(error)[-1][0].endswith("op_writer.py")
     assert len([frame for frame in frames(error) if "thunder_core" in frame[0]]) > 3
 
 
@@ -228,10 +228,10 @@ def test_frames_of_replaced_functions_can_be_looked_at() -> None:
     def program(x: int, /) -> Any:
         return x + offset + zero
 
-    replaced = ReplacedCode(program, lambda *args: dict(sys._getframe(1).f_locals))
+    restore = replace_code(program, lambda *args: dict(sys._getframe(1).f_locals))
     try:
         variables = program(3)
     finally:
-        replaced.restore()
+        restore()
     assert (variables["args"], variables["offset"], variables["zero"]) == ((3,), 1, 0)
     assert program(3) == 4

@@ -275,14 +275,14 @@ def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
     for size in (4, 5):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
-    assert "asks for classes" in str(thunder.explain(compiled))
+    assert "reads the class" in str(thunder.explain(compiled))
 
 
 def test_what_was_found_out_later_counts_for_all_lines() -> None:
     weight = nn.Parameter(torch.ones(8, 8))
 
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return ((x * 2 + y) @ weight).sin()
+        return (x * 2 + y) @ weight
 
     f = thunder.jit(program, dynamic=True, executors=[])
     for n in (3, 5):

@@ -114,6 +114,7 @@ def tensors(result: Any) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_values(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program, dynamic=True, executors=[])
     for b, n in SIZES:
@@ -125,6 +126,7 @@ def test_values(program: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_gradients(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program, dynamic=True, executors=[])
     for b, n in SIZES:

@@ -76,6 +76,7 @@ PROGRAMS = [at_sizes, slices_of_flat_memory, slices_that_meet, view_of_a_view, t
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.battery
 def test_writes_at_places_that_sizes_decide(program: Program, trained: bool, dynamic: bool) -> None:
     compiled = thunder.jit(program, dynamic=True) if dynamic else thunder.jit(program)
     for n in (4, 6, 8, 10, 4):

@@ -385,3 +385,9 @@ def test_calls_of_an_operator_that_is_defined_again_before_its_name_is_looked_up
     assert after.target is operators.scale
     assert registry.symbol_named(after.name) is after
     library._destroy()
+
+
+def test_numpy_names_of_keyword_only_parameters() -> None:
+    numpy = only_call(lambda x: torch.var(x, axis=0, correction=1, keepdims=True), matrix())
+    assert numpy == only_call(lambda x: torch.var(x, dim=0, correction=1, keepdim=True), matrix())
+    assert numpy[2]["keepdim"] is True

@@ -104,7 +104,7 @@ def _default(node: ast.expr) -> object:
 
 
 def layouts_with_signatures() -> Iterator[tuple[str, str, list[Layout]]]:
-    for entry in registry.catalogue.entries.values():
+    for entry in registry.catalogue.spellings.values():
         known = signatures(entry.spelling.name)
         for text in entry.spelling.layouts if known else ():
             yield entry.spelling.name, text, known

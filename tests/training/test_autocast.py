@@ -35,6 +35,7 @@ NAMES = [(kind, name) for kind, programs in PROGRAMS.items() for name in program
     ids=["bfloat16-float32", "bfloat16-mixed", "bfloat16-low", "float16-mixed"],
 )
 @pytest.mark.parametrize(("kind", "name"), NAMES)
+@pytest.mark.battery
 def test_operator(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
     """Dtypes of outputs and gradients are eager's, whatever the inputs are, or the error is."""
     program = PROGRAMS[kind][name]

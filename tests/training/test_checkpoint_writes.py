@@ -288,3 +288,36 @@ def test_a_step_between_a_region_and_its_backward(captures: bool) -> None:
         return result, x.grad, weight.grad, weight
 
     torch.testing.assert_close(run(True), run(False))
+
+
+def writes_before_the_check(x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    buffer.add_(1)
+    return x
+
+
+def random_before_the_check(x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    return nn.functional.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize("before", [writes_before_the_check, random_before_the_check])
+def test_effects_before_a_check_in_a_region_are_undone(before: Callable[..., torch.Tensor]) -> None:
+    """The program contains backward, so that ops run as they were recorded and the entry of another branch restarts."""
+
+    def program(x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        def body(x: torch.Tensor) -> torch.Tensor:
+            y = before(x, buffer)
+            return (y * 2 if x.sum() > 0 else y * 3).sin()
+
+        y = checkpoint(body, x, use_reentrant=False)
+        y.sum().backward()
+        return y.detach()
+
+    def observed(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        buffer, seen = torch.zeros(3), []
+        for call, sign in enumerate((1.0, -1.0, 1.0, -1.0)):
+            torch.manual_seed(call)
+            x = (sign * torch.arange(1.0, 9.0)).requires_grad_()
+            seen += [function(x, buffer), x.grad, buffer.clone(), torch.rand(1)]
+        return seen
+
+    torch.testing.assert_close(observed(thunder.jit(program)), observed(program))

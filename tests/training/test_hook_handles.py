@@ -201,5 +201,5 @@ def test_the_graph_is_not_there() -> None:
         return y * z
 
     for program in (node_hook, several):
-        with pytest.raises(UnsupportedError, match="the autograd graph of a tensor of the program is not there"):
+        with pytest.raises(UnsupportedError, match="the autograd graph of a tensor of the program does not exist"):
             thunder.jit(program)(leaf(3))

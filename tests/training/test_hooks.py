@@ -169,6 +169,7 @@ KINDS = {
 @pytest.mark.parametrize("replace", [False, True], ids=["observe", "replace"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.battery
 def test_module_hook(kind: str, place: str, replace: bool) -> None:
     """Set between two rounds of steps, and removed before a third."""
 

@@ -97,6 +97,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]]
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")  # eager warns as well
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.battery
 def test_layer(name: str) -> None:
     """Three steps: statistics and random numbers go on from the step before."""
     assert_same_training(*LAYERS[name], steps=3)
@@ -104,6 +105,7 @@ def test_layer(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["conv2d", "batch norm", "lstm", "encoder", "embedding", "layer norm"])
+@pytest.mark.battery
 def test_layer_of_another_dtype(name: str, dtype: torch.dtype) -> None:
     make, inputs = LAYERS[name]
 

@@ -103,6 +103,7 @@ PROGRAMS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tens
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_operator(name: str) -> None:
     program, make = PROGRAMS[name]
     check(program, lambda: (make(),))

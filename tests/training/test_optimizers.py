@@ -213,7 +213,7 @@ def _live_tensors() -> int:
     return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
 
 
-def test_2000_steps_leave_nothing_behind() -> None:
+def test_1000_steps_leave_nothing_behind() -> None:
     """Also where outputs are kept from step to step, or a graph is never used."""
     model = SUBJECT(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -231,7 +231,7 @@ def test_2000_steps_leave_nothing_behind() -> None:
 
     steps(50)
     tensors, objects = _live_tensors(), len(gc.get_objects())
-    steps(2000)
+    steps(1000)  # what happens once in five steps leaves 200 objects, if any
     assert _live_tensors() - tensors <= 2
     assert len(gc.get_objects()) - objects < 100
 

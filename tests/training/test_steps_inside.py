@@ -103,6 +103,7 @@ def _train(make: Maker, program: str, compiled: bool, steps: int = 5) -> Any:
 
 @pytest.mark.parametrize("program", ["whole", "step alone"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.battery
 def test_as_eager(name: str, program: str) -> None:
     expected = _train(OPTIMIZERS[name], program, compiled=False)
     torch.testing.assert_close(_train(OPTIMIZERS[name], program, compiled=True), expected)

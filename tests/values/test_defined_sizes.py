@@ -282,6 +282,7 @@ LENGTHS = (7, 12, 3, 22, 5, 16, 2, 9, 20, 11, 4, 18, 6, 14, 21, 8, 13, 10, 17, 1
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_few_programs_for_all_lengths(program: Program, training: bool) -> None:
     compiled = thunder.jit(program)
     for length in LENGTHS:
@@ -331,6 +332,7 @@ def test_backward_from_some_results(names: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", [mean_by_length, masked_rows, nonzero, experts, sliced, written_by_mask])
+@pytest.mark.battery
 def test_inductor(program: Program, training: bool) -> None:
     compiled = thunder.jit(program, executors=["inductor"])
     for length in (7, 12, 0, 3, 1, 22):
@@ -343,6 +345,7 @@ def test_inductor(program: Program, training: bool) -> None:
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_empty_and_single(program: Program, training: bool) -> None:
     compiled = thunder.jit(program)
     for length in (5, 0, 1, 9, 24, 23, 1, 0, 3):

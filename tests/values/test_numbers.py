@@ -97,6 +97,7 @@ def check(program: Program, executors: tuple[str, ...], *, training: bool) -> in
 @pytest.mark.parametrize("executors", [(), ("inductor",)], ids=["reference", "inductor"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", ONE_PROGRAM)
+@pytest.mark.battery
 def test_one_program_for_all_numbers(name: str, training: bool, executors: tuple[str, ...]) -> None:
     assert check(ONE_PROGRAM[name], executors, training=training) == 1
 

@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 import thunder
 from tests.values.programs import CALLS, PROGRAMS, Program, branch
 
+pytestmark = pytest.mark.slow
+
 NEEDS_NO_VALUE = {"returns_a_comparison", "element_at_a_value"}
 
 
@@ -51,10 +53,21 @@ def assert_same(actual: Any, expected: Any) -> None:
             assert one == other
 
 
-@pytest.mark.parametrize("executors", [(), ("inductor",)], ids=["reference", "inductor"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_programs(program: Program, training: bool, executors: tuple[str, ...]) -> None:
+@pytest.mark.battery
+def test_programs(program: Program, training: bool) -> None:
+    _check(program, training, ())
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
+def test_programs_with_inductor(program: Program) -> None:
+    """Which takes seconds: every second program is trained, and the others are not."""
+    _check(program, PROGRAMS.index(program) % 2 == 0, ("inductor",))
+
+
+def _check(program: Program, training: bool, executors: tuple[str, ...]) -> None:
     compiled = thunder.jit(program, executors=list(executors))
     for x in CALLS:
         assert_same(outcome(compiled, x, training=training), outcome(program, x, training=training))
@@ -68,6 +81,7 @@ def test_programs(program: Program, training: bool, executors: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_refused_on_demand(program: Program) -> None:
     compiled = thunder.jit(program, sharp_edges="error")
     if program.__name__ in NEEDS_NO_VALUE:

@@ -14,6 +14,8 @@ from tests.values.programs import CALLS, PROGRAMS, Program
 from tests.values.test_programs import assert_same, outcome
 from thunder_core.private_names import release
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (4, 6, 8, 10, 12, 4, 7, 9, 11)
 
 
@@ -31,10 +33,18 @@ def runs(program: Program, x: torch.Tensor) -> bool:
     return True
 
 
+# All pairs of a program, training or inference, and an option, and not all triples.
+ALTERNATING = [
+    pytest.param(program, training, dynamic, id=f"{program.__name__}-{name}-{'training' if training else 'inference'}")
+    for number, program in enumerate(PROGRAMS)
+    for training in (False, True)
+    for dynamic, name in [(("automatic", "automatic"), (True, "dynamic"))[(number + training) % 2]]
+]
+
+
 @pytest.mark.filterwarnings("ignore::thunder.RecompileWarning")
-@pytest.mark.parametrize("dynamic", ["automatic", True], ids=["automatic", "dynamic"])
-@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize(("program", "training", "dynamic"), ALTERNATING)
+@pytest.mark.battery
 def test_programs(program: Program, training: bool, dynamic: Any) -> None:
     compiled = thunder.jit(program, dynamic=dynamic)
     for length in (4, 6, 8, 12, 4, 6):
@@ -116,8 +126,13 @@ OUTCOMES: dict[Callable[..., Any], int] = {
 @pytest.mark.parametrize("executors", [(), ("inductor",)], ids=["reference", "inductor"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", OUTCOMES, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_a_compilation_for_each_outcome(program: Program, training: bool, executors: tuple[str, ...]) -> None:
-    for dynamic in ("automatic", True, {"x": {0: Dim("length", min=4)}}):
+    """With Inductor, which takes seconds, each program has one of the options, and all three options are tested."""
+    options: list[Any] = ["automatic", True, {"x": {0: Dim("length", min=4)}}]
+    if executors:
+        options = [options[(list(OUTCOMES).index(program) + training) % len(options)]]
+    for dynamic in options:
         compiled = thunder.jit(program, dynamic=dynamic, executors=list(executors))
         for length in LENGTHS:
             for sign in (1, -1, -1, 1):

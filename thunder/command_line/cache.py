@@ -1,4 +1,4 @@
-"""``thunder cache``: what is kept on disk."""
+"""``thunder cache``: show or delete the cache on disk."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from thunder.command_line.output import print_json, print_lines
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Delete all that is kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all files.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what is kept on disk, or delete it.
+    """Show the cache on disk, or delete it.
 
     Programs that run at the same time lose nothing but the time to compile again.
     """
     from thunder_core.executors.artifacts import artifact_cache
 
-    kept = artifact_cache()
-    deleted = kept.prune(0) if kept is not None and clear else 0
-    files = [] if kept is None else kept.files()
+    artifacts = artifact_cache()
+    deleted = artifacts.prune(0) if artifacts is not None and clear else 0
+    files = [] if artifacts is None else artifacts.files()
     size = sum([state.st_size for _, state in files])
-    problem = "nothing is kept" if kept is None else kept.unsuitable()
-    folder = None if kept is None else str(kept.folder)
+    problem = "caching on disk is disabled" if artifacts is None else artifacts.unsuitable()
+    folder = None if artifacts is None else str(artifacts.folder)
     if json:
         print_json({"folder": folder, "files": len(files), "bytes": size, "deleted": deleted, "problem": problem})
         return
-    found = {"folder": folder or "none", "files": str(len(files)), "size": f"{size / 2**20:.1f} MiB"}
-    found |= {"deleted": str(deleted)} if clear else {}
-    found |= {"problem": problem} if problem else {}
-    width = max(map(len, found))
-    print_lines([f"{name:<{width}}  {text}" for name, text in found.items()])
+    facts = {"folder": folder or "none", "files": str(len(files)), "size": f"{size / 2**20:.1f} MiB"}
+    facts |= {"deleted": str(deleted)} if clear else {}
+    facts |= {"problem": problem} if problem else {}
+    width = max(map(len, facts))
+    print_lines([f"{name:<{width}}  {text}" for name, text in facts.items()])

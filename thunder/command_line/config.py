@@ -1,4 +1,4 @@
-"""``thunder config``: what a configuration says, and what is wrong with it."""
+"""``thunder config``: print and check configurations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 @app.callback()
 def _config(context: typer.Context) -> None:
-    """Look at configurations."""
+    """Check and print configurations."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
 
 
 def check_is_there(config: str | None, hint: str = "--config") -> None:
-    """Raise typer.BadParameter if ``config``, which the parameter ``hint`` gives, names a file that is not there."""
+    """Raise typer.BadParameter if ``config``, the value of the parameter ``hint``, is the path of a missing file."""
     from thunder_core.config.document import SUFFIXES, document_of
 
     if config is not None and config.endswith(SUFFIXES) and not Path(config).expanduser().exists():
@@ -42,9 +42,9 @@ def check(
 ) -> None:
     """Check a configuration, as thunder.jit(config=...) takes it.
 
-    All problems are printed, each with its file and line; the exit code is 1 if there are any. Plugins that are named
-    are loaded and what is named of them is made, so that thunder.jit accepts what is accepted here, and nothing else,
-    but for patterns of operations that match none: thunder.jit warns about these.
+    Prints all problems, each with its file and line; the exit code is 1 if there are any. Loads the plugins that the
+    configuration names and creates their executors and transforms. So thunder.jit accepts exactly the configurations
+    without problems, except that it only warns about patterns that match no operation.
     """
     from thunder_core.config import check_config, resolve_config, to_yaml
 

@@ -1,4 +1,4 @@
-"""What ``thunder doctor`` checks by itself, before what plugins ask it to check."""
+"""The checks of ``thunder doctor`` for the core; those of plugins follow."""
 
 from __future__ import annotations
 

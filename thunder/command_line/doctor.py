@@ -1,4 +1,4 @@
-"""``thunder doctor``: a description of the installation for bug reports, and what is wrong with it."""
+"""``thunder doctor``: a description of the installation for bug reports, and its defects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULTS: Final = {"ok": "green", "failed": "red"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; ``plugin`` is who asked for it, "core" for Thunder itself."""
+    """The result of one check of a plugin; ``plugin`` is "core" for those of Thunder itself."""
 
     check: str
     plugin: str
@@ -32,8 +32,8 @@ class Finding:
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Describe the installation and check it.
 
-    Prints versions, devices, plugins and settings, to be pasted into a bug report, then what Thunder and the plugins
-    check. The exit code is 1 if a check failed.
+    Prints versions, devices, plugins and settings for a bug report, then the results of the checks of Thunder and of
+    the plugins. The exit code is 1 if a check failed.
     """
     from thunder.command_line.environment import facts
     from thunder.command_line.plugin_rows import described, load_all, plugin_table
@@ -59,7 +59,7 @@ def _torch() -> Any:
     """PyTorch, or why it cannot be imported: then a description of the installation is needed most."""
     try:
         import torch
-    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is what is shown
+    except Exception as error:  # noqa: BLE001 - any exception of a broken installation is shown
         return error
     return torch
 
@@ -67,7 +67,7 @@ def _torch() -> Any:
 def _findings(torch: Any, plugins: Host) -> list[Finding]:
     from thunder.command_line.core_checks import core_checks
     from thunder.command_line.plugin_rows import defects
-    from thunder_core.plugins.specs import Check
+    from thunder_core.plugins.specs import CheckSpec
 
     found = [_finding(name, "core", check) for name, check in core_checks(torch)]
     found += [
@@ -75,7 +75,7 @@ def _findings(torch: Any, plugins: Host) -> list[Finding]:
         for record in plugins.records
         if record.state in defects()
     ]
-    for offered in plugins.offered(Check):
+    for offered in plugins.offered(CheckSpec):
         check = partial(_call, plugins, offered)
         found.append(_finding(offered.spec.name, offered.plugin.name, check))
     return found

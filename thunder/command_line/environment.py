@@ -1,4 +1,4 @@
-"""What there is to know about a machine and its Python when something goes wrong on it."""
+"""A description of a machine and its Python environment, for bug reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRIVER: Final = Path("/proc/driver/nvidia/version")
 
 
 def facts(torch: Any) -> dict[str, str]:
-    """Versions and devices, by what they are about, in the order in which they are shown.
+    """Versions and devices by name, in the order in which they are printed.
 
     Args:
         torch: the module, or the exception that its import raised.
@@ -39,7 +39,7 @@ def facts(torch: Any) -> dict[str, str]:
 
 
 def driver() -> str | None:
-    """The version of NVIDIA's driver; None if there is none."""
+    """The version of NVIDIA's driver; None without a driver."""
     if _DRIVER.exists():
         match = re.search(r"\d+\.\d+(?:\.\d+)?", _DRIVER.read_text())
         if match is not None:

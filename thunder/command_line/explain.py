@@ -1,4 +1,4 @@
-"""``thunder explain``: who runs which operation of a program, who does not, and why."""
+"""``thunder explain``: the executor of each operation of a program, and why others declined."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from thunder_core.report.decisions import DecisionRow
 
 _PROGRAM = (
-    "Where it is: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or what "
-    "thunder.jit made of one. A class of modules is called, and so is a function without parameters if it makes one "
-    "of these."
+    "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a result of "
+    "thunder.jit. A class of modules is instantiated; a function without parameters that returns one of these is "
+    "called."
 )
 INPUTS = (
-    "What the program is called with, a Python expression: one argument, a tuple of arguments, or a dict of keyword "
-    "arguments. It sees the names of the program's file, and torch. Without it, `inputs` or `example_inputs` of the "
-    "program or of its file is taken: a value, or a function that makes one."
+    "The arguments of the program, as a Python expression: one argument, a tuple of arguments, or a dict of keyword "
+    "arguments. It can use the names of the program's file, and torch. The default is `inputs` or `example_inputs` of "
+    "the program or of its file: a value, or a function that returns one."
 )
 
 
@@ -47,10 +47,10 @@ def explain(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compile a program and show who runs what.
+    """Compile a program and show the executor of each operation.
 
-    For each operation: how often it occurs, the executor that runs it, where it stands in the program, and which
-    executors declined it for which reasons. Then the share of each executor. Without --train the program runs without
+    Lists for each operation its number of calls, its executor, its first line in the program, and the executors that
+    declined it, with their reasons; then the share of each executor. Without --train the program runs without
     gradients.
     """
     check_is_there(config)
@@ -66,7 +66,7 @@ def explain(
 
 
 def names_in(given: str) -> list[str]:
-    """The names of a list that is separated by commas."""
+    """The names in a comma-separated list."""
     return [name.strip() for name in given.split(",") if name.strip()]
 
 
@@ -97,7 +97,7 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
 
 @contextlib.contextmanager
 def without_own_frames(target: str) -> Iterator[None]:
-    """Errors of the program are printed as Python does, with its own lines."""
+    """A context that prints errors of the program as Python does, with the lines of the program."""
     from thunder.command_line.failure import print_failure
 
     try:

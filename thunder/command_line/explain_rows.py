@@ -1,4 +1,4 @@
-"""What ``thunder explain`` shows of a compilation, as tables."""
+"""The tables of ``thunder explain``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+) in ")
 
 
 def matches(symbol: str, pattern: str) -> bool:
-    """Whether a pattern is for a symbol: ``silu``, ``nn`` and ``*.silu`` are for ``torch.nn.functional.silu``."""
+    """Whether a pattern matches a symbol: ``silu``, ``nn`` and ``*.silu`` match ``torch.nn.functional.silu``."""
     return fnmatchcase(symbol, pattern) or pattern in symbol.split(".")
 
 
 def operation_table(rows: Sequence[DecisionRow]) -> tuple[list[Column], list[list[str]]]:
-    """Columns and rows. What a line was taken apart into follows it, indented."""
+    """Columns and rows. The parts of an op follow it, indented."""
     columns = [Column("COUNT", right=True), *map(Column, ("PHASE", "OPERATION", "EXECUTOR"))]
     columns += [Column("WHERE", wraps=True), Column("DECLINED BY", wraps=True)]
     cells = [
@@ -40,7 +40,7 @@ def operation_table(rows: Sequence[DecisionRow]) -> tuple[list[Column], list[lis
 
 
 def share_table(shares: Sequence[Share]) -> tuple[list[Column], list[list[str]]]:
-    """Columns and rows of what each executor runs of a program; shares of which nothing is known are left empty."""
+    """Columns and rows with the share of each executor in a program; unknown shares are empty."""
     columns = [Column("EXECUTOR"), *(Column(title, right=True) for title in ("LINES", "SHARE", "BYTES", "FLOPS"))]
     lines = sum(share.lines for share in shares)
     known_bytes, known_flops = any(share.bytes for share in shares), any(share.flops for share in shares)
@@ -58,7 +58,7 @@ def share_table(shares: Sequence[Share]) -> tuple[list[Column], list[list[str]]]
 
 
 def _short(location: str) -> str:
-    """``file:line``; the file from the working directory, else from where Python found it. Empty for our own."""
+    """``file:line``, the file relative to the working directory or the Python path. Empty for files of Thunder."""
     match = _PLACE.match(location)
     if match is None:
         return location

@@ -1,4 +1,4 @@
-"""How ``thunder explain`` shows the error of a program."""
+"""Format a program's error for ``thunder explain``."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ import thunder_core
 
 _COMMANDS: Final = str(Path(__file__).parent)
 _CORE: Final = thunder_core.__path__[0]
-_OWN: Final = (thunder.__path__[0], _CORE)
+_THUNDER: Final = (thunder.__path__[0], _CORE)
 _RECORDING: Final = tuple([str(Path(_CORE, name)) for name in ("acquire", "guards", "symbols")])
 _CALLING: Final = (
-    *_OWN,
+    *_THUNDER,
     str(Path("torch", "nn", "modules", "module.py")),
     str(Path("torch", "utils", "_contextlib.py")),
     contextlib.__file__,
     importlib.__path__[0],
     "<frozen importlib",
 )
-"""Files, or folders of them, that stand between the lines of any program and say nothing about it."""
+"""Files and folders whose frames are between those of the program in any traceback."""
 
 
 def print_failure(error: BaseException) -> None:
-    """Print an exception as Python does, without the frames that are not the program's.
+    """Print an exception as Python does, without the frames of Thunder and PyTorch between those of the program.
 
-    All of them are there where the program is not to blame: its lines were recorded, and then Thunder failed.
+    If Thunder failed after the program was recorded, all frames are printed.
     """
     shown = traceback.TracebackException.from_exception(error)
-    if not _is_ours([frame.filename for frame in shown.stack]):
+    if not _is_failure_of_thunder([frame.filename for frame in shown.stack]):
         _shorten(shown)
     sys.stderr.write("".join(shown.format()))
 
 
-def _is_ours(files: list[str]) -> bool:
+def _is_failure_of_thunder(files: list[str]) -> bool:
     compiling = [file for file in files if file.startswith(_CORE)]
     if not compiling or any(file.startswith("<thunder ") for file in files):  # not compiling yet, or running already
         return False
-    if files[-1].startswith(_OWN) and not files[-1].startswith((*_RECORDING, _COMMANDS)):
+    if files[-1].startswith(_THUNDER) and not files[-1].startswith((*_RECORDING, _COMMANDS)):
         return True
     return not any(file.startswith(_RECORDING) for file in compiling)
 

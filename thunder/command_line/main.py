@@ -1,4 +1,4 @@
-"""The command ``thunder``: its commands, and how they end."""
+"""The command ``thunder``: its subcommands and their exit codes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Annotated
 
 import typer
 
-from thunder.command_line import cache, config, doctor, explain, new, plugins, schema, simulate
+from thunder.command_line import cache, config, doctor, explain, new, plugins, schema
+from thunder.command_line.plugin_commands import Commands
 from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
 
 app = typer.Typer(
-    help="Thunder compiles PyTorch programs. See the plugins, check configurations, learn who runs what and why.",
-    epilog="Exit codes: 0 success, 1 what was checked is not right, 2 the command was not understood.",
+    cls=Commands,
+    help="Thunder compiles PyTorch programs. The commands list plugins, check configurations and explain compilations.",
+    epilog="Exit codes: 0 success, 1 a check failed, 2 invalid usage.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -38,7 +40,7 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Without a command, the help is shown, and the exit code says that there is something missing."""
+    """Without a command, print the help and exit with the code of a usage error."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
@@ -50,7 +52,6 @@ app.command("schema")(schema.schema)
 app.command("cache")(cache.cache)
 app.add_typer(config.app, name="config")
 app.command("explain")(explain.explain)
-app.command("simulate")(simulate.simulate)
 app.command("new")(new.new)
 
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what stands after ``thunder``; None for those of the process.
 
     Returns:
-        The exit code: 0 for success; 1 if what was checked is not right, or a `ThunderError` was raised, which is then
+        The exit code: 0 for success; 1 if a check failed, or a `ThunderError` was raised, which is then
         printed without its traceback, or the output could not be written; 2 for what is no command. Any other
         exception is raised.
     """
@@ -93,14 +94,14 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Python has None for a stream that the shell closed (``>&-``), to which nothing can be written."""
+    """Replace streams that the shell closed (``>&-``), which are None in Python."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
 
 
 def _never_fail_to_encode() -> None:
-    """Names and reasons may hold any character, whatever the terminal shows."""
+    """Escape characters that the encoding of the terminal lacks: names and reasons may have any."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""``thunder new``: the beginnings of a plugin."""
+"""``thunder new``: create a plugin's package from a template."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from thunder.command_line.output import print_lines
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What the plugin and its package are called: my_kernels.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the plugin and of its package: my_kernels.")],
     directory: Annotated[
-        Path, typer.Option("--directory", "-d", exists=True, file_okay=False, help="Where to make the folder NAME.")
+        Path, typer.Option("--directory", "-d", exists=True, file_okay=False, help="The parent of the new folder NAME.")
     ] = Path(),
 ) -> None:
-    """Write a plugin, with a kernel and tests.
+    """Create a plugin with a kernel and tests.
 
-    It is a distribution of its own, thunder-plugin-NAME: a kernel, an executor with options that claims an operation
-    for it, tests, and a README. The tests pass as they are; put your kernel in the place of the example.
+    It is the distribution thunder-plugin-NAME, with a kernel, an executor with options that claims an operation for it,
+    tests, and a README. The tests pass without changes. Replace the example kernel by your own.
     """
     from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
     from thunder_core.plugins.first_party import install_command
@@ -40,7 +38,7 @@ def new(
     needed = [] if find_spec("thunder_testing") else [f"  {install_command('testing')}"]
     print_lines(
         [
-            f"Made {folder}, the distribution {plugin.distribution}:",
+            f"Created {folder}, the distribution {plugin.distribution}:",
             *(f"  {path.relative_to(folder)}" for path in written),
             "Next:",
             *needed,

@@ -1,4 +1,4 @@
-"""Plugins from templates. The templates are a plugin called my_kernels; the new one's name takes the place of that."""
+"""Create a plugin from templates. The templates are a plugin called my_kernels; its name is replaced by the new one."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _LONGEST: Final = 40
 
 @dataclass(frozen=True)
 class NewPlugin:
-    """A plugin that is to be written. ``name`` is that of the package, and what configurations call it."""
+    """A new plugin. ``name`` is the name of its package, and of the plugin in configurations."""
 
     name: str
 
     @property
     def distribution(self) -> str:
-        """What ``pip install`` calls it."""
+        """The name of its distribution."""
         return f"thunder-plugin-{self.name.replace('_', '-')}"
 
     def fill(self, text: str) -> str:
-        """A template's text, or its path, as this plugin's."""
+        """The text or the path of a template with the names of this plugin."""
         replaced = text.replace("thunder-plugin-my-kernels", self.distribution).replace("my_kernels", self.name)
         return replaced.replace("{version}", __version__).replace("{api}", str(API))
 
 
 def name_problem(name: str) -> str | None:
-    """Why no plugin may be called ``name``; None if one may."""
+    """Why ``name`` is not a valid name of a plugin; None if it is."""
     if re.fullmatch("[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
         return f"{name!r} is no name for a package; take lower-case letters, digits and '_', a letter first: my_kernels"
     if len(name) > _LONGEST:
@@ -51,7 +51,7 @@ def name_problem(name: str) -> str | None:
 
 
 def taken(name: str) -> str | None:
-    """Whose package or plugin one called ``name`` would clash with; None if nobody's."""
+    """Why ``name`` clashes with an installed package or plugin; None if it does not."""
     others = set(importlib.metadata.packages_distributions().get(name, ())) - {NewPlugin(name).distribution}
     if others or name in ("thunder", "thunder_core"):
         return f"{', '.join(sorted(others)) or 'thunder-core'} installs a package {name!r}; choose another name"

@@ -1,7 +1,6 @@
-"""What commands print: tables that fit a terminal, or lines that `grep` and `awk` understand where there is none.
+"""Print tables: on a terminal with its width, else as lines for `grep` and `awk`.
 
-Rich decides which of the two it is, whether to use colours, and how wide a terminal is. So ``NO_COLOR``,
-``FORCE_COLOR`` and ``COLUMNS`` do what they do elsewhere.
+Rich detects the terminal, its width and its colors, and respects ``NO_COLOR``, ``FORCE_COLOR`` and ``COLUMNS``.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: at its top.
-        right: aligned to the right, as numbers are.
-        wraps: holds sentences, which go to several lines before other columns do.
-        styles: colours of cells by what they say.
+        title: its title.
+        right: whether it is aligned to the right, as numbers are.
+        wraps: whether it has sentences, which are wrapped before other columns are.
+        styles: colors of cells by their text.
     """
 
     title: str
@@ -57,7 +56,7 @@ def print_lines(lines: Sequence[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON. What JSON does not know becomes text."""
+    """Print a value as JSON, with objects of other types as text."""
     print_lines([json.dumps(value, indent=2, default=str)])
 
 

@@ -59,9 +59,9 @@ def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
 
 def described(plugins: Host) -> list[dict[str, Any]]:
     """The plugins and what they provide, as data."""
-    from thunder_core.plugins.table import WORDS, plural
+    from thunder_core.plugins.specs import KINDS, plural
 
-    kinds = {plural(kind): plugins.offered(kind) for kind in WORDS}
+    kinds = {plural(kind): plugins.offered(kind) for kind in KINDS.values()}
     found = []
     for record in plugins.records:
         provided = {
@@ -87,7 +87,7 @@ def described(plugins: Host) -> list[dict[str, Any]]:
 
 
 def defects() -> frozenset[PluginState]:
-    """The states of plugins that something is wrong with; absent libraries and blocked plugins are nobody's fault."""
+    """The states of defective plugins. An absent library or a blocked plugin is no defect."""
     from thunder_core.plugins.states import PluginState
 
     return frozenset(

@@ -12,7 +12,7 @@ from thunder.command_line.output import print_json, print_table
 def plugins(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the installed plugins.
 
-    Shows the distribution and version of each, its state, what it provides, and why it cannot be used if that is so.
+    Shows the distribution, version and state of each, what it provides, and the reason if it cannot be used.
     The environment variable THUNDER_PLUGINS allows or blocks plugins by name; with THUNDER_STRICT=1 the exit code is 1
     if one of them has a defect.
     """

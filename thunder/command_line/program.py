@@ -1,4 +1,4 @@
-"""Find the program that ``thunder explain`` is asked about, and call it."""
+"""Load the program that a command names, and call it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NO_INPUTS: Final = (
 
 @dataclass(frozen=True)
 class Program:
-    """A program as it stands in a file.
+    """A program in a module.
 
     Attributes:
-        target: what the user called it: ``path/to/program.py:name`` or ``package.module:name``.
-        module: where it was found.
-        called: a function, an `nn.Module`, or what `thunder.jit` made of one.
-        without_inputs: whether it takes none.
-        given: inputs that it was made with; `_NONE` for none.
+        target: the name that the user gave: ``path/to/program.py:name`` or ``package.module:name``.
+        module: its module.
+        called: a function, an `nn.Module`, or a compiled one.
+        without_inputs: whether it takes no inputs.
+        given: inputs that a factory returned with it; `_NONE` for none.
     """
 
     target: str
@@ -44,7 +44,7 @@ class Program:
     given: Any = _NONE
 
     def arguments(self, expression: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call it with.
+        """The arguments to call it with.
 
         Args:
             expression: evaluated among the names of its module, and torch. None for its attribute `inputs` or
@@ -83,12 +83,12 @@ def load_program(target: str) -> Program:
     Raises:
         typer.BadParameter: there is no such file, module or name, or it is nothing that can be compiled.
     """
-    module, found = _found(target)
+    module, found = _import(target)
     return _program(target, module, found)
 
 
-def _found(target: str) -> tuple[ModuleType, Any]:
-    """The module of ``target``, and what is there."""
+def _import(target: str) -> tuple[ModuleType, Any]:
+    """The module of ``target``, and the object."""
     place, _, name = target.rpartition(":")
     if not place or not all(name.split(".")):
         raise _problem(f"{target!r} names no object; write program.py:model or package.module:model")
@@ -99,14 +99,14 @@ def _found(target: str) -> tuple[ModuleType, Any]:
 
 
 def load_for_mesh(target: str) -> Callable[[Any], Program]:
-    """As `load_program`, for what may depend on a mesh of devices.
+    """As `load_program`, for a program that may depend on a mesh of devices.
 
-    A function with one parameter, ``mesh``, is called with it; it may return a pair, of which the second are inputs.
+    A function with one parameter ``mesh`` is called with the mesh, and returns the program, or it and its inputs.
 
     Raises:
         typer.BadParameter: as `load_program` does, here or when the result is called.
     """
-    module, found = _found(target)
+    module, found = _import(target)
 
     def load(mesh: Any) -> Program:
         made = found
@@ -121,7 +121,7 @@ def load_for_mesh(target: str) -> Callable[[Any], Program]:
 
 
 def is_compiled(called: Any) -> bool:
-    """Whether `thunder.jit` made it."""
+    """Whether it is a result of `thunder.jit`."""
     from thunder_core.runtime.compiled import Compiled
     from thunder_core.runtime.module import ThunderModule
 
@@ -133,7 +133,7 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
 
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         found = _without_arguments(
-            found, f"{target} cannot be made; name one that is made, or a function that makes one"
+            found, f"{target} cannot be created without arguments; name an object, or a function that returns one"
         )
     elif inspect.isfunction(found) and not inspect.signature(found).parameters:
         made = found()
@@ -147,7 +147,7 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
 
 
 def _without_arguments(function: Any, what: str, where: str = "PROGRAM") -> Any:
-    """Call it. What it raises is the program's, except that it takes arguments: the user named the wrong thing."""
+    """Call it. Raises its exceptions, and typer.BadParameter if it requires arguments."""
     try:
         return function()
     except TypeError as error:
@@ -157,7 +157,7 @@ def _without_arguments(function: Any, what: str, where: str = "PROGRAM") -> Any:
 
 
 def _call_problem(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Why it does not take these arguments; None if it does, or does not say what it takes."""
+    """Why it does not take these arguments; None if it does, or has no signature."""
     import torch
 
     strangers = [name for name in kwargs if not isinstance(name, str)]
@@ -179,7 +179,7 @@ def _call_problem(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _file(path: Path) -> ModuleType:
-    """The module in a file, imported as ``python path`` would find what it imports, but not as ``__main__``."""
+    """The module in a file. It finds its imports as under ``python path``, but is not named ``__main__``."""
     if not path.is_file():
         siblings = [file.name for file in path.parent.glob("*.py")]
         raise _problem(f"there is no file {path}{_near(path.name, siblings, cutoff=0.8)}")  # all have the same ending

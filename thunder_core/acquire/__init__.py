@@ -1,1 +1,1 @@
-"""Acquisition: the running program becomes a trace."""
+"""Acquisition: run the program once and record it as a trace."""

@@ -12,12 +12,13 @@ import torch
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
-from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.traced_tensor import Variable, variable_of
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
+from thunder_core.tracing.user_frames import user_location
 
 _PLAIN = frozenset(
     {
@@ -34,23 +35,25 @@ _PLAIN = frozenset(
         torch.memory_format,
     }
 )
+_QUANTIZED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
-class Call:
-    """The arguments of one call, as its line has them, and the tensors among them in order of appearance.
+class CallArguments:
+    """The arguments of one call as its bound symbol has them, and the tensors among them in order of appearance.
 
     Args:
-        inputs: of the trace; arguments from outside of the program are added.
-        args, kwargs: the arguments that the program gives.
-        runs_python: whether the call runs the user's Python, which may tell a number from an instance of a subclass.
-        numbers: types of numbers that lines compute and the call takes as they come; others get the value of this call.
+        inputs: the inputs of the trace; arguments from outside of the program are added to them.
+        args, kwargs: the arguments that the program passes.
+        runs_python: whether the call runs the user's Python, which may distinguish a number from an instance of a
+            subclass.
+        numbers: types of computed numbers that the call takes as proxies; others become the value of this call.
 
     Attributes:
         args, kwargs: with tensors as proxies and other objects as literals or opaque inputs.
-        variables, proxies, objects: of each tensor argument its variable, its proxy before the call, the user's object.
+        variables, proxies, objects: of each tensor argument, with the proxy before the call and the user's object.
         key: everything that decides the metadata of the results.
-        hashable: whether ``key`` can be used as one.
-        foldable: whether all other arguments are literals.
+        hashable: whether ``key`` is hashable.
+        foldable: whether all arguments other than tensors are literals.
     """
 
     __slots__ = (
@@ -89,14 +92,14 @@ class Call:
         self.kwargs: dict[str, Any] = _convert(kwargs, self) if kwargs else {}
 
     def size(self, value: Any) -> Size:
-        """Take note of a size that varies between calls. What is computed with it is no constant of the program."""
-        size: Size = from_fake(value) if self.inputs.is_own_size(value) else int(value)
+        """Note a size that varies between calls: the result of the call is no constant of the program."""
+        size: Size = from_fake(value) if self.inputs.owns_size(value) else int(value)
         self.foldable = self.foldable and type(size) is int
         self.key.append((type(size), size))
         return size
 
     def number(self, number: TracedNumber) -> Any:
-        """Take note of a number that a line computes."""
+        """Note a number that an op computes, and return it as an argument of the bound symbol."""
         if number.proxy.python_type not in self.numbers:
             return _convert(number.value(), self)
         self.key.append(number.proxy.python_type)
@@ -104,11 +107,11 @@ class Call:
         return number.proxy
 
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
-        """Take note of a tensor argument."""
+        """Note a tensor argument and return its proxy."""
         variable = variable_of(tensor) or self.inputs.lift(tensor)
         proxy = variable.proxy
         self.key.append(variable.key)
-        # which arguments are the same tensor, or share memory, may matter to the result
+        # the result may depend on which arguments are the same tensor or share storage
         for index, other in enumerate(self.proxies):
             if other.storage == proxy.storage:
                 self.key.append((index, self.objects[index] is tensor))
@@ -118,10 +121,12 @@ class Call:
         return proxy
 
 
-def _convert(value: Any, call: Call) -> Any:
+def _convert(value: Any, call: CallArguments) -> Any:
     """``value`` with tensors as proxies and other objects as literals or opaque inputs."""
     kind = type(value)
     if kind in _PLAIN:
+        if kind is torch.dtype and value in _QUANTIZED:
+            raise _quantized(value)
         call.key.append((kind, value) if kind is not float or value else (kind, str(value)))
         return value
     if isinstance(value, torch.Tensor):
@@ -137,7 +142,18 @@ def _convert(value: Any, call: Call) -> Any:
     return _convert_rare(value, kind, call)
 
 
-def _convert_rare(value: Any, kind: type, call: Call) -> Any:
+def _quantized(dtype: torch.dtype) -> UnsupportedError:
+    return UnsupportedError(
+        f"the program creates a quantized tensor, of the dtype {dtype}; only dense and sparse tensors can be traced",
+        location=user_location(),
+        advice=(
+            "torch.fake_quantize_per_tensor_affine rounds to the quantized values and returns a plain tensor",
+            "or do this outside of the compiled function, and pass the result of dequantize()",
+        ),
+    )
+
+
+def _convert_rare(value: Any, kind: type, call: CallArguments) -> Any:
     if kind is TracedNumber:
         return call.number(value)
     if kind is dict:
@@ -165,7 +181,7 @@ def _convert_rare(value: Any, kind: type, call: Call) -> Any:
     return call.inputs.object(value)
 
 
-def _convert_subclass(value: Any, call: Call) -> Any:
+def _convert_subclass(value: Any, call: CallArguments) -> Any:
     """NumPy scalars, members of local enums and other instances of subclasses are recorded as plain values."""
     for plain in (bool, int, float, str):
         if isinstance(value, plain):

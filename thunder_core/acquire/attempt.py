@@ -1,15 +1,15 @@
-"""How a program is recorded this time: an attempt that fails may tell how the next one has to differ."""
+"""The options of one recording of a program, and the exceptions after which it is recorded or run in another way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.input_sizes import VaryingSizes
-from thunder_core.errors import AcquisitionError, SizeVariesError
+from thunder_core.errors import AcquisitionError, EndsRecording, SizeVariesError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.user_frames import raising_location
 
@@ -21,9 +21,9 @@ class Guesses:
     """Values of tensors that a program's Python reads.
 
     Attributes:
-        values: those that are known, in the order in which they are read; each with how.
-        numbers: whether numbers that the program reads may stay numbers of the trace. The values are of a recording
-            with the same answer.
+        values: the known values in the order in which they are read, each with the name of its reader.
+        numbers: whether numbers that the program reads may stay numbers of the trace. ``values`` come from a recording
+            with the same setting.
     """
 
     values: tuple[tuple[str, Any], ...] = ()
@@ -32,24 +32,27 @@ class Guesses:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one recording of a program does otherwise than the first.
+    """The options of one recording of a program.
 
     Attributes:
-        graph: whether fakes have the autograd graph of the program: each call is inferred then, not equal ones once.
-        eager_modules: modules whose calls are recorded as one line, by `key_of`.
-        eager_updates: functions of optimizers whose calls are recorded as one line.
-        guesses: values of tensors that the program reads, as far as they are known; those after them are read in this
-            call. Each run checks them. None: such a program is refused.
+        graph: whether fakes have the program's autograd graph. Each call is then inferred; equal calls share no result.
+        eager_modules: modules whose calls are recorded as one op, by `key_of`.
+        eager_updates: functions of optimizers whose calls are recorded as one op.
+        watches_functions: whether the changes of Python objects are compared before and after each function that is one
+            op of the trace, which takes time.
+        guesses: the known values of tensors that the program reads; later values are read in this call. Each run checks
+            them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
-        defines_sizes: whether sizes that values decide are symbols, in a recording with guesses.
-        general: whether PyTorch is to prefer what is right for all sizes, 0 and 1 among them, then.
+        defines_sizes: whether data-dependent sizes are symbols, in a recording with guesses.
+        general: whether PyTorch then prefers results that hold for all sizes, including 0 and 1.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
-        constant_floats: the paths of floats that were to vary and are constants, each with the line that needs it.
+        constant_floats: the paths of floats that should vary and are constants, each with the line that needs it.
     """
 
     graph: bool = False
     eager_modules: frozenset[Key] = frozenset()
     eager_updates: frozenset[Callable[..., None]] = frozenset()
+    watches_functions: bool = False
     guesses: Guesses | None = None
     varying: VaryingSizes | None = None
     defines_sizes: bool = False
@@ -57,18 +60,54 @@ class Attempt:
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
 
+    @property
+    def has_data_dependent_sizes(self) -> bool:
+        """Whether data-dependent sizes are symbols in this recording."""
+        return self.defines_sizes and self.guesses is not None
+
+    def with_constant_numbers(self) -> Attempt:
+        """This attempt, with the numbers that the program reads from tensors as constants of this call."""
+        return replace(self, guesses=Guesses(numbers=False))
+
 
 def key_of(module: torch.nn.Module) -> Key:
-    """What is called eagerly together: all modules of a user's class, or one module of a class of PyTorch's."""
+    """The key of modules that run eagerly together: a user's class for all its modules, or one module of PyTorch's."""
     kind = type(module)
     return id(module) if kind.__module__.startswith("torch.") else kind
 
 
 def why_constant(error: Exception) -> str:
-    """Why a program is recorded with constant sizes, in one line."""
+    """The reason why a program is recorded with constant sizes, in one line."""
     text = str(getattr(error, "problem", error)).partition("\n")[0]
     location = getattr(error, "location", None) or raising_location(error)
     where = "" if location is None else f", at {location.describe()}"
     return (
         f"{text if isinstance(error, AcquisitionError | SizeVariesError) else f'{type(error).__name__}: {text}'}{where}"
     )
+
+
+class RecordAgain(EndsRecording):
+    """Ends a recording; the program is recorded again with another `Attempt`. The program cannot catch it."""
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """Prepare the next recording and return its attempt.
+
+        Args:
+            attempt: the attempt that ended.
+
+        Raises:
+            thunder_core.acquire.module_calls.EagerCallNeeded: this call cannot be recorded and has to run eagerly.
+        """
+        return attempt
+
+
+class EagerCallNeeded(BaseException):
+    """This call of the program has to run in eager PyTorch; the message has the reason. The program cannot catch it.
+
+    Attributes:
+        expected: the program has such calls by design: Thunder neither warns nor stops compiling it.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected

@@ -1,4 +1,4 @@
-"""``autograd.Function``: a call is recorded as one symbol, never flattened."""
+"""``autograd.Function``: a call is recorded as one bound symbol, not as the calls inside its forward."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 
 from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.checkpoints import checkpoint
@@ -18,7 +17,7 @@ from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.ir.symbol import Symbol
 from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
 from thunder_core.symbols.opaque import callable_symbol
-from thunder_core.tracing.outcome import GivesWrapperError
+from thunder_core.tracing.outcome import WrapperResultError
 from thunder_core.tracing.user_frames import user_location
 
 # The descriptor of `torch.autograd.Function.apply`: a class method of Python up to PyTorch 2.13, whose code is replaced
@@ -43,10 +42,15 @@ def is_apply(function: Any) -> bool:
 
 @dataclass(frozen=True)
 class Applied:
-    """PyTorch's ``cls.apply``, while the program is recorded: what forward and backward call becomes lines."""
+    """PyTorch's ``cls.apply`` while the program is recorded: the calls of its forward and backward become ops.
+
+    Attributes:
+        prepare: returns the arguments to use in place of those of the call, and may record ops.
+    """
 
     recorder: Recorder
     cls: type[torch.autograd.Function]
+    prepare: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple
 
     @property
     def __name__(self) -> str:
@@ -55,15 +59,15 @@ class Applied:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outer, self.recorder.applied = self.recorder.applied, self.cls
         try:
-            return apply_of(_calling_torch_functions(self.cls))(*args, **kwargs)
+            return apply_of(_calling_torch_functions(self.cls))(*self.prepare(args), **kwargs)
         finally:
             self.recorder.applied = outer
 
 
 def _calling_torch_functions(cls: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
-    """The function with a backward that calls ``__torch_function__`` of classes, as in eager.
+    """A subclass of ``cls`` whose backward calls ``__torch_function__`` of tensor subclasses, as in eager.
 
-    Derivatives are recorded where PyTorch calls none, as its own derivatives need none.
+    Derivatives are recorded with ``__torch_function__`` disabled, as PyTorch's own derivatives do not need it.
     """
     name = "backward" if cls.vjp is torch.autograd.Function.vjp else "vjp"
     derivative = getattr(cls, name)
@@ -78,28 +82,25 @@ def _calling_torch_functions(cls: type[torch.autograd.Function]) -> type[torch.a
 def autograd_function(
     recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Record ``cls.apply(...)`` as one symbol; its forward and backward run as the user wrote them.
+    """Record ``cls.apply(...)`` as one bound symbol; its forward and backward run as the user wrote them.
 
-    With wrapper subclasses among its arguments, or as a result of a library's, it is an operator as others are.
+    With wrapper subclasses among its arguments, or as the result of a library's function, it is recorded like any
+    other operator.
 
     Raises:
-        UnsupportedError: an argument is of a class with a ``__torch_function__``, which would act inside of both.
+        UnsupportedError: an argument is of a class with a ``__torch_function__``, which would also apply inside forward
+            and backward.
     """
-    wrappers = subclasses.wrappers((*args, *kwargs.values()))
-    if wrappers:
-        return recorder.mode.call_with_wrappers(Applied(recorder, cls), args, kwargs, wrappers)
-    subclasses.refuse_classes(
-        (args, kwargs),
-        f"an argument of {cls.__qualname__}.apply",
-        lambda tensor: subclasses.is_handed_calls(type(tensor)),
-    )
+    if subclasses.wrappers((*args, *kwargs.values())):
+        return autograd_function_calls(recorder, cls, args, kwargs)
+    _check_classes(cls, args, kwargs)
     symbol = callable_symbol(apply_of(cls), "Function_apply")
-    if kind_of_class(cls) is not CodeKind.USER and _makes_wrapper(recorder, cls, symbol, args, kwargs):
-        return recorder.mode.call_with_wrappers(Applied(recorder, cls), args, kwargs, [])
+    if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
+        return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
     with DisableTorchFunction():
         try:
             return recorder.call_symbol(symbol, args, kwargs)
-        except GivesWrapperError as error:  # its forward ran, and would run once more
+        except WrapperResultError as error:  # its forward has run, and must not run a second time
             raise UnsupportedError(
                 f"{cls.__qualname__}.apply makes a {error}, a tensor that holds tensors, of plain ones",
                 location=user_location(),
@@ -107,43 +108,76 @@ def autograd_function(
             ) from None
 
 
-def _makes_wrapper(
+def autograd_function_calls(
+    recorder: Recorder,
+    cls: type[torch.autograd.Function],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    prepare: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple,
+) -> Any:
+    """Record ``cls.apply(...)`` as the calls in its forward, with those in its backward as the derivative.
+
+    Args:
+        prepare: as for `Applied`.
+
+    Raises:
+        UnsupportedError: as for `autograd_function`; or no plugin records such calls.
+    """
+    wrappers = subclasses.wrappers((*args, *kwargs.values()))
+    if not wrappers:
+        _check_classes(cls, args, kwargs)
+    return recorder.wrapper_calls.call(Applied(recorder, cls, prepare), args, kwargs, wrappers)
+
+
+def _check_classes(cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    subclasses.refuse_classes(
+        (args, kwargs),
+        f"an argument of {cls.__qualname__}.apply",
+        lambda tensor: subclasses.overrides_calls(type(tensor)),
+    )
+
+
+def _creates_wrapper(
     recorder: Recorder,
     cls: type[torch.autograd.Function],
     symbol: Symbol,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> bool:
-    """Whether a library's function makes wrapper subclasses of plain tensors: its first call is tried on fakes."""
-    if cls not in recorder.makers:
-        recorder.makers[cls] = False
+    """Whether a library's function creates wrapper subclasses from plain tensors: its first call is tried on fakes."""
+    key = _creates_wrapper, cls
+    if key not in recorder.notes:
+        recorder.notes[key] = False
         with DisableTorchFunction(), recorder.suspension:
             try:
                 recorder.infer(symbol, args, kwargs, ())
-            except GivesWrapperError:
-                recorder.makers[cls] = True
+            except WrapperResultError:
+                recorder.notes[key] = True
             except data_dependence.EXCEPTIONS:
-                pass  # the call itself raises it again, and asks the resolvers
-    return recorder.makers[cls]
+                pass  # the call itself raises it again, and tries the resolvers
+    return bool(recorder.notes[key])
 
 
-def apply(
-    recorder: Recorder, original: Callable[..., Any], cls: type[torch.autograd.Function], /, *args: Any, **kwargs: Any
+def apply_checkpoint(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    cls: type[torch.autograd.Function],
+    /,
+    function: Callable[..., Any],
+    preserve: bool,
+    *operands: Any,
 ) -> Any:
-    """The interception of ``cls.apply``."""
-    if cls is torch.utils.checkpoint.CheckpointFunction:
-        function, preserve, *operands = args
-        return checkpoint(recorder, function, tuple(operands), {"use_reentrant": True, "preserve_rng_state": preserve})
-    return autograd_function(recorder, cls, args, kwargs)
+    """The interception of `torch.utils.checkpoint.CheckpointFunction.apply`."""
+    return checkpoint(recorder, function, operands, {"use_reentrant": True, "preserve_rng_state": preserve})
 
 
 def refuse_context(recorder: Recorder, original: Callable[..., Any], context: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """The interception of contexts of autograd.Function: `apply` makes them while the recorder is busy."""
+    """The interception of contexts of autograd.Function, for those that the program creates without `apply`."""
     if recorder.applied is not None:
         return original(context, *args, **kwargs)
     raise UnsupportedError(
-        f"{type(context).__name__.removesuffix('Backward')}.apply is called by a function of C, under a name that "
-        "is not known, and would run once, at compile time",
+        f"{type(context).__name__.removesuffix('Backward')}.apply is called from C through an alias that cannot be "
+        "recorded; it would run once, at compile time",
         location=user_location(),
         advice=("call it as YourFunction.apply(...)",),
     )

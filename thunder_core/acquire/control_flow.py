@@ -1,7 +1,6 @@
-"""Control flow by PyTorch's operators, ``torch.cond``, ``map``, ``scan`` and the like: how each is recorded.
+"""How PyTorch's control-flow operators are recorded: ``torch.cond``, ``map``, ``scan``, ``while_loop``.
 
-Their programs are recorded as often as they run. What decides how often is a size, or a condition that the compiled
-program checks.
+Loops are unrolled. The number of iterations depends on a size, or on a condition that the compiled program checks.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import joined
 from thunder_core.ir.proxy import TensorProxy
@@ -42,7 +41,7 @@ def cond(
     false_fn: Callable[..., Any],
     operands: Iterable[Any] = (),
 ) -> Any:
-    """The interception of `torch.cond`: both branches are recorded. Returns tensors with the metadata they agree on.
+    """The interception of `torch.cond`: both branches are recorded. Returns tensors with the metadata of both.
 
     Raises:
         UnsupportedError: the branches differ in structure or metadata, or write to tensors from outside.
@@ -104,7 +103,7 @@ def _check_agreement(first: Any, second: Any) -> None:
     one, other = map_leaves(describe, first), map_leaves(describe, second)
     if one != other:
         raise UnsupportedError(
-            f"the branches of torch.cond return different things: {one} and {other}",
+            f"the branches of torch.cond return different results: {one} and {other}",
             location=user_location(),
             advice=("make both branches return tensors of the same shape, strides and dtype",),
         )
@@ -112,6 +111,7 @@ def _check_agreement(first: Any, second: Any) -> None:
 
 def _map(
     recorder: Recorder,
+    original: Any,
     function: Callable[..., Any],
     tensors: Sequence[torch.Tensor],
     others: Sequence[Any],
@@ -120,32 +120,34 @@ def _map(
     """``function(*slices, *others)`` for the slices of each index of the first dimension; results are stacked.
 
     Args:
-        mutated_arg_indices: which arguments the function writes to, which the lines of its calls say.
+        mutated_arg_indices: which arguments the function writes; not used, as its recorded ops have these effects.
     """
     return _stacked([function(*[tensor[index] for tensor in tensors], *others) for index in range(len(tensors[0]))])
 
 
 def _scan(
     recorder: Recorder,
+    original: Any,
     combine: Callable[..., Any],
     init: Sequence[Any],
     tensors: Sequence[torch.Tensor],
     additional_inputs: Sequence[Any],
     mutated_arg_indices: str = "",
 ) -> Any:
-    """``combine(*carried, *slices, *additional)`` in turn: what is carried at last, and what each turn gives, stacked.
+    """Call ``combine(*carried, *slices, *additional)`` for each index of the scanned dimension.
 
-    Returns what ``combine`` does: a pair of both, or a flat list.
+    Returns the last carried values and the stacked outputs, in the structure that ``combine`` returns: a pair of both,
+    or a flat list.
     """
-    carried, given, carried_structure = list(init), [], None
+    carried, outputs, carried_structure = list(init), [], None
     pairs = False
     for index in range(len(tensors[0])):
         result = combine(*carried, *[tensor[index] for tensor in tensors], *additional_inputs)
         pairs = len(result) == 2 and len(tree_leaves(result[0])) == len(init)
         first, rest = result if pairs else (result[: len(init)], result[len(init) :])
         carried, carried_structure = tree_flatten(first)
-        given.append(rest)
-    stacked = _stacked(given)
+        outputs.append(rest)
+    stacked = _stacked(outputs)
     if pairs:
         return tree_unflatten(carried, carried_structure), stacked
     return [*carried, *stacked]
@@ -153,13 +155,14 @@ def _scan(
 
 def _while_loop(
     recorder: Recorder,
+    original: Any,
     condition: Callable[..., Any],
     body: Callable[..., Any],
     carried: Sequence[Any],
     additional_inputs: Sequence[Any],
     mutated_arg_indices: str = "",
 ) -> tuple[Any, ...]:
-    """``carried = body(*carried, *additional)`` as long as the condition holds of it."""
+    """Repeat ``carried = body(*carried, *additional)`` while the condition holds for ``carried``."""
     values = tuple(carried)
     if not condition(*values, *additional_inputs):
         return tuple([value.clone() if isinstance(value, torch.Tensor) else value for value in values])
@@ -174,12 +177,8 @@ def _while_loop(
             return values
 
 
-def _cond(recorder: Recorder, predicate: Any, true: Any, false: Any, operands: Sequence[Any] = ()) -> Any:
-    return cond(recorder, torch.cond, predicate, true, false, operands)
-
-
 def _stacked(results: list[Any]) -> Any:
-    """One structure of results, each stacked; what is no tensor has to be the same in all of them."""
+    """Results of the same structure, with the tensors stacked; other values have to be equal in all of them."""
     leaves, structures = zip(*map(tree_flatten, results), strict=True)
     columns = list(zip(*leaves, strict=True))
     return tree_unflatten(
@@ -194,9 +193,9 @@ def _only(values: Sequence[Any]) -> Any:
     return values[0]
 
 
-HANDLERS: Final[dict[Any, Callable[..., Any]]] = {
+OPERATORS: Final[dict[Any, Callable[..., Any]]] = {
     operator: handler
-    for operator, handler in ((map_impl, _map), (scan_op, _scan), (while_loop_op, _while_loop), (cond_op, _cond))
+    for operator, handler in ((map_impl, _map), (scan_op, _scan), (while_loop_op, _while_loop), (cond_op, cond))
     if not is_missing(operator)
 }
-"""What the operators do while a program is recorded."""
+"""The handler of each operator, which calls functions of the program."""

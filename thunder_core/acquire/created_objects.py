@@ -1,17 +1,17 @@
-"""Objects of Python that the program makes and hands to a line: functions are made anew in each call.
+"""Python objects that the program creates and passes to an op: each call creates them anew.
 
-A hook, or what an ``autograd.Function`` is given, may be a function over variables of the program. It is an input of
-the trace: the prologue makes it, over the tensors and objects of the call. What it closes over is known by its path, is
-a plain value, or is made in the same way; anything else is refused.
+A hook, or an argument of an ``autograd.Function``, may be a function that closes over variables of the program. It is
+an input of the trace: the prologue creates it, over the tensors and objects of the call. A variable of its closure must
+have an access path, be a plain value, or be created in the same way; anything else is refused.
 """
 
 from __future__ import annotations
 
 import copyreg
 import functools
-import gc
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -26,31 +26,52 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.function_parts import FunctionParts
-from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.acquire.traced_tensor import is_traced, reachable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.guards.node import MISSING, content_of
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import ConstantSource, CreatedSource, Source
-from thunder_core.guards.steps import ClosureSource
+from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.ir.import_paths import import_path
 from thunder_core.symbols.captured import Captured, Capturing
 from thunder_core.tracing.user_frames import user_location
 
 _MOST_OBJECTS = 1000
-_EMPTY = object()
+_NAMES_OF_FUNCTIONS = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionParts:
+    """The parts that all functions of one ``def`` or ``lambda`` have in common; holds no tensors of any call."""
+
+    code: CodeType
+    namespace: dict[str, Any]
+    names: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, function: FunctionType) -> FunctionParts:
+        """The parts of ``function``."""
+        names = tuple((name, getattr(function, name)) for name in _NAMES_OF_FUNCTIONS)
+        return cls(function.__code__, function.__globals__, names)
+
+    def make(self, *cells: CellType) -> FunctionType:
+        """A new function over these cells, without defaults."""
+        function = FunctionType(self.code, self.namespace, None, None, cells)
+        for name, value in self.names:
+            setattr(function, name, dict(value) if isinstance(value, dict) else value)
+        return function
 
 
 class CreatedObjects:
-    """Sources of such objects.
+    """The sources of objects that the program creates and passes to ops.
 
     Args:
-        source_of: the path to an object that existed before the program.
-        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+        source_of: returns the path to an object that existed before the program.
+        closure_of: returns the path to the closure variable with a given cell, of a function that existed before.
 
     Attributes:
-        lists: those that functions use, with what they held then, and their sources.
+        lists: the lists that functions use, each with a copy of its items at that time, and its source.
     """
 
     def __init__(
@@ -60,7 +81,7 @@ class CreatedObjects:
     ) -> None:
         self._source_of = source_of
         self._closure_of = closure_of
-        self._module_hooks = global_module_hooks()  # which guards hold
+        self._module_hooks = global_module_hooks()  # these are guarded
         self._made: dict[int, tuple[Any, Source | None]] = {}
         self._objects: list[tuple[Any, dict[str, Any]]] = []
         self._cells: list[tuple[CellType, Any, str]] = []
@@ -70,10 +91,10 @@ class CreatedObjects:
         self._values: dict[Source, Any] = {}
 
     def source(self, value: Any) -> Source:
-        """Where each call finds an object to which no path leads, and that a line is given.
+        """The source that creates, in each call, an object without an access path that is an argument of an op.
 
         Raises:
-            UnsupportedError: calls cannot have one of their own.
+            UnsupportedError: a call cannot create such an object.
         """
         kind = type(value)
         if id(value) in self._module_hooks:
@@ -88,34 +109,36 @@ class CreatedObjects:
         return ConstantSource(value)
 
     def check(self) -> None:
-        """To be called when the program has run: what functions that it handed on use is what it was then.
+        """Check, after the program has run, that variables of functions passed to ops have not changed since.
 
         Raises:
-            UnsupportedError: it is not.
+            UnsupportedError: the program changed one.
         """
         for cell, content, name in self._cells:
-            if _content(cell) is not content:
+            if content_of(cell) is not content:
                 raise UnsupportedError(
-                    f"the program assigns to {name} after it gave a hook, or another function that uses {name}, away",
-                    advice=("give the variable that the function uses a name of its own, which is assigned to once",),
+                    f"the program assigns to {name} after it passed a hook, or another function that uses {name}, to "
+                    "PyTorch",
+                    advice=("use a separate variable in the function, which is assigned once",),
                 )
 
         for items, known, _ in self.lists:
             if len(items) != len(known) or any(one is not other for one, other in zip(items, known, strict=True)):
                 raise UnsupportedError(
-                    "the program changes a list after it gave a hook, or another function that uses it, away",
-                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                    "the program changes a list after it passed a hook, or another function that uses it, to PyTorch",
+                    advice=("create it outside of the compiled function, and pass it as an argument",),
                 )
         for value, before in self._objects:
             after = vars(value)
             if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
                 raise UnsupportedError(
-                    f"the program changes a {type(value).__qualname__} after it gave it, or a hook that uses it, away",
-                    advice=("make it outside of the compiled function, and pass it as an argument",),
+                    f"the program changes a {type(value).__qualname__} after it passed it, or a hook that uses it, to "
+                    "PyTorch",
+                    advice=("create it outside of the compiled function, and pass it as an argument",),
                 )
 
     def has_cell(self, cell: CellType) -> bool:
-        """Whether a function that the program handed on uses this variable of the program."""
+        """Whether a function that the program passed to an op closes over this cell."""
         return any(known is cell for known, _, _ in self._cells)
 
     def close(self) -> None:
@@ -129,7 +152,7 @@ class CreatedObjects:
         self._values.clear()
 
     def _part(self, value: Any, where: str) -> Source:
-        """The source of what a function holds, or of the function itself."""
+        """The source of a function, or of an object that it refers to."""
         if is_traced(value):
             if id(value) not in self._captured:
                 self._captured[id(value)] = value, ConstantSource(Captured(len(self._captured)), where)
@@ -147,7 +170,7 @@ class CreatedObjects:
         return known[1]
 
     def captured(self, source: Source) -> dict[int, torch.Tensor]:
-        """The tensors of the program that an object holds, by number, which a line has to give it."""
+        """The tensors of the program that an object holds, by number, which an op passes to it."""
         if _is_captured(source):
             return {known.value.number: tensor for tensor, known in self._captured.values() if known is source}
         if source not in self._capturing:
@@ -156,16 +179,16 @@ class CreatedObjects:
         return {number: tensor for part in source.parts for number, tensor in self.captured(part).items()}
 
     def object_of(self, source: Source) -> Any:
-        """What a source gives in this call, for an object that holds tensors of the program: a `Capturing` object."""
+        """The value of a source in this call; a `Capturing` object if it holds tensors of the program."""
         if isinstance(source, ConstantSource):
             return source.value
         if source not in self._values:
             assert isinstance(source, CreatedSource)
-            self._values[source] = source.make(*map(self.object_of, source.parts))
+            self._values[source] = source.create(*map(self.object_of, source.parts))
         return self._values[source]
 
     def _combined(self, make: Callable[..., Any], parts: tuple[Source, ...], label: str) -> CreatedSource:
-        """The source of what is made of parts, which is made later where one of them is a tensor of the program."""
+        """The source of an object created from parts; creation is deferred if a part is a tensor of the program."""
         if not any(_is_captured(part) or part in self._capturing for part in parts):
             return CreatedSource(make, parts, label)
         source = CreatedSource(functools.partial(Capturing, make), parts, label)
@@ -197,10 +220,10 @@ class CreatedObjects:
             self._objects.append((value, dict(attributes)))
             items = [self._part(item, where) for item in (kind, *attributes.values())]
             return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
-        _refuse_part(where, f"a {kind.__qualname__} that the program makes")
+        _refuse_part(where, f"a {kind.__qualname__} that the program creates")
 
     def _list(self, value: list[Any], where: str) -> Source:
-        """A list that the program makes, which each call has one of: a hook appends to it, and the caller gets it."""
+        """The source of a list that each call creates: a hook may append to it, and the caller gets it."""
         items = tuple([self._part(item, where) for item in value])
         source = self._combined(_new_list, items, "list")
         if source in self._capturing:
@@ -209,7 +232,7 @@ class CreatedObjects:
         return source
 
     def _parts(self, value: Any, where: str) -> Source:
-        """A tuple or a dictionary of parts, or a part."""
+        """The source of a tuple or a dictionary of parts, or of a part."""
         if type(value) is tuple:
             return self._combined(_tuple, tuple([self._part(item, where) for item in value]), "tuple")
         if type(value) is dict:
@@ -238,8 +261,8 @@ class CreatedObjects:
             source = self._combined(functools.partial(_cell_of, outside.index), (outside.base,), variable)
             self._values[source] = cell
         else:
-            content = _content(cell)
-            if content is _EMPTY:
+            content = content_of(cell)
+            if content is MISSING:
                 _refuse_part(where, f"the variable {variable}, which has no value yet")
             self._cells.append((cell, content, variable))
             source = self._combined(CellType, (self._part(content, where),), variable)
@@ -247,16 +270,9 @@ class CreatedObjects:
         return source
 
     def _holds_tensor(self, value: Any) -> bool:
-        """Whether a tensor of the program can be reached from ``value``, as far as the garbage collector knows."""
-        pending, seen = [value], {id(value)}
-        while pending and len(seen) < _MOST_OBJECTS:
-            for held in gc.get_referents(pending.pop()):
-                if isinstance(held, torch.Tensor) and (is_traced(held) or self._source_of(held) is not None):
-                    return True
-                if id(held) not in seen and not isinstance(held, ModuleType | type | CodeType | FunctionType):
-                    seen.add(id(held))
-                    pending.append(held)
-        return False
+        """Whether a tensor of the program is reachable from ``value`` by the garbage collector's references."""
+        tensors = [held for held in reachable(value, _MOST_OBJECTS, FunctionType) if isinstance(held, torch.Tensor)]
+        return any(is_traced(tensor) or self._source_of(tensor) is not None for tensor in tensors)
 
 
 def _is_captured(source: Source) -> bool:
@@ -295,7 +311,7 @@ def _function(
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object of a class of the user's that consists of them; None for others."""
+    """The attributes of an object whose state is only its attributes; None for other objects."""
     kind = type(value)
     if (
         kind_of_class(kind) is not CodeKind.USER
@@ -319,7 +335,7 @@ def _instance(names: tuple[str, ...], kind: type, *items: Any) -> Any:
 
 
 def _check_class(kind: type, where: str) -> None:
-    """Refuse a class that the program may have made, if it holds more than functions and plain values."""
+    """Refuse a class that the program may have created, if it holds more than functions and plain values."""
     members = vars(kind).items() if "<locals>" in kind.__qualname__ else ()
     for name, member in members:
         functions = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (member,)
@@ -329,18 +345,11 @@ def _check_class(kind: type, where: str) -> None:
 
 
 def _is_fixed(member: Any) -> bool:
-    """Whether a member of a class is the same whenever the class is made."""
+    """Whether a member of a class is the same each time the class is created."""
     if type(member) is not FunctionType:
         return is_plain(member) or isinstance(member, GetSetDescriptorType | MemberDescriptorType)
     defaults = (*(member.__defaults__ or ()), *(member.__kwdefaults__ or {}).values())
     return set(member.__code__.co_freevars) <= {"__class__"} and all(map(is_plain, defaults))
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _EMPTY
 
 
 def _name(value: Any) -> str:
@@ -350,7 +359,7 @@ def _name(value: Any) -> str:
 
 def _refuse_part(where: str, what: str) -> NoReturn:
     raise UnsupportedError(
-        f"{where} holds {what}; each call of the compiled function would use that of the first one",
+        f"{where} holds {what}; each call of the compiled function would use the object of the first call",
         location=user_location(),
         advice=(
             "use arguments, their attributes, global variables and plain values in it",
@@ -361,7 +370,7 @@ def _refuse_part(where: str, what: str) -> NoReturn:
 
 def _refused(what: str, why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"the program makes {what} and gives it to PyTorch; {why}",
+        f"the program creates {what} and passes it to PyTorch; {why}",
         location=user_location(),
-        advice=("make it outside of the compiled function, and pass it as an argument",),
+        advice=("create it outside of the compiled function, and pass it as an argument",),
     )

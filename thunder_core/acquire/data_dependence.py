@@ -1,15 +1,17 @@
-"""Calls whose result needs values that do not exist while a program is recorded, and errors of calls on fakes."""
+"""Calls whose result needs values that do not exist while a program is recorded: requests to resolvers, and errors."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from thunder_core.acquire.inputs import view_like
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.input_fakes import view_like
+from thunder_core.acquire.prefix import real_calls
+from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.location import SourceLocation
@@ -18,16 +20,18 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DataDependentOutputException,
-    DisableTorchFunction,
     DynamicOutputShapeException,
     FakeTensor,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
-    disable_current_modes,
     view_base,
 )
 from thunder_core.tracing.fake_tensors import computed
 from thunder_core.tracing.user_frames import library_callers
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.arguments import CallArguments
+    from thunder_core.acquire.recorder import Recorder
 
 _BRANCH: Final = ("choose between tensors with torch.where, or between programs with torch.cond",)
 _NUMBER: Final = (
@@ -43,7 +47,7 @@ _LIST: Final = (
     "work on the tensor instead of a list: iterate over its first dimension, index with it, or use torch.where",
 )
 _NUMPY: Final = (
-    "use the function of torch instead of NumPy's, or make the NumPy part an operator with torch.library.custom_op",
+    "use the function of torch instead of NumPy's, or wrap the NumPy part in an operator with torch.library.custom_op",
 )
 _TEXT: Final = (
     "return the tensor, and print or format it outside of the compiled function",
@@ -67,7 +71,7 @@ _OF_READS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("numpy", "__array__"), _NUMPY),
     **dict.fromkeys(("__format__", "__repr__", "__str__"), _TEXT),
 }
-"""By the last part of a symbol's name, for calls that give Python a value."""
+"""By the last part of a symbol's name, for calls that return a value to Python."""
 _OF_SHAPES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("masked_select",), _MASK),
     **dict.fromkeys(("nonzero", "argwhere", "where"), _PLACES),
@@ -79,17 +83,17 @@ _OF_SHAPES: Final[dict[str, tuple[str, ...]]] = {
         ("torch.sort has a fixed shape, and equal neighbors of its result can be masked",),
     ),
 }
-"""By the last part of a symbol's name, for calls whose result's shape depends on values."""
+"""By the last part of a symbol's name, for calls with a data-dependent shape."""
 _ANYWAY: Final = (
-    "compute the value outside of the compiled function and pass it as a Python argument, which gets a compiled "
-    "program for each value",
+    "compute the value outside of the compiled function and pass it as a Python argument: each value gets a compiled "
+    "program",
     "or compile the parts before and after this line, each with its thunder.jit",
 )
 _OUTSIDE: Final = (
     "or make this call outside of the compiled function, and compile the parts before and after it, each with its "
     "thunder.jit",
 )
-OF_DRAWS: Final = (
+_OF_RANDOM_NUMBERS: Final = (
     "set a probability of 0, which needs no draw to decide (the `layerdrop` of a model that skips layers at random)",
     "draw outside the compiled function and pass the decision as a Python argument: each gets a program of its own",
     "leave the branch to eager and compile what is called in it: `model.layers[i] = thunder.jit(model.layers[i])`",
@@ -106,23 +110,23 @@ _OF_LIBRARY: Final = {
         "module as eager does",
     ),
 }
-"""What PyTorch's own modules read for, by the prefix of their names."""
+"""Advice for reads of values in PyTorch's own modules, by the prefix of the modules' names."""
 _CREATION: Final = frozenset(
     {"arange", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "linspace", "eye"}
 )
 
 
-def advice_of_read(name: str) -> tuple[str, ...]:
-    """For a call that gives Python a value: the name of its symbol."""
-    particular = _OF_READS.get(_last(name), _BRANCH)
-    return (*particular, *(_OUTSIDE if particular in (_LIST, _NUMPY, _TEXT) else _ANYWAY))
+def _advice_of_read(name: str) -> tuple[str, ...]:
+    """Advice for a call that returns a value to Python, by the name of its symbol."""
+    specific = _OF_READS.get(_last(name), _BRANCH)
+    return (*specific, *(_OUTSIDE if specific in (_LIST, _NUMPY, _TEXT) else _ANYWAY))
 
 
-def advice_of_shape(name: str, *, masked: bool) -> tuple[str, ...]:
-    """For a call whose result's shape depends on values.
+def _advice_of_shape(name: str, *, masked: bool) -> tuple[str, ...]:
+    """Advice for a call with a data-dependent shape, by the name of its symbol.
 
     Args:
-        masked: it is indexing with a mask.
+        masked: whether the call is indexing with a mask.
     """
     last = _last(name)
     if last in _CREATION:
@@ -132,18 +136,18 @@ def advice_of_shape(name: str, *, masked: bool) -> tuple[str, ...]:
     return (*_OF_SHAPES.get(last, _FIXED_SHAPE), *_OUTSIDE)
 
 
-def advice_of_library(callers: frozenset[str]) -> tuple[str, ...]:
-    """For what PyTorch's own modules read, of which these are between the user's line and the call."""
+def _advice_of_library(callers: frozenset[str]) -> tuple[str, ...]:
+    """Advice for a read in PyTorch's own modules: ``callers`` are those between the user's line and the call."""
     return tuple(
-        line
-        for prefix, lines in _OF_LIBRARY.items()
+        sentence
+        for prefix, advice in _OF_LIBRARY.items()
         if any(name.startswith(prefix) for name in callers)
-        for line in lines
+        for sentence in advice
     )
 
 
-def called(name: str) -> str:
-    """A symbol's name as people write the call: ``bool()`` for ``__bool__``, ``x[...]`` for ``getitem``."""
+def _called(name: str) -> str:
+    """The call of a symbol as users write it: ``bool()`` for ``__bool__``, ``x[...]`` for ``getitem``."""
     if name == "getitem":
         return "x[...]"
     return f"{name.strip('_')}()" if name.startswith("__") else name
@@ -154,11 +158,11 @@ def _last(name: str) -> str:
 
 
 class ValueNeeded(Exception):
-    """Raised in place of running a call that reads a tensor's values."""
+    """Raised instead of running a call that reads a tensor's values."""
 
 
 class MetadataUnknown(Exception):
-    """Raised in place of a meta kernel's failure where the operation itself works."""
+    """Raised where a meta kernel fails although the operation itself works."""
 
 
 _MASKS = (torch.bool, torch.uint8)
@@ -171,18 +175,18 @@ def error(
     location: SourceLocation | None,
     cause: Exception,
     *,
-    drawn: bool = False,
+    random: bool = False,
     reasons: Sequence[str] = (),
 ) -> AcquisitionError:
-    """The error that names the call, the tensor and the ways out.
+    """The error about a data-dependent call, with the call, the tensor and advice.
 
     Args:
-        drawn: random draws alone decide the values.
-        reasons: what keeps the values from being read while the program is recorded.
+        random: whether only random draws decide the values.
+        reasons: why the values cannot be read while the program is recorded.
     """
     if isinstance(cause, MetadataUnknown):
         return UnsupportedError(
-            f"PyTorch cannot tell the shape of the result of {symbol.name} without running it: {cause}",
+            f"PyTorch cannot infer the shape of the result of {symbol.name} without running it: {cause}",
             location=location,
             advice=(
                 "for an operator of your own, register a fake implementation with torch.library.register_fake",
@@ -190,20 +194,92 @@ def error(
             ),
         )
     described = ", ".join(dict.fromkeys(str(variable.proxy.name) for variable in variables)) or "its arguments"
-    origin = "is drawn at random in each run" if drawn else "depends on the program's inputs"
+    origin = "is drawn at random in each run" if random else "depends on the program's inputs"
     known = f"which {origin} and is not known while the program is recorded"
-    particular = advice_of_library(library_callers())
+    specific = _advice_of_library(library_callers())
     if isinstance(cause, ValueNeeded):
-        advice = OF_DRAWS if drawn else advice_of_read(symbol.name)
-        what = f"{called(symbol.name)} needs the value of {described}, {known}"
+        advice = _OF_RANDOM_NUMBERS if random else _advice_of_read(symbol.name)
+        what = f"{_called(symbol.name)} needs the value of {described}, {known}"
     else:
-        advice = advice_of_shape(symbol.name, masked=any(variable.proxy.dtype in _MASKS for variable in variables))
-        what = f"the shape of the result of {called(symbol.name)} depends on the value of {described}, {known}"
-    return DataDependentError("; ".join([what, *reasons]), location=location, advice=(*particular, *advice))
+        advice = _advice_of_shape(symbol.name, masked=any(variable.proxy.dtype in _MASKS for variable in variables))
+        what = f"the shape of the result of {_called(symbol.name)} depends on the value of {described}, {known}"
+    return DataDependentError("; ".join([what, *reasons]), location=location, advice=(*specific, *advice))
 
 
-# Said before any kernel runs, by `check_inplace` in torch/csrc/autograd/VariableTypeUtils.h. Only the text tells: it is
-# a RuntimeError of C++, and other calls that fail before a dispatch, as `Tensor.numpy` of fakes, leave such tracebacks.
+@dataclass(frozen=True)
+class ValueRequest:
+    """A call whose result needs values that do not exist while a program is recorded.
+
+    Attributes:
+        symbol, args, kwargs: the call, with the program's tensors.
+        call: the same call with proxies, with its tensors' variables.
+        cause: why the result cannot be inferred on fakes: `ValueNeeded` for a call that returns a value to Python,
+            another of `thunder_core.acquire.data_dependence.EXCEPTIONS` for a call with data-dependent metadata.
+    """
+
+    symbol: Symbol
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    call: CallArguments
+    cause: Exception
+
+    @property
+    def reads(self) -> bool:
+        """Whether the call returns a value to Python."""
+        return isinstance(self.cause, ValueNeeded)
+
+    def recorded_with(self, recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Resolved | None:
+        """Record the call with other arguments: numbers in place of tensors.
+
+        None if no argument differs, or if the call takes a tensor in place of a number.
+        """
+        before, after = [list(map(id, iterate_leaves(values))) for values in ((self.args, self.kwargs), (args, kwargs))]
+        if before == after:
+            return None
+        try:
+            return Resolved(recorder.call_symbol(self.symbol, args, kwargs))
+        except TypeError:  # it takes a tensor there
+            self.cause.__traceback__ = None
+            return None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The result of a call, as the program gets it."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A resolver cannot resolve the result.
+
+    Attributes:
+        reason: why not.
+        blocking: whether an earlier effect of the program is the reason, which the error then mentions.
+    """
+
+    reason: str
+    blocking: bool = False
+
+
+class Resolver(Protocol):
+    """Resolves the result of a call that needs values of tensors while a program is recorded.
+
+    A resolver must not store requests, as their tensors must not outlive the recording.
+    """
+
+    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+        """The result, after recording the ops that it needs; or the reason why it cannot be resolved.
+
+        Raises:
+            AcquisitionError: no other resolver may be tried.
+        """
+
+
+# Raised before any kernel runs, by `check_inplace` in torch/csrc/autograd/VariableTypeUtils.h. Only the text identifies
+# it: it is a RuntimeError from C++, and other calls that fail before dispatch, as `Tensor.numpy` of fakes, have similar
+# tracebacks.
 _OF_AUTOGRAD = "leaf Variable that requires grad is being used in an in-place operation"
 _MATERIALIZE_LIMIT = 1 << 26  # bytes
 
@@ -211,22 +287,19 @@ _MATERIALIZE_LIMIT = 1 << 26  # bytes
 def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -> Exception:
     """The exception that eager raises for a call that failed on fakes.
 
-    Meta kernels word some errors differently, and a few fail where the operation works, so a small call to a PyTorch
-    function is tried on zeros. `MetadataUnknown` is returned when that works.
+    Some meta kernels raise other messages, and a few fail where the operation works. So a small call of a PyTorch
+    function is tried on zeros; `MetadataUnknown` is returned if that works.
     """
     unsupported = isinstance(raised, UnsupportedFakeTensorException | UnsupportedOperatorException)
     module = getattr(symbol.target, "__module__", None) or "torch"
     if _OF_AUTOGRAD in str(raised) or any(map(_is_refused, iterate_leaves((args, kwargs)))):
         return raised
     if module.startswith("torch") and is_small(args, kwargs):
-        with disable_current_modes(), DisableTorchFunction():
-            state = torch.random.get_rng_state()
+        with real_calls():
             try:
                 symbol.target(*map_leaves(_zeros, args), **map_leaves(_zeros, kwargs))
-            except Exception as eager:  # noqa: BLE001 - whatever eager raises is the answer
+            except Exception as eager:  # noqa: BLE001 - any exception of eager is the result
                 return eager.with_traceback(None)
-            finally:
-                torch.random.set_rng_state(state)
         return MetadataUnknown(str(raised))
     return MetadataUnknown(str(raised)) if unsupported else raised
 
@@ -240,10 +313,10 @@ def is_small(args: Any, kwargs: Any) -> bool:
 
 
 def _is_refused(leaf: Any) -> bool:
-    """Whether autograd refuses a view for what the program did to its base: zeros have no such past."""
+    """Whether autograd refuses a view because of a write to its base, which a call on zeros would not show."""
     if isinstance(leaf, FakeTensor) and view_base(leaf) is not None:
         try:
-            leaf.grad_fn  # noqa: B018 - made anew after a write to the base
+            leaf.grad_fn  # noqa: B018 - regenerated after a write to the base
         except RuntimeError:
             return True
     return False

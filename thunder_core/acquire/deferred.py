@@ -1,40 +1,43 @@
-"""Numbers that the program reads from tensors: lines, whose results it may use in other lines."""
+"""Numbers that the program reads from tensors: results of ops, which it may use in other ops."""
 
 from __future__ import annotations
 
 import math
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.data_dependence import ValueNeeded, error
+from thunder_core.acquire.arguments import CallArguments
+from thunder_core.acquire.data_dependence import Declined, Resolved, ValueNeeded, ValueRequest, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate, speculate_size
 from thunder_core.acquire.traced_number import TracedNumber, as_argument, symbol_of, value_of
-from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.symbol import Symbol
+from thunder_core.symbols.checks import CHECK_TRUE
 from thunder_core.tracing.user_frames import user_location
 
 _ITEM: Final[Any] = torch.Tensor.item
 _LIST: Final[Any] = torch.Tensor.tolist
 _INTS: Final = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _LONGEST: Final = 32
-"""How many ints of a list are sizes; those of a longer one are constants."""
+"""The maximum length of a list of ints that become sizes; those of a longer list are constants."""
 
 
 class Deferred:
-    """``item()`` of a tensor of one number is a line, and the program gets a `TracedNumber`; a size for an int."""
+    """Resolver that records ``item()`` of one number as an op; the program gets a `TracedNumber`, or a size."""
 
     def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-        """As `thunder_core.acquire.recorder.Resolver`."""
+        """As `thunder_core.acquire.data_dependence.Resolver`."""
         if recorder.attempt.guesses is None or not recorder.attempt.guesses.numbers:
-            return Declined("this recording keeps no numbers")
+            return Declined("numbers are constants in this recording")
         if request.symbol.target is _LIST:
             return _list(recorder, request)
         if request.symbol.target is not _ITEM or not request.call.proxies:
@@ -43,63 +46,48 @@ class Deferred:
         if math.prod(proxy.shape) != 1 or proxy.dtype is torch.bool or proxy.dtype.is_complex:
             return Declined("it is neither an int nor a float")
         kind = float if proxy.dtype.is_floating_point else int
-        made = NumberProxy(recorder.trace.names.intermediate(), kind)
-        recorder.trace.write(request.symbol, request.call.args, {}, made)
-        size = _size(recorder, made) if kind is int else None
-        if size is not None:
-            return Resolved(size)
-        return Resolved(number(recorder, made, request.symbol, tuple(request.call.variables)))
+        result = NumberProxy(recorder.trace.names.intermediate(), kind)
+        recorder.trace.write(request.symbol, request.call.args, {}, result)
+        if kind is int and recorder.definable_sizes is not None:
+            with suppress(NotEvaluated):  # the size is not available while the program is recorded
+                return Resolved(speculate_size(recorder, result))
+        return Resolved(number(recorder, result, request.symbol, tuple(request.call.variables)))
 
 
 def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     """``tolist()`` of a few ints, each a size."""
     (proxy,) = request.call.proxies
     count = proxy.shape[0] if len(proxy.shape) == 1 else None
-    if type(count) is not int or count > _LONGEST or proxy.dtype not in _INTS or not _defines(recorder):
+    if type(count) is not int or count > _LONGEST or proxy.dtype not in _INTS or recorder.definable_sizes is None:
         return Declined("it gives no short list of ints that may be sizes")
-    made = [NumberProxy(recorder.trace.names.intermediate(), int) for _ in range(count)]
-    position = len(recorder.trace.lines)
-    recorder.trace.write(request.symbol, request.call.args, {}, made)
+    results = [NumberProxy(recorder.trace.names.intermediate(), int) for _ in range(count)]
+    position = len(recorder.trace.ops)
+    recorder.trace.write(request.symbol, request.call.args, {}, results)
     try:
-        return Resolved([speculate_size(recorder, number) for number in made])
-    except NotEvaluated as reason:  # the first is not known, else all are
-        del recorder.trace.lines[position:]
+        return Resolved([speculate_size(recorder, number) for number in results])
+    except NotEvaluated as reason:  # raised for the first int or for none
+        del recorder.trace.ops[position:]
         return Declined(str(reason))
 
 
-def _defines(recorder: Recorder) -> bool:
-    """Whether lines may define sizes here."""
-    return recorder.defined_sizes is not None and recorder.defined_sizes.allowed
-
-
-def _size(recorder: Recorder, number: NumberProxy) -> Any:
-    """An int as a size, which PyTorch takes for one; None where it is not known while the program is recorded."""
-    if not _defines(recorder):
-        return None
-    try:
-        return speculate_size(recorder, number)
-    except NotEvaluated:
-        return None
-
-
 def number(recorder: Recorder, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...]) -> TracedNumber:
-    """The number that a line computes, as the program gets it."""
-    made = TracedNumber(_Numbers(recorder), proxy, symbol, variables)
-    recorder.tensors.numbers.append(weakref.ref(made))
-    return made
+    """The `TracedNumber` for a number that an op computes."""
+    traced = TracedNumber(_Numbers(recorder), proxy, symbol, variables)
+    recorder.tensors.numbers.append(weakref.ref(traced))
+    return traced
 
 
-def tells(recorder: Recorder, original: Callable[..., bool], number: Any, /) -> bool:
-    """The interception of a function of `math` that gives a bool, whose outcome is checked, not the number."""
+def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /) -> bool:
+    """The interception of a predicate of `math`: each run checks the bool that it returns, not the number."""
     if type(number) is not TracedNumber:
         return original(number)
-    answer: bool = value_of(number.numbers.computed(original, (number,), number))
-    return answer
+    result: bool = value_of(number.numbers.computed(original, (number,), number))
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """What a recorder knows of the numbers of a program: see `thunder_core.acquire.traced_number.Numbers`."""
+    """The `thunder_core.acquire.traced_number.Numbers` of a recorder."""
 
     recorder: Recorder
 
@@ -117,9 +105,9 @@ class _Numbers:
         args = tuple(map(as_argument, operands))
         kind = type(self._evaluated(first, lambda: recorder.prefix.call(recorder, function, args, {})))
         with recorder.suspension:
-            made = NumberProxy(recorder.trace.names.intermediate(), kind)
-            recorder.trace.write(symbol_of(function), args, {}, made)
-            return number(recorder, made, first.symbol, first.variables)
+            result = NumberProxy(recorder.trace.names.intermediate(), kind)
+            recorder.trace.write(symbol_of(function), args, {}, result)
+            return number(recorder, result, first.symbol, first.variables)
 
     def _evaluated(self, number: TracedNumber, evaluate: Callable[[], Any]) -> Any:
         if self.recorder.attempt.guesses is None:
@@ -137,3 +125,23 @@ def _itself(value: Any) -> Any:
 
 def _refusal(number: TracedNumber) -> Exception:
     return error(number.symbol, number.variables, user_location(), ValueNeeded(number.symbol.name))
+
+
+def _is_unknown(recorder: Recorder, value: Any) -> bool:
+    """Whether a value is a tensor, or a number from one, that depends on an input or on random numbers."""
+    if type(value) is TracedNumber:
+        return True
+    return type(value) is torch.Tensor and not recorder.tensors.is_constant(recorder.tensors.variable(value))
+
+
+def assert_true(recorder: Recorder, original: Callable[..., None], condition: Any, message: Any) -> None:
+    """The interception of `torch._assert`: a data-dependent condition is checked in each run."""
+    if not _is_unknown(recorder, condition):
+        original(condition, message)
+        return
+    with recorder.suspension:
+        if type(condition) is TracedNumber:
+            args = condition.proxy, *CallArguments(recorder.inputs, (message,), {}).args
+        else:
+            args = CallArguments(recorder.inputs, (condition, message), {}).args
+        recorder.trace.write(CHECK_TRUE, args, {}, effects=Effects(external=True))

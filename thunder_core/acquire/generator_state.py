@@ -1,4 +1,4 @@
-"""Reads and writes of the generators' states, recorded in their places among the random calls."""
+"""Reads and writes of the states of random generators, recorded in order among the random calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.variable import Variable
+from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
@@ -29,7 +29,7 @@ def write(symbol: Symbol, recorder: Recorder, original: Callable[..., Any], /, *
     if symbol is MANUAL_SEED:
         args = (int(args[0]),)
     arguments = [recorder.tensors.proxy_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
-    recorder.trace.lines.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
+    recorder.trace.ops.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
     return torch.default_generator if symbol is MANUAL_SEED else None
 
 
@@ -49,7 +49,7 @@ def read(
         False,
         recorder.trace.storages.new(),
     )
-    recorder.trace.lines.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
+    recorder.trace.ops.append(BoundSymbol(symbol, args, {}, proxy, _EFFECTS, None, user_location()))
     return recorder.tensors.traced(Variable(proxy, location=user_location()))
 
 
@@ -57,22 +57,21 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
     """The interception of `torch.initial_seed`: the last seed of the CPU generator, of the program or before it.
 
     Raises:
-        UnsupportedError: lines decide it.
+        UnsupportedError: the program sets a state that decides the seed.
     """
-    for lines in recorder.trace.outwards():
-        for line in reversed(lines):
-            if line.symbol is MANUAL_SEED:
-                return torch.Generator().manual_seed(line.args[0]).initial_seed()
-            if _sets_state(line):
-                raise UnsupportedError(
-                    "torch.initial_seed after a state was set: the seed is part of the state, which is not known while "
-                    "the program is recorded",
-                    location=user_location(),
-                    advice=("call torch.initial_seed before", "call it outside of the compiled function"),
-                )
+    for op in reversed(recorder.trace.all_ops()):
+        if op.symbol is MANUAL_SEED:
+            return torch.Generator().manual_seed(op.args[0]).initial_seed()
+        if _sets_state(op):
+            raise UnsupportedError(
+                "torch.initial_seed after a state was set: the seed is part of the state, which is not known while "
+                "the program is recorded",
+                location=user_location(),
+                advice=("call torch.initial_seed before", "call it outside of the compiled function"),
+            )
     return original()
 
 
-def _sets_state(line: BoundSymbol) -> bool:
-    inner = any(_sets_state(item) for body in bodies_of(line) for item in body.symbols)
-    return inner or (line.symbol in STATEFUL and line.symbol is not GET_RNG_STATE)
+def _sets_state(op: BoundSymbol) -> bool:
+    inner = any(_sets_state(item) for body in bodies_of(op) for item in body.symbols)
+    return inner or (op.symbol in STATEFUL and op.symbol is not GET_RNG_STATE)

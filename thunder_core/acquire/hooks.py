@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.subclass_views import classed
+from thunder_core.acquire.subclasses import classed
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
@@ -26,7 +26,7 @@ from thunder_core.tracing.user_frames import user_location
 
 
 class RecordedModuleCall:
-    """Stands for `torch.utils.hooks.BackwardHook` while a program is recorded: hooks become lines of the trace.
+    """Replaces `torch.utils.hooks.BackwardHook` while a program is recorded: hooks become ops of the trace.
 
     Args:
         module: the module that is called.
@@ -45,21 +45,21 @@ class RecordedModuleCall:
         self.call: ModuleCall | None = None
 
     def setup_input_hook(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments as the module gets them."""
+        """The arguments to pass to the module."""
         if not torch.is_grad_enabled():
             return args  # the results will have no gradients either
         tensors = [index for index, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
         differentiable = tuple(tensors) if _differentiable(args) else None
-        self.call = self._make(len(args), differentiable)
-        return self._through(MODULE_INPUTS, args)
+        self.call = self._record_call(len(args), differentiable)
+        return self._record_boundary(MODULE_INPUTS, args)
 
     def setup_output_hook(self, result: Any) -> Any:
-        """The result as the caller gets it."""
+        """The result to return to the caller of the module."""
         if isinstance(result, tuple):
-            return self._through(MODULE_OUTPUTS, result)
-        return self._through(MODULE_OUTPUTS, (result,))[0]
+            return self._record_boundary(MODULE_OUTPUTS, result)
+        return self._record_boundary(MODULE_OUTPUTS, (result,))[0]
 
-    def _make(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
+    def _record_call(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
         recorder = self.recorder
         call = ModuleCall(*self.owner, count, differentiable)
         proxy = OpaqueProxy(recorder.trace.names.intermediate(), "ModuleCall")
@@ -72,31 +72,31 @@ class RecordedModuleCall:
             differentiable,
         )
         recorder.trace.write(MODULE_CALL, arguments, {}, proxy, Effects(external=True))
-        recorder.inputs.made(call, proxy)
+        recorder.inputs.bind(call, proxy)
         return call
 
-    def _through(self, symbol: Symbol, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _record_boundary(self, symbol: Symbol, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.call is None or not _differentiable(values) or not torch.is_grad_enabled():
             return values
-        given = _apart(values)
+        separate = _separate_views(values)
         kinds = [self._class_of_view(value) for value in values]
         with DisableTorchFunction():
-            found = self.recorder.call_symbol(symbol, (self.call, given), {})
-            lines = self.recorder.trace.lines
-            lines[-1] = replace(lines[-1], location=user_location())
+            results = self.recorder.call_symbol(symbol, (self.call, separate), {})
+            ops = self.recorder.trace.ops
+            ops[-1] = replace(ops[-1], location=user_location())
             items = [
                 value if new is None else classed(self.recorder, new, kind)
-                for new, value, kind in zip(found, values, kinds, strict=True)
+                for new, value, kind in zip(results, values, kinds, strict=True)
             ]
         return tuple(items) if type(values) is tuple else type(values)(*items)
 
     def _class_of_view(self, value: Any) -> type[torch.Tensor]:
-        """What a class of the user's makes of the view that PyTorch hands on in place of ``value``.
+        """The class of the view that PyTorch passes on in place of ``value``.
 
         Raises:
-            UnsupportedError: something else than a view.
+            UnsupportedError: a user's class overrides ``view_as`` to return something other than a view.
         """
-        if not isinstance(value, torch.Tensor) or not subclasses.is_handed_calls(type(value)):
+        if not isinstance(value, torch.Tensor) or not subclasses.overrides_calls(type(value)):
             return torch.Tensor
         with torch.no_grad():
             view = value.view_as(value)
@@ -104,10 +104,10 @@ class RecordedModuleCall:
         if (one.storage, one.geometry, one.dtype) != (other.storage, other.geometry, other.dtype):
             kind = type(value)
             raise UnsupportedError(
-                f"{kind.__module__}.{kind.__qualname__} changes view_as, by which modules with backward hooks hand "
-                "tensors on",
+                f"{kind.__module__}.{kind.__qualname__} overrides view_as, which modules with backward hooks call on "
+                "their arguments and results",
                 location=user_location(),
-                advice=("give the module plain tensors: tensor.as_subclass(torch.Tensor)",),
+                advice=("pass plain tensors to the module: tensor.as_subclass(torch.Tensor)",),
             )
         return type(view)
 
@@ -116,24 +116,24 @@ def _differentiable(values: tuple[Any, ...]) -> bool:
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
 
-def _apart(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
-    """The tensors, with a view of its own for each further place of a tensor that stands at several."""
-    apart: list[torch.Tensor | None] = []
+def _separate_views(values: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...]:
+    """The tensors among ``values``; a tensor that occurs several times gets a separate view for each further place."""
+    views: list[torch.Tensor | None] = []
     for index, value in enumerate(values):
         again = any(value is other for other in values[:index])
-        apart.append((value.view_as(value) if again else value) if isinstance(value, torch.Tensor) else None)
-    return tuple(apart)
+        views.append((value.view_as(value) if again else value) if isinstance(value, torch.Tensor) else None)
+    return tuple(views)
 
 
 def has_backward_hooks(module: torch.nn.Module) -> bool:
-    """Whether calls of the module run backward hooks, its own or those of all modules."""
+    """Whether calls of the module run backward hooks: hooks of the module, or hooks of all modules."""
     return any(module._get_backward_hooks()) or any(module._get_backward_pre_hooks())
 
 
 def backward_hook(
     recorder: Recorder, original: type, module: torch.nn.Module, hooks: list[Any], pre_hooks: list[Any]
 ) -> RecordedModuleCall:
-    """The interception of `torch.utils.hooks.BackwardHook`, as modules make it for their calls."""
+    """The interception of `torch.utils.hooks.BackwardHook`, which modules create for each call."""
     return RecordedModuleCall(recorder, module, hooks, pre_hooks)
 
 
@@ -142,14 +142,14 @@ _remove = copy_of(RemovableHandle.remove)
 
 
 class TracedHandle(RemovableHandle):
-    """What ``register_hook`` returns while a program is recorded.
+    """The handle that ``register_hook`` returns while a program is recorded.
 
     The handle of each run becomes a value of the trace when the program removes it, returns it or stores it.
     """
 
-    def __init__(self, recorder: Recorder, line: BoundSymbol) -> None:  # it has no hooks: no call of the base
+    def __init__(self, recorder: Recorder, op: BoundSymbol) -> None:  # it has no hooks: no call of the base
         self._recorder = recorder
-        self._line = line
+        self._op = op
         self._proxy: OpaqueProxy | None = None
 
     def remove(self) -> None:
@@ -160,39 +160,35 @@ class TracedHandle(RemovableHandle):
         """The handle as a value of the trace."""
         if self._proxy is None:
             self._proxy = OpaqueProxy(self._recorder.trace.names.intermediate(), RemovableHandle.__qualname__)
-            self._replace(replace(self._line, symbol=as_recorded(self._line.symbol), output=self._proxy))
+            self._replace(replace(self._op, symbol=as_recorded(self._op.symbol), output=self._proxy))
         return self._proxy
 
-    def _replace(self, line: BoundSymbol) -> None:
-        for lines in self._recorder.trace.outwards():
-            for index, known in enumerate(lines):
-                if known is self._line:
-                    lines[index] = line
+    def _replace(self, op: BoundSymbol) -> None:
+        for ops in self._recorder.trace.outwards():
+            for index, known in enumerate(ops):
+                if known is self._op:
+                    ops[index] = op
                     return
         raise UnsupportedError(
-            "the handle of a hook that was set inside of a checkpoint region is used outside of it",
+            "the handle of a hook that was registered inside of a checkpoint region is used outside of it",
             location=user_location(),
-            advice=("set the hook outside of the region",),
+            advice=("register the hook outside of the region",),
         )
 
 
 def register_hook(
-    register: Callable[..., Any],
-) -> Callable[[Recorder, torch.Tensor, Callable[..., Any]], TracedHandle]:
-    """How to record a call of ``register``, a method of tensors that takes a hook."""
-
-    def record(recorder: Recorder, tensor: torch.Tensor, hook: Callable[..., Any]) -> TracedHandle:
-        of_fake: RemovableHandle = recorder.call(register, (tensor, hook), {})
-        _remove(of_fake)  # a backward on fakes calls nobody
-        return TracedHandle(recorder, recorder.trace.lines[-1])
-
-    return record
+    recorder: Recorder, register: Callable[..., Any], tensor: torch.Tensor, hook: Callable[..., Any]
+) -> TracedHandle:
+    """Record a call of ``register``, a method of tensors that takes a hook."""
+    handle_of_fake: RemovableHandle = recorder.call(register, (tensor, hook), {})
+    _remove(handle_of_fake)  # a backward on fakes must not call the hook
+    return TracedHandle(recorder, recorder.trace.ops[-1])
 
 
 def remove(recorder: Recorder, original: Callable[[RemovableHandle], None], handle: RemovableHandle) -> None:
-    """The interception of ``handle.remove()``, by which a hook that existed before the program is removed.
+    """The interception of ``handle.remove()`` for a hook that existed before the program.
 
-    A line, if it is one on a tensor. Hooks of modules are attributes, which are followed as such.
+    Recorded as an op for a hook on a tensor. Hooks of modules are attributes of objects, whose writes are recorded.
     """
     if _is_in_attribute(handle.hooks_dict_ref()):
         original(handle)
@@ -200,7 +196,7 @@ def remove(recorder: Recorder, original: Callable[[RemovableHandle], None], hand
     proxy = recorder.inputs.object(handle)
     if recorder.inputs.is_constant_object(handle):
         raise UnsupportedError(
-            "the program removes a hook, set before it, through a handle that cannot be found again at the next call",
+            "the program removes a hook that was set before, through a handle without an access path for the next call",
             location=user_location(),
             advice=("pass the handle as an argument", "remove the hook outside of the compiled function"),
         )

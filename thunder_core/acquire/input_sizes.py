@@ -1,39 +1,40 @@
-"""Which sizes of a program's inputs vary between calls, and the symbols for them."""
+"""The sizes and Python numbers of a program's inputs that vary between calls: which ones, and their symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
-from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.shared_memory import base_of
 from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
-from thunder_core.guards.source import Source
-from thunder_core.guards.steps import BufferSource
+from thunder_core.guards.source import Source, StoredAttributeSource
 from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.traced_number import InputNumbers
 
 Kind = Literal["dynamic", "automatic", "static"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSize:
-    """What is declared of one size.
+    """The user's declaration of one size.
 
     Attributes:
-        text: as the user wrote it.
-        kind: ``"dynamic"``, a symbol, and an error where the program makes it a constant; ``"automatic"``, a symbol
-            that may become one; ``"static"``, a constant.
-        name: of a ``Dim``, the same for sizes that are equal; empty for others.
-        lower, upper: the least and the greatest value that calls have.
+        text: the declaration as the user wrote it.
+        kind: ``"dynamic"``, a symbol, and an error where the program specializes it; ``"automatic"``, a symbol that may
+            become a constant; ``"static"``, a constant.
+        name: the name of a ``Dim``, the same for sizes that are equal; empty for others.
+        lower, upper: the bounds of the size, inclusive.
     """
 
     text: str
@@ -49,11 +50,11 @@ class DeclaredSize:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPlace:
-    """A size of one call that is declared.
+    """A declared size in one call.
 
     Attributes:
-        place: for people: ``x.shape[0]``.
-        size: in this call.
+        place: where the size is, for messages: ``x.shape[0]``.
+        size: the size in this call.
     """
 
     place: str
@@ -70,14 +71,14 @@ _RANGES: Final = "_dynamo_dynamic_range"
 
 @dataclass(frozen=True)
 class VaryingSizes:
-    """What is asked of one recording.
+    """The sizes and numbers that should vary in one recording.
 
     Attributes:
-        all: every size may vary that is not marked otherwise, but for buffers of modules.
-        dimensions: those that differed between calls, by the path of their tensor; `NUMBER` for a Python int or float,
-            `STRIDES` for strides that differed alone.
+        all: whether every size varies, except marked ones and those of buffers of modules.
+        dimensions: the dimensions that differed between calls, by the path of their tensor; `NUMBER` for a Python int
+            or float, `STRIDES` for strides that differed alone.
         numbers: the paths to these ints and floats.
-        declared: what the user declares of sizes of this call. It counts before marks, and is no part of comparisons.
+        declared: the user's declarations for sizes of this call. They override marks, and are not compared.
     """
 
     all: bool = False
@@ -100,7 +101,8 @@ class VaryingSizes:
             (static if fixed else marked).add(index)
             (marked if fixed else static).discard(index)
             bounds[index] = (place.declared.lower, place.declared.upper)
-        every = self.all and not isinstance(source, BufferSource)  # of a module, which keeps it
+        is_buffer = isinstance(source, StoredAttributeSource) and source.dictionary == "_buffers"
+        every = self.all and not is_buffer  # the buffers of a module have constant shapes
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
         wanted -= {NUMBER, STRIDES}
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
@@ -109,16 +111,16 @@ class VaryingSizes:
         """Whether strides of the tensor may vary that are no products of its sizes."""
         return STRIDES in self.dimensions.get(source.describe(), ())
 
-    def with_dimensions(self, found: Mapping[Source, frozenset[int]]) -> VaryingSizes:
-        """These and the dimensions, and the numbers, that were found to differ."""
+    def with_dimensions(self, dimensions: Mapping[Source, frozenset[int]]) -> VaryingSizes:
+        """These, with further dimensions and numbers that differ between calls."""
         merged = dict(self.dimensions)
-        for source, dims in found.items():
+        for source, dims in dimensions.items():
             merged[source.describe()] = merged.get(source.describe(), frozenset()) | dims
-        numbers = dict.fromkeys([*self.numbers, *[source for source, dims in found.items() if NUMBER in dims]])
+        numbers = dict.fromkeys([*self.numbers, *[source for source, dims in dimensions.items() if NUMBER in dims]])
         return replace(self, dimensions=merged, numbers=tuple(numbers))
 
     def with_constants(self, numbers: Iterable[Source]) -> VaryingSizes:
-        """These but for some numbers."""
+        """These, without some numbers, which become constants."""
         return self.without([(source.describe(), NUMBER) for source in numbers])
 
     def wanted_numbers(self) -> list[Source]:
@@ -126,7 +128,7 @@ class VaryingSizes:
         return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]
 
     def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
-        """These but for some: each is the path of a tensor and a dimension."""
+        """These, without some sizes: each is the path of a tensor and a dimension."""
         left = {path: set(dims) for path, dims in self.dimensions.items()}
         for path, index in places:
             left.get(path, set()).discard(index)
@@ -139,31 +141,31 @@ def is_marked(value: Any) -> bool:
 
 
 class InputSizes:
-    """Makes the symbols of one recording.
+    """Creates the symbols for sizes of inputs in one recording.
 
     Args:
         wanted: which sizes may vary.
-        sizes: of the compilation.
+        sizes: the symbols of the compilation.
+        floats: the floats that vary.
 
     Attributes:
-        inputs: the tensors that have symbols, and the ints that are some, in order.
-        floats: those that vary.
+        inputs: the tensors with symbolic sizes, and the symbolic ints, in order.
     """
 
-    def __init__(self, wanted: VaryingSizes, sizes: Sizes) -> None:
+    def __init__(self, wanted: VaryingSizes, sizes: Sizes, floats: InputNumbers) -> None:
         self.sizes = sizes
         self.inputs: list[SizedInput | VaryingNumber] = []
-        self.floats = sizes.floats = InputNumbers()
+        self.floats = sizes.floats = floats
         self._wanted = wanted
         self._named: dict[str, Size] = {}
 
     @staticmethod
     def may_vary(tensor: torch.Tensor) -> bool:
-        """Whether a tensor that the program meets may get symbols: a plain one. Parameters keep their shapes."""
+        """Whether sizes of a tensor may be symbols: only of plain tensors other than parameters."""
         return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
     def number(self, value: Any, source: Source) -> Any:
-        """What the program gets for a Python int or float that varies; None for one that is a constant."""
+        """The traced size or number for a Python int or float that varies; None for one that is a constant."""
         if type(value) is float:
             return self.floats.new(value, source)
         symbol = self.sizes.new_number(value, source.describe())
@@ -191,7 +193,7 @@ class InputSizes:
         )
         varies = not are_constant(shape)
         with DisableTorchFunction():
-            part = varies and base_of(tensor) is not tensor  # of a tensor whose sizes are likely to vary as well
+            part = varies and base_of(tensor) is not tensor  # the sizes of its base are likely to vary as well
 
         def new_stride(index: int, stride: int) -> Size:
             return self.sizes.new(stride, f"{path}.stride({index})")
@@ -207,7 +209,7 @@ class InputSizes:
         return shape, stride
 
     def _size(self, tensor: torch.Tensor, index: int, path: str, bounds: tuple[int | None, int | None]) -> Size:
-        """A symbol, the same one for sizes that are declared by the same name: their equality is checked there."""
+        """The symbol of a size, one for all sizes that are declared with the same name; checks that these are equal."""
         place = self._wanted.place(tensor, index)
         name = "" if place is None else place.declared.name
         known = self._named.get(name)
@@ -221,11 +223,11 @@ class InputSizes:
 def strides_of(
     shape: tuple[Size, ...], strides: tuple[int, ...], other: Callable[[int, int], Size]
 ) -> tuple[Size, ...]:
-    """Strides as products of the sizes that they step over, where they are such products; by ``other`` otherwise."""
+    """Strides as products of the sizes of inner dimensions where they equal such products; ``other`` otherwise."""
     known: dict[int, Size] = {0: 0, 1: 1}
-    found: dict[int, Size] = {}
+    steps: dict[int, Size] = {}
     for index in sorted(range(len(shape)), key=lambda index: (strides[index], -index)):
         step = known.get(strides[index])
-        found[index] = other(index, strides[index]) if step is None else step
-        known[hint_of(shape[index]) * strides[index]] = found[index] * shape[index]
-    return tuple([found[index] for index in range(len(shape))])
+        steps[index] = other(index, strides[index]) if step is None else step
+        known[hint_of(shape[index]) * strides[index]] = steps[index] * shape[index]
+    return tuple([steps[index] for index in range(len(shape))])

@@ -1,11 +1,9 @@
-"""Interceptions: attributes of PyTorch, Python or a library that do something else while a program is recorded.
+"""Interceptions: functions of PyTorch, Python or a library that are replaced while a program is recorded.
 
-Names are not enough: a program may hold the function itself, by ``from torch import manual_seed``, in a closure, in a
-`functools.partial`, or as a bound method.
-
-A row, `Interception`, names the attribute and a function that is called in its place; `installed` replaces those of a
-table for a while. Of a Python function the code is replaced, so that it does not matter through which name the program
-has it; of other objects the attribute.
+A row, `Interception`, names an attribute and a function that is called in its place; `installed` is a context in which
+the rows of a table apply. Replacing the attribute is not enough: a program may refer to the function itself, by ``from
+torch import manual_seed``, in a closure, in a `functools.partial`, or as a bound method. So the code of a Python
+function is replaced. Other objects have no code that could be replaced; for these the attribute is.
 """
 
 from __future__ import annotations
@@ -14,19 +12,21 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from types import BuiltinFunctionType, ClassMethodDescriptorType, CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from thunder_core.acquire.active import tensor_recorder
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.absent_plugins import advice_on_plugins
+from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
 from thunder_core.errors import UnsupportedError
+from thunder_core.private_names import is_missing
+from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.user_frames import user_location
 
 
 def _call_replacement(*args: Any, **kwargs: Any) -> Any:
-    replacement: Any = "replacement"  # the constant in whose place the function is put
+    replacement: Any = "replacement"  # a constant, for which `replace_code` substitutes the function
     return replacement(*args, **kwargs)
 
 
@@ -37,7 +37,6 @@ def _iterate_replacement(*args: Any, **kwargs: Any) -> Any:
 
 _CODE = _call_replacement.__code__
 _CODE_OF_GENERATOR = _iterate_replacement.__code__
-
 
 _WITH_CLOSURE = """
 def outer({names}):
@@ -51,7 +50,7 @@ def outer({names}):
 
 @cache
 def _code(free_variables: int) -> CodeType:
-    """`_CODE`, in a function with so many variables from around it: where its frames keep them, they must be set."""
+    """`_CODE` with this number of closure variables: a function accepts only code with as many as it has itself."""
     if not free_variables:
         return _CODE
     variables: dict[str, Any] = {}
@@ -61,7 +60,7 @@ def _code(free_variables: int) -> CodeType:
 
 
 def copy_of(function: Any) -> Any:
-    """A function that keeps the code which ``function`` has now; what has no code of Python is returned itself."""
+    """A copy of a function with its current code; a callable without Python code is returned unchanged."""
     if type(function) in (classmethod, staticmethod):
         return type(function)(copy_of(function.__func__))
     if type(function) is not FunctionType:
@@ -76,59 +75,78 @@ def copy_of(function: Any) -> Any:
 
 
 def has_code(function: Any) -> bool:
-    """Whether the code of ``function``, which may be a class method or a static one, can be replaced."""
+    """Whether ``function`` is a Python function, or a class or static method of one: its code can be replaced."""
     return type(getattr(function, "__func__", function)) is FunctionType
 
 
-class ReplacedCode:
-    """The code of one function, replaced until `restore`."""
-
-    def __init__(self, held: Any, replacement: Callable[..., Any]) -> None:
-        self._function: FunctionType = getattr(held, "__func__", held)
-        self._code = self._function.__code__
-        if inspect.isgeneratorfunction(self._function):  # none that is replaced has a closure
-            code = _CODE_OF_GENERATOR
-        else:
-            code = _code(len(self._code.co_freevars))
-        constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
-        self._function.__code__ = code.replace(co_consts=tuple(constants), co_freevars=self._code.co_freevars)
-
-    def restore(self) -> None:
-        self._function.__code__ = self._code
+def replace_code(attribute: Any, replacement: Callable[..., Any]) -> Callable[[], None]:
+    """Replace the code of a function by a call of ``replacement``. Returns a function that restores the code."""
+    function: FunctionType = getattr(attribute, "__func__", attribute)
+    original = function.__code__
+    # _CODE_OF_GENERATOR has no closure variables: no table has a generator function with a closure
+    code = _CODE_OF_GENERATOR if inspect.isgeneratorfunction(function) else _code(len(original.co_freevars))
+    constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
+    function.__code__ = code.replace(co_consts=tuple(constants), co_freevars=original.co_freevars)
+    return partial(setattr, function, "__code__", original)
 
 
-def is_replaced(held: Any) -> bool:
-    """Whether the code of ``held`` is replaced now."""
-    return has_code(held) and getattr(held, "__func__", held).__code__.co_filename == _CODE.co_filename
+def is_replaced(attribute: Any) -> bool:
+    """Whether the code of ``attribute`` is currently replaced."""
+    return has_code(attribute) and getattr(attribute, "__func__", attribute).__code__.co_filename == _CODE.co_filename
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A handler that raises `UnsupportedError` at the user's line.
+
+    Attributes:
+        problem, advice: the problem and the advice of the error.
+        subject: the subject for which `thunder_core.acquire.absent_plugins` has advice on plugins that record the call;
+            this advice comes first. Empty if no plugin records it.
+    """
+
+    problem: str
+    advice: tuple[str, ...]
+    subject: str = ""
+
+    def __call__(self, recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> NoReturn:
+        on_plugins = advice_on_plugins(self.subject) if self.subject else ()
+        raise UnsupportedError(self.problem, location=user_location(), advice=(*on_plugins, *self.advice))
+
+
+def refusal(problem: str, *advice: str, subject: str = "") -> Refusal:
+    """The `Refusal` with this advice."""
+    return Refusal(problem, advice, subject)
 
 
 Owner = Any
-"""A module or a class; or ``"module:attribute"`` or ``"module:"``, which is looked up if the module is imported."""
+"""A module or a class; or ``"module:attribute"`` or ``"module:"``, which is resolved once the module is imported."""
 
 
 @dataclass(frozen=True, eq=False)
 class Interception:
     """A function that is called in place of another one while a program is recorded.
 
-    Every thread calls the replacement. Those that record no program get the original. Names of the program's own for a
-    function of C, as ``log = print``, hold the replacement while the program is recorded
-    (`thunder_core.guards.stand_ins`).
+    Every thread calls the replacement, which calls the original in threads that record no program. If a variable of the
+    program refers to a function implemented in C (``log = print``), it refers to the replacement while the program is
+    recorded (`thunder_core.guards.stand_ins`).
 
     Attributes:
-        owner: the module or class that has the function; or, as text, ``"module:Class"`` or ``"module:"`` of one that
-            programs need not import: nothing is replaced before they do.
-        name: of the attribute.
-        handler: called as ``handler(recorder, original, *args, **kwargs)``, where ``original`` does what the function
-            does otherwise. The first argument of a method is its object, that of a class method its class.
-        purpose: what it is for.
-        when: gives the recorder if the call is to be intercepted: `tensor_recorder` for a call on tensors,
-            `program_recorder` for one that is intercepted under transformations of `torch.func` as well,
-            `active_recorder` for one that is also intercepted when the recorder itself makes it.
-        always: the handler is called in any case, with None where ``when`` gives no recorder.
-        observed: what a handler outside of the core reads is guarded as what the user's code reads. False: nothing is,
-            nor what objects of the owner's class hold; the handler adds guards itself (`Observer.add_guard`).
+        owner: the module or class that has the function; or the text ``"module:Class"`` or ``"module:"`` for a module
+            that programs need not import: nothing is replaced before they do.
+        name: the name of the attribute.
+        handler: called as ``handler(recorder, original, *args, **kwargs)``, where ``original`` is the original
+            function. ``args`` starts with the object for a method, and with the class for a class method.
+        purpose: the reason for the interception.
+        when: returns the recorder if the call is to be intercepted, otherwise None: `tensor_recorder` for calls on
+            tensors, `program_recorder` to intercept calls under transformations of `torch.func` as well,
+            `active_recorder` to intercept calls of the recorder itself as well.
+        always: whether the handler is called even if ``when`` returns None, with None as the recorder.
+        observed: whether reads of a handler outside of the core are guarded like reads of the user's code. If False,
+            neither these reads nor those of objects of the owner's class are guarded; the handler adds guards itself
+            (`Observer.add_guard`).
         takes_over: the name of a class of modules that the core refuses (`thunder_core.acquire.module_calls`) because
-            of what this row replaces: ``"FSDPModule"``. Calls of such modules are recorded from then on.
+            of the function that this row replaces: ``"FSDPModule"``. With the row, calls of such modules are recorded.
     """
 
     owner: Owner
@@ -142,8 +160,22 @@ class Interception:
 
     @property
     def refuses(self) -> bool:
-        """Whether it raises `UnsupportedError`; a plugin's row may take the place of such a row of the core."""
-        return self.handler in _REFUSALS
+        """Whether the handler raises `UnsupportedError`; a plugin's row may replace such a row of the core."""
+        return isinstance(self.handler, Refusal)
+
+
+@dataclass(frozen=True, eq=False)
+class ApplyInterception(Interception):
+    """A function that is called in place of ``cls.apply``, for one subclass of `torch.autograd.Function`.
+
+    A call of any other subclass is recorded as one bound symbol.
+
+    Attributes:
+        owner: the subclass, or the text ``"module:Class"``.
+        handler: called as ``handler(recorder, original, cls, *args, **kwargs)``.
+    """
+
+    name: str = field(default="apply", init=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +183,9 @@ class Setting:
     """A value that an attribute has while a program is recorded.
 
     Attributes:
-        owner, name: of the attribute, as those of an `Interception`.
-        value: in its place.
-        purpose: what it is for.
+        owner, name: as for an `Interception`.
+        value: the value while a program is recorded.
+        purpose: the reason for the setting.
     """
 
     owner: Owner
@@ -162,29 +194,36 @@ class Setting:
     purpose: str
 
 
-_REFUSALS: Final[set[Callable[..., Any]]] = set()
-"""The handlers that `refusal` returned."""
 _originals: Final[dict[Interception, Callable[..., Any]]] = {}
-"""What each row that is installed replaces."""
+"""The original of each installed row."""
+_apply_rows: Final[list[ApplyInterception]] = []
+"""The installed rows for subclasses of `torch.autograd.Function`."""
 
 
 @contextmanager
 def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
-    """Replace what the rows say for the duration; all of it is put back, whatever is raised.
+    """Replace the functions and values of the rows in this context. All are restored, even after an exception.
 
     Raises:
         AttributeError: an owner has no such attribute.
     """
     with ExitStack() as undo:
         for row in rows:
-            owner = owner_of(row)
-            if owner is not None:
+            if isinstance(row, ApplyInterception):
+                _apply_rows.append(row)
+                undo.callback(_apply_rows.remove, row)
+            elif (owner := owner_of(row)) is not None:
                 _install(row, owner, undo)
         yield
 
 
+def apply_handler(cls: type) -> Callable[..., Any] | None:
+    """The handler of the installed `ApplyInterception` for a class; None if there is none."""
+    return next((row.handler for row in _apply_rows if owner_of(row) is cls), None)
+
+
 def owner_of(row: Interception | Setting) -> Any:
-    """The module or class that has the attribute; None for one that is not imported."""
+    """The module or class that has the attribute; None if it is not imported."""
     if not isinstance(row.owner, str):
         return row.owner
     module, _, attribute = row.owner.partition(":")
@@ -192,8 +231,8 @@ def owner_of(row: Interception | Setting) -> Any:
     return getattr(owner, attribute, None) if attribute else owner
 
 
-def held_by(owner: Any, name: str) -> Any:
-    """What an owner has under a name, itself or from a base, without binding it."""
+def static_attribute(owner: Any, name: str) -> Any:
+    """The attribute of an owner or of its bases, without calling descriptors."""
     return inspect.getattr_static(owner, name)
 
 
@@ -218,56 +257,76 @@ def replacement_of(row: Interception) -> Callable[..., Any]:
     return replacement
 
 
-def refusal(problem: str, *advice: str) -> Callable[..., Any]:
-    """A handler that raises `UnsupportedError` at the user's line."""
+def for_private_name(
+    entry_point: Any, handler: Callable[..., Any], purpose: str, **options: Any
+) -> tuple[Interception, ...]:
+    """The row for an entry point of a table of private names; no row if the installed PyTorch lacks it."""
+    if is_missing(entry_point):
+        return ()
+    return (Interception(entry_point.owner, entry_point.name, handler, purpose, **options),)
 
-    def refuse(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(problem, location=user_location(), advice=advice)
 
-    _REFUSALS.add(refuse)
-    return refuse
+def setting_for_private_name(entry_point: Any, value: Any, purpose: str) -> tuple[Setting, ...]:
+    """As `for_private_name`, for a `Setting`."""
+    return () if is_missing(entry_point) else (Setting(entry_point.owner, entry_point.name, value, purpose),)
+
+
+def outside_modes(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The handler of functions that run without the recording modes: their results are real objects."""
+    with disable_current_modes():
+        return original(*args, **kwargs)
+
+
+def run_once(recorder: Recorder, original: Callable[..., Any], /, *args: Any) -> Any:
+    """The handler of functions that run once per process: an import, or a function that caches its result."""
+    set_active_recorder(None)
+    try:
+        with disable_current_modes():
+            return original(*args)
+    finally:
+        set_active_recorder(recorder)
 
 
 def _install(row: Interception | Setting, owner: Any, undo: ExitStack) -> None:
-    held = held_by(owner, row.name)
-    if is_replaced(held):  # another owner has it, too
+    attribute = static_attribute(owner, row.name)
+    if is_replaced(attribute):  # by the row of another owner of the same function
         return
-    is_own = row.name in vars(owner)
-    undo_attribute = partial(setattr, owner, row.name, held) if is_own else partial(delattr, owner, row.name)
+    inherited = row.name not in vars(owner)
+    undo_attribute = partial(delattr, owner, row.name) if inherited else partial(setattr, owner, row.name, attribute)
     if isinstance(row, Setting):
         undo.callback(undo_attribute)
         setattr(owner, row.name, row.value)
         return
     undo.callback(_originals.pop, row, None)
-    if is_own and has_code(held):
-        _originals[row] = unbound(copy_of(held))
-        undo.callback(ReplacedCode(held, replacement_of(row)).restore)
+    if not inherited and has_code(attribute):
+        _originals[row] = unbound(copy_of(attribute))
+        undo.callback(replace_code(attribute, replacement_of(row)))
     else:
-        _originals[row] = unbound(held)
+        _originals[row] = unbound(attribute)
         undo.callback(undo_attribute)
-        setattr(owner, row.name, _bound_as(held, owner, replacement_of(row)))
+        setattr(owner, row.name, _with_binding_of(attribute, owner, replacement_of(row)))
 
 
 def _original_of(row: Interception) -> Callable[..., Any]:
-    """What a call of the function of a row does that is not installed any more."""
-    return unbound(held_by(owner_of(row), row.name))
+    """The original function of a row that is not installed: a variable may still refer to its replacement."""
+    return unbound(static_attribute(owner_of(row), row.name))
 
 
-def unbound(held: Any) -> Callable[..., Any]:
-    """What a class or a module holds as a function that takes what its replacement is called with."""
-    if isinstance(held, classmethod | staticmethod):
-        function: Callable[..., Any] = held.__func__
+def unbound(attribute: Any) -> Callable[..., Any]:
+    """An attribute of a class or a module as a function that takes the same arguments as its replacement."""
+    if isinstance(attribute, classmethod | staticmethod):
+        function: Callable[..., Any] = attribute.__func__
         return function
-    if isinstance(held, ClassMethodDescriptorType):
-        return lambda cls, *args, **kwargs: held.__get__(None, cls)(*args, **kwargs)
-    unbound: Callable[..., Any] = held
+    if isinstance(attribute, ClassMethodDescriptorType):
+        return lambda cls, *args, **kwargs: attribute.__get__(None, cls)(*args, **kwargs)
+    unbound: Callable[..., Any] = attribute
     return unbound
 
 
-def _bound_as(held: Any, owner: Any, replacement: Callable[..., Any]) -> Any:
-    """The replacement as an attribute that is bound as ``held`` is."""
-    if isinstance(held, classmethod | ClassMethodDescriptorType):
+def _with_binding_of(attribute: Any, owner: Any, replacement: Callable[..., Any]) -> Any:
+    """The replacement as a function, class method or static method, like ``attribute``."""
+    if isinstance(attribute, classmethod | ClassMethodDescriptorType):
         return classmethod(replacement)
-    if isinstance(held, staticmethod) or (isinstance(owner, type) and isinstance(held, BuiltinFunctionType)):
+    if isinstance(attribute, staticmethod) or (isinstance(owner, type) and isinstance(attribute, BuiltinFunctionType)):
         return staticmethod(replacement)
     return replacement

@@ -1,7 +1,7 @@
-"""Calls of modules: before one runs, what it cannot be recorded with is refused or done first.
+"""Calls of modules: a module that cannot be recorded as it is, is prepared before its first call, or refused.
 
-Lazy modules (``torch.nn.LazyLinear``) make their parameters when they see their first input, and draw their values.
-Graph modules of `torch.compile` generate their ``forward`` when it is called.
+Lazy modules (``torch.nn.LazyLinear``) create and initialize their parameters in their first call. Graph modules of
+`torch.compile` generate their ``forward`` when it is called.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from thunder_core.acquire import eager_modules
-from thunder_core.acquire.attempt import key_of
+from thunder_core.acquire.absent_plugins import advice_on_plugins
+from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain, key_of
+from thunder_core.acquire.communication import SUBJECT
+from thunder_core.acquire.eager_calls import call_eagerly
 from thunder_core.acquire.hooks import has_backward_hooks
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.errors import EndsRecording, UnsupportedError
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook, tree_map
@@ -29,13 +31,13 @@ _CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
 REASON = "lazy modules of the program are initialized by its first call"
 
 
-class Uninitialized(EndsRecording):
-    """A lazy module is called that has no parameters yet. No `Exception`: the program is not to handle it.
+class Uninitialized(RecordAgain):
+    """The program calls an uninitialized lazy module; it is initialized before the next recording.
 
     Attributes:
-        module: that module.
-        args, kwargs: what it is called with; placeholders instead of tensors of the program.
-        in_order: initializing it now draws the random numbers that eager would draw for it.
+        module: the lazy module.
+        args, kwargs: the arguments of the call, with placeholders in place of tensors of the program.
+        in_order: whether initializing it now draws the same random numbers as eager.
     """
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_order: bool) -> None:
@@ -45,34 +47,41 @@ class Uninitialized(EndsRecording):
         self.kwargs = kwargs
         self.in_order = in_order
 
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`.
 
-class PreparationNeeded(EndsRecording):
-    """What runs once before the first call of a module was not run yet; the program is recorded again after it.
+        Raises:
+            EagerCallNeeded: only an eager call can initialize the module: its class is the user's and may read values,
+                or random numbers are drawn before.
+        """
+        module = self.module
+        if not (self.in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
+            raise EagerCallNeeded(REASON)
+        args, kwargs = tree_map(_tensor, (self.args, self.kwargs))
+        module._infer_parameters(module, args, kwargs)
+        return attempt
+
+
+class PreparationNeeded(RecordAgain):
+    """A module has to be prepared before its first call; the program is recorded again afterwards.
 
     Attributes:
-        prepare: runs it. What it changes stays.
+        prepare: prepares the module. Its changes stay.
     """
 
     def __init__(self, reason: str, prepare: Callable[[], None]) -> None:
         super().__init__(reason)
         self.prepare = prepare
 
-
-class EagerCallNeeded(BaseException):
-    """This call of the program has to be eager PyTorch's; the message says why. The program is not to handle it.
-
-    Attributes:
-        expected: the program has such calls among others, on purpose: they are no reason to warn, or to give up.
-    """
-
-    def __init__(self, reason: str, *, expected: bool = False) -> None:
-        super().__init__(reason)
-        self.expected = expected
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        self.prepare()
+        return attempt
 
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """The metadata of a tensor of a program that is given up."""
+    """The metadata of a tensor of a recording that was abandoned."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -82,40 +91,25 @@ class _Placeholder:
 
 
 def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Called before each call of a module of the program.
+    """Check a module of the program before each of its calls.
 
     Raises:
-        Uninitialized: it is a lazy module that is to be initialized first.
+        Uninitialized: it is a lazy module that has to be initialized first.
     """
     if not isinstance(module, _CHANGING):
         return
     generate_code(module)
     lazy: Any = module
     if isinstance(module, LazyModuleMixin) and lazy.has_uninitialized_params():
-        lines = [line for part in recorder.trace.outwards() for line in part]
-        in_order = not any(line.effects.kept for line in lines)
-        given = tree_map(_without_program, (args, kwargs))
-        raise Uninitialized(module, *given, in_order=in_order)
+        in_order = not any(op.effects.irremovable for op in recorder.trace.all_ops())
+        values = tree_map(_without_program, (args, kwargs))
+        raise Uninitialized(module, *values, in_order=in_order)
 
 
 def generate_code(module: Any) -> None:
-    """Have a graph module that generates its ``forward`` at the first call do so."""
+    """Generate the ``forward`` of a graph module that generates it at the first call."""
     if isinstance(module, LazyGraphModule):
-        module.real_recompile()  # does nothing where it is done
-
-
-def initialize(needed: Uninitialized) -> None:
-    """Initialize a lazy module as its first call does.
-
-    Raises:
-        EagerCallNeeded: only the call itself can: the module's class is the user's and may read values, or random
-            numbers are drawn before.
-    """
-    module = needed.module
-    if not (needed.in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
-        raise EagerCallNeeded(REASON)
-    args, kwargs = tree_map(_tensor, (needed.args, needed.kwargs))
-    module._infer_parameters(module, args, kwargs)
+        module.real_recompile()  # does nothing if the code exists
 
 
 def _without_program(value: Any) -> Any:
@@ -139,15 +133,21 @@ _NAMES: Final = {
     "FullyShardedDataParallel": "FullyShardedDataParallel",
     "DDP": "a module that replicate was applied to",
 }
+_ADVICE: Final = {
+    "FSDPModule": "compile the modules inside of it, each by itself",
+    "FullyShardedDataParallel": "use fully_shard, or put it around: FullyShardedDataParallel(thunder.jit(module))",
+    "DDP": "use DistributedDataParallel, or compile the modules inside of it, each by itself",
+}
+_RECORDED_BY_PLUGINS: Final = frozenset({"FSDPModule"})
 _taken_over: Final[set[str]] = set()
-_HOOKS_UNSEEN: Final = is_missing(module_backward_hook)  # through which backward hooks of modules are recorded
+_HOOKS_UNSEEN: Final = is_missing(module_backward_hook)  # without it, backward hooks of modules are not recorded
 
 
 def take_over(name: str) -> None:
-    """Record the calls of modules of a class that is refused otherwise: a plugin has interceptions for its hooks.
+    """Record the calls of modules of a refused class from now on: a plugin has interceptions for its hooks.
 
     Raises:
-        ValueError: it is no class of `torch.distributed` that is refused.
+        ValueError: ``name`` is not one of the refused classes of `torch.distributed`.
     """
     if name not in _NAMES:
         raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_NAMES)}")
@@ -170,7 +170,7 @@ def call_module(
     before_call(recorder, module, args, kwargs)
     eager = recorder.attempt.eager_modules
     if eager and key_of(module) in eager:
-        return eager_modules.call_eagerly(recorder, module, args, kwargs)
+        return call_eagerly(recorder, module, args, kwargs)
     if not prepared:
         return original(module, *args, **kwargs)
     before = len(recorder.after_calls)
@@ -184,7 +184,7 @@ def call_module(
 def _distributed_kind(kind: Any) -> str | None:
     """The name of the class of `torch.distributed` that modules of the class ``kind`` were prepared with, or None.
 
-    A class that is not imported yet is no base of one that exists.
+    A class that is not imported yet cannot be a base of an existing class.
     """
     for path, names in _CLASSES.items():
         imported = sys.modules.get(path)
@@ -198,15 +198,15 @@ def _distributed_kind(kind: Any) -> str | None:
 def _refuse(name: str) -> NoReturn:
     """Refuse a module that `torch.distributed` prepared for several processes.
 
-    Its hooks communicate, replace parameters and give memory back, in eager. None of that is recorded.
+    In eager its hooks communicate, replace parameters and free storages, which is not recorded.
     """
     raise UnsupportedError(
         f"{_NAMES[name]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",
         location=user_location(),
         advice=(
-            "compile the modules inside of it before it is sharded, or leave it to eager PyTorch",
-            "with DistributedDataParallel put it around: DistributedDataParallel(thunder.jit(module))",
-            "plugins may take over such modules: `thunder plugins` lists what is installed",
+            *(advice_on_plugins(SUBJECT) if name in _RECORDED_BY_PLUGINS else ()),
+            _ADVICE[name],
+            "or leave the module to eager PyTorch",
         ),
     )

@@ -6,15 +6,17 @@ import keyword
 import re
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.literals import RESERVED_NAMES
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import storage_identity
 from thunder_core.symbols.autocast import CLEAR_CACHE
@@ -24,7 +26,7 @@ from thunder_core.tracing.user_frames import user_location
 class Names:
     """Hands out Python identifiers, each once."""
 
-    # names that a printed program and its prologue need for themselves
+    # names that a printed program and its prologue define
     RESERVED = RESERVED_NAMES | {"args", "kwargs", "len"}
 
     def __init__(self) -> None:
@@ -52,32 +54,40 @@ class Names:
 
 
 class Storages:
-    """Gives each storage a number, and knows the storages of fakes by their addresses.
+    """Gives each storage a number, and maps addresses of fakes' storages to these numbers.
 
     Attributes:
-        constant: those whose content depends on no input and on no random state.
-        written: those that a call wrote.
-        entangled: those of which tensors show parts that depend on values, so that nothing may write to them.
+        constant: storages whose contents depend on no input and on no random state.
+        written: storages that a call wrote.
+        of_inference: storages of inference tensors, which PyTorch creates in inference mode.
+        entangled: storages with views at data-dependent positions, so that nothing may write to them.
     """
 
     def __init__(self) -> None:
         self.constant: set[int] = set()
         self.written: set[int] = set()
+        self.of_inference: set[int] = set()
         self.entangled: set[int] = set()
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
 
-    def new(self, fake: torch.Tensor | None = None) -> int:
-        """A new number, which the storage of ``fake`` gets if one is given."""
+    def new(self, fake: torch.Tensor | None = None, *, of_inference: bool | None = None) -> int:
+        """A new number, bound to the storage of ``fake`` if given.
+
+        Args:
+            of_inference: whether it is the storage of an inference tensor; by default whether inference mode is on.
+        """
         number = self._next
         self._next += 1
+        if torch.is_inference_mode_enabled() if of_inference is None else of_inference:
+            self.of_inference.add(number)
         if fake is not None and fake.layout is torch.strided:
             self.bind(fake, number)
         return number
 
     def bind(self, fake: torch.Tensor, number: int) -> None:
-        """Remember the number of a fake's storage, which stays alive: no other storage gets its address."""
+        """Remember the number of a fake's storage, and keep it alive so that no other storage gets its address."""
         storage = fake.untyped_storage()
         self._numbers[storage_identity(storage)] = number
         self._alive.append(storage)
@@ -91,27 +101,27 @@ _MAY_ATTEND: Final = frozenset({Tag.ATTENTION, Tag.OPAQUE})
 
 
 class OpenTrace:
-    """A trace to which lines are added, in the order in which the program makes the calls.
+    """A trace to which ops are added, in the order in which the program makes the calls.
 
     Attributes:
-        names: of its values.
-        storages: of its tensors.
-        lines: the bound symbols so far (of the innermost region while a higher-order call is recorded).
-        outer_lines: those of the regions around it and of the program, the outermost first.
+        names: the names of its values.
+        storages: the storages of its tensors.
+        ops: the bound symbols so far (of the innermost region while a higher-order call is recorded).
+        outer_ops: the ops of the program and of the regions around the innermost one, the outermost first.
         ambient: the modes that the whole program runs under.
-        kernels: of attention, that the caller of the program allows.
+        kernels: the attention kernels that the caller of the program allows.
         stdout, stderr: the standard streams before the program ran.
-        used_autocast: whether a line was recorded under autocast since a region of autocast ended last.
-        left_autocast: whether a region of autocast ended after such lines, and none was recorded since.
-        is_region_cut: whether an exception left a region or a function of the user's that is one line: no line tells
-            what was done before.
+        used_autocast: whether an op was recorded under autocast since the last region of autocast ended.
+        left_autocast: whether a region of autocast ended after such ops, and no op was recorded since.
+        is_region_cut: whether an exception left a region, or a user's function that is one op: the trace lacks the
+            calls before the exception.
     """
 
     def __init__(self) -> None:
         self.names = Names()
         self.storages = Storages()
-        self.lines: list[BoundSymbol] = []
-        self.outer_lines: list[list[BoundSymbol]] = []
+        self.ops: list[BoundSymbol] = []
+        self.outer_ops: list[list[BoundSymbol]] = []
         self.ambient = current_context()
         self.kernels = attention_kernels()
         self._warning_filters = warnings.filters, tuple(warnings.filters)
@@ -121,35 +131,39 @@ class OpenTrace:
         self.is_region_cut = False
 
     def outwards(self) -> list[list[BoundSymbol]]:
-        """The lines of the innermost region, of the regions around it, and of the program, in this order."""
-        return [self.lines, *reversed(self.outer_lines)]
+        """The ops of the innermost region, of the regions around it, and of the program, in this order."""
+        return [self.ops, *reversed(self.outer_ops)]
+
+    def all_ops(self) -> list[BoundSymbol]:
+        """The bound symbols so far: of the program, then of the open regions, the innermost last."""
+        return [op for ops in (*self.outer_ops, self.ops) for op in ops]
 
     def context_of(self, symbol: Symbol) -> Context:
-        """The modes of a call that is made now, with the kernels of attention if the program chose these for it."""
+        """The current modes for a call, with the attention kernels if the program selected these."""
         context = current_context()
         if symbol.tags & _MAY_ATTEND and (kernels := attention_kernels()) != self.kernels:
             return replace(context, attention=kernels)
         return context
 
-    def has_own_warning_filters(self) -> bool:
-        """Whether the program has changed `warnings.filters`, or put others in their place."""
+    def has_changed_warning_filters(self) -> bool:
+        """Whether the program has changed or replaced `warnings.filters`."""
         filters, content = self._warning_filters
         return warnings.filters is not filters or tuple(filters) != content
 
     def end_autocast_region(self) -> None:
-        """The program has left a region of autocast: PyTorch forgets what it converted."""
+        """Note that the program left a region of autocast: PyTorch clears its cache of casts."""
         self.left_autocast |= self.used_autocast
         self.used_autocast = False
 
     def begin_autocast_region(self) -> None:
-        """A line under autocast is to be recorded, which may be the first of another region."""
+        """Note that an op is about to be recorded under autocast, maybe the first of another region."""
         self.used_autocast = True
         if self.left_autocast:
             self.left_autocast = False
-            self.lines.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, user_location()))
+            self.ops.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, user_location()))
 
-    def own_context(self, context: Context) -> Context | None:
-        """The modes of a line as it keeps them: None for those of the whole program."""
+    def relative_context(self, context: Context) -> Context | None:
+        """The modes that an op stores: None if they are those of the whole program."""
         return context if context != self.ambient else None
 
     def write(
@@ -160,10 +174,41 @@ class OpenTrace:
         output: Any = None,
         effects: Effects = PURE,
     ) -> None:
-        """Add the line of a call that the program makes now, under the modes of now.
+        """Append the op of a call, under the current modes.
 
         Args:
             args, kwargs, output: with proxies and literals, as in a `BoundSymbol`.
         """
-        context = self.own_context(current_context())
-        self.lines.append(BoundSymbol(symbol, args, kwargs, output, effects, context, user_location()))
+        context = self.relative_context(current_context())
+        self.ops.append(BoundSymbol(symbol, args, kwargs, output, effects, context, user_location()))
+
+
+def producer(ops: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
+    """The index of the op that computed a tensor's value; None if another op wrote to its storage since."""
+    for index in range(len(ops) - 1, -1, -1):
+        if any(output.name == proxy.name for output in ops[index].outputs()):
+            return index
+        if proxy.storage in written_storages([ops[index]]):
+            return None
+    return None
+
+
+def slice_of(ops: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymbol]:
+    """The ops that define or write any of ``storages``; the storages that these ops read are added to the set."""
+    selected: list[BoundSymbol] = []
+    for op in reversed(ops):
+        defined = {proxy.storage for proxy in op.outputs() if isinstance(proxy, TensorProxy)}
+        if not storages.isdisjoint(written_storages([op]) | defined):
+            selected.append(op)
+            storages.update(proxy.storage for proxy in op.inputs() if isinstance(proxy, TensorProxy))
+    selected.reverse()
+    return selected
+
+
+def is_random(ops: Sequence[BoundSymbol], inputs: Iterable[Proxy], storages: Iterable[int]) -> bool:
+    """Whether random numbers of the program decide what ``storages`` contain, and none of its inputs does."""
+    wanted = set(storages)
+    deciding = slice_of(ops, wanted)
+    of_inputs = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    computed = {proxy.storage for op in deciding for proxy in op.outputs() if isinstance(proxy, TensorProxy)}
+    return any(op.effects.random for op in deciding) and wanted <= computed - of_inputs

@@ -1,8 +1,8 @@
-"""What the program prints, logs and warns of: lines of its trace, as each run tells it, with the values of that run.
+"""Prints, logs and warnings of the program: ops of its trace, so that each run issues them with its own values.
 
-What runs once by itself stays so: code in a ``functools.lru_cache``, and warnings under filters that the program sets.
-While the recorder is busy, as with the code of an autograd.Function on fake tensors, the user's code tells nothing, as
-that code runs again.
+Code in a ``functools.lru_cache``, and warnings under filters that the program sets, run once in eager and are no ops.
+While the recorder runs the user's code, that of an autograd.Function on fake tensors for example, nothing is printed,
+as that code runs again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.arguments import Call
+from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
@@ -45,15 +45,15 @@ LEVELS: Final = {
 """Methods of loggers, with the level that they log at."""
 
 _SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions, tags=frozenset({Tag.REPORT}))
-_CALLER: Final = 3  # the frame of who calls a method of a logger, seen from its handler
-_CALLER_OF_BUILTIN: Final = 2  # of who calls a function of C
+_CALLER: Final = 3  # depth of the frame that calls a method of a logger, from its handler
+_CALLER_OF_BUILTIN: Final = 2  # depth of the frame that calls a function of C
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
 
 
 def print_values(recorder: Recorder, original: Callable[..., None], /, *values: Any, **options: Any) -> None:
     """The interception of ``print``: it prints at each call of the compiled program, in its place among other effects.
 
-    A call that writes to another file than the standard streams is a line only if it prints tensors.
+    A call that writes to another file than the standard streams is an op only if it prints tensors.
 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
@@ -69,7 +69,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     standard = file is None or file is trace.stdout or file is trace.stderr
     tensors = _has_tensors(values)
     if tensors and peek_interpreter_stack() is not None:
-        original(*values, file=file, **options)  # to show one inside of a transformation of torch.func is refused
+        original(*values, file=file, **options)  # inside a transformation of torch.func, the repr of a tensor raises
         return
     if not standard:
         if not tensors:
@@ -95,7 +95,7 @@ def log(
     *args: Any,
     **options: Any,
 ) -> None:
-    """The interception of the method of loggers that takes the level."""
+    """The interception of `logging.Logger.log`, which takes the level."""
     if recorder is None or not _log(recorder, logger, level, msg, args, options):
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, level, msg, *args, **options)
@@ -111,9 +111,9 @@ def log_at(
     *args: Any,
     **options: Any,
 ) -> None:
-    """The interception of a method of loggers that logs at a level."""
+    """The interception of a method of loggers that logs at a fixed level."""
     if recorder is not None and recorder.suspension.active and not logger.isEnabledFor(level):
-        return  # PyTorch, as it computes with sizes, calls loggers thousands of times
+        return  # PyTorch calls loggers thousands of times as it computes with symbolic sizes
     if recorder is None or not _log(recorder, logger, level, msg, args, options):
         options["stacklevel"] = options.get("stacklevel", 1) + _CALLER
         original(logger, msg, *args, **options)
@@ -122,7 +122,7 @@ def log_at(
 def _log(
     recorder: Recorder, logger: logging.Logger, level: int, message: Any, args: tuple[Any, ...], options: Any
 ) -> bool:
-    """Record a call of a logger's method, if it is one that lines make."""
+    """Record a call of a logger's method, if it has to become an op."""
     caller = caller_of_logging(sys._getframe(1))
     if caller is None or not _is_logged_by_line(caller, logger, level, (message, args), options):
         return False
@@ -134,9 +134,9 @@ def _log(
 def _is_logged_by_line(
     caller: FrameType, logger: logging.Logger, level: int, values: tuple[Any, ...], options: dict[str, Any]
 ) -> bool:
-    """Whether a call is the program's, and logs tensors or at a level that the logger takes.
+    """Whether a call comes from the program, and logs tensors or at a level that is enabled for the logger.
 
-    That it does not take the level is guarded (`thunder_core.guards.hidden_state`).
+    A level that is not enabled is guarded (`thunder_core.guards.hidden_state`).
     """
     if kind_of(caller.f_code) is not CodeKind.USER:
         return False
@@ -158,11 +158,10 @@ def _log_values(
     args: tuple[Any, ...],
     options: Any,
 ) -> None:
-    """Record a call of a logger's method: it logs at each call of the compiled program.
+    """Record a call of a logger's method, so that each run logs.
 
     Raises:
-        UnsupportedError: the logger has no name, the call has further options, or a tensor that the program computes is
-            of a subclass.
+        UnsupportedError: the logger has no name, the call has further options, or logs a computed tensor of a subclass.
     """
     if options or not _is_known(logger):
         raise UnsupportedError(
@@ -170,7 +169,7 @@ def _log_values(
             location=user_location(),
             advice=("log it by logging.getLogger(name).info('%s', tensor)", "return the tensor and log it outside"),
         )
-    if not (_has_tensors((message, args)) or _is_literal((message, args))):  # objects are their texts of now
+    if not (_has_tensors((message, args)) or _is_literal((message, args))):  # the texts of objects are constants
         record = logger.makeRecord(logger.name, level, "", 0, message, args, None)
         message, args = record.getMessage(), ()
     place = (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name)
@@ -187,14 +186,14 @@ def warn(
     source: Any = None,
     **options: Any,
 ) -> None:
-    """The interception of ``warnings.warn``: a warning of the program's own code is a line."""
+    """The interception of ``warnings.warn``: a warning from the program's own code becomes an op."""
     caller = sys._getframe(_CALLER_OF_BUILTIN)
     if (
         recorder is None
         or kind_of(caller.f_code) is not CodeKind.USER
         or options
         or source is not None
-        or recorder.trace.has_own_warning_filters()
+        or recorder.trace.has_changed_warning_filters()
         or not (category is None or (isinstance(category, type) and issubclass(category, Warning)))
         or _runs_once(caller)
     ):
@@ -205,14 +204,14 @@ def warn(
     kind = type(message) if isinstance(message, Warning) else category or UserWarning
     place = _above(caller, stacklevel)
     if _is_error(str(message), kind, str(place.f_globals.get("__name__", "")), place.f_lineno):
-        original(message, category, stacklevel + _CALLER_OF_BUILTIN)  # the program may handle it
+        original(message, category, stacklevel + _CALLER_OF_BUILTIN)  # it raises, and the program may catch it
         return
     name = str(place.f_globals.get("__name__", "<string>"))
     _record(recorder, WARN, (message, kind, place.f_code.co_filename, place.f_lineno, name), {})
 
 
 def _is_error(text: str, category: type[Warning], module: str, line: int) -> bool:
-    """Whether the filters of now make an exception of a warning."""
+    """Whether the current filters turn a warning into an exception."""
     for action, message, kind, place, at in warnings.filters:
         if (
             (message is None or message.match(text))
@@ -225,7 +224,7 @@ def _is_error(text: str, category: type[Warning], module: str, line: int) -> boo
 
 
 def _above(frame: FrameType, stacklevel: int) -> FrameType:
-    """The frame that a warning with this ``stacklevel`` is about; Thunder's own frames do not count."""
+    """The frame that a warning with this ``stacklevel`` is attributed to; Thunder's own frames do not count."""
     outer = frame
     for _ in range(stacklevel - 1):
         caller = outer.f_back
@@ -238,7 +237,7 @@ def _above(frame: FrameType, stacklevel: int) -> FrameType:
 
 
 def _runs_once(frame: FrameType | None) -> bool:
-    """Whether a frame is inside of a function with a ``functools.lru_cache``: later calls do not get there."""
+    """Whether a frame is inside a function with a ``functools.lru_cache``, which later calls do not run."""
     while frame is not None and frame.f_code is not Observer.run.__code__:
         code = frame.f_code
         if kind_of(code) is CodeKind.USER and any(_is_cached(held, code) for held in _held_by_name(frame)):
@@ -248,7 +247,7 @@ def _runs_once(frame: FrameType | None) -> bool:
 
 
 def _held_by_name(frame: FrameType) -> Iterator[Any]:
-    """What may be the function of a frame with its decorators: by its qualified name, in its class, at its caller."""
+    """Candidates for the decorated function of a frame: by qualified name, in its class, at its caller."""
     code, caller = frame.f_code, frame.f_back
     first, *rest = code.co_qualname.split(".")
     value = frame.f_globals.get(first)
@@ -273,18 +272,18 @@ def _is_cached(value: Any, code: CodeType) -> bool:
 
 
 def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:
-    """The interception of `torch.set_printoptions`: a line in its place among what is printed."""
+    """The interception of `torch.set_printoptions`: an op in its place among what is printed."""
     _record(recorder, _SET_PRINTOPTIONS, args, options)
 
 
 def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     refuse_classes((args, kwargs), "a tensor to be printed", is_computed)
-    call = Call(recorder.inputs, args, kwargs, numbers=(bool, int, float))
+    call = CallArguments(recorder.inputs, args, kwargs, numbers=(bool, int, float))
     recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
 def _printable(value: Any) -> Any:
-    """A value as the argument of a line: objects without tensors are their texts of now, which guards are about."""
+    """A value as the argument of an op: an object without tensors becomes its current text, which is guarded."""
     return value if type(value) is TracedSize or _has_tensors(value) or _is_literal(value) else str(value)
 
 

@@ -4,89 +4,121 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from types import BuiltinFunctionType, CellType, FunctionType, GeneratorType, MethodType
-from typing import Any
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, MethodType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.created_objects import CreatedObjects
-from thunder_core.acquire.function_parts import FunctionParts, GeneratorParts
-from thunder_core.acquire.reconstruction_writer import ReconstructionWriter
+from thunder_core.acquire.created_objects import CreatedObjects, FunctionParts
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.node import MISSING, content_of
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import is_argument
 from thunder_core.ir.import_paths import import_path
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.reconstruction import ReconstructionWriter
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratorParts:
+    """The parts that all generators of one function have in common."""
+
+    code: CodeType
+    namespace: dict[str, Any]
+    name: str
+    qualname: str
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """A generator that has not started.
+
+        Args:
+            values: the values of the parameters and of the closure variables.
+        """
+        code = self.code
+        cells = tuple(CellType(values[name]) if name in values else CellType() for name in code.co_freevars)
+        function = FunctionType(code, self.namespace, self.name, None, cells)
+        function.__qualname__ = self.qualname
+        names = list(code.co_varnames)
+        positional, named = names[: code.co_argcount], names[code.co_argcount :][: code.co_kwonlyargcount]
+        rest = names[code.co_argcount + code.co_kwonlyargcount :]
+        args = [values[name] for name in positional]
+        kwargs = {name: values[name] for name in named}
+        if code.co_flags & inspect.CO_VARARGS:
+            args += values[rest.pop(0)]
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            kwargs |= values[rest.pop(0)]
+        return function(*args, **kwargs)
 
 
 class FunctionReconstructor:
     """Describes functions for the reconstruction of outputs. Functions that share a variable share its cell."""
 
-    def __init__(self, reconstructor: ReconstructionWriter, observer: Observer, handed: CreatedObjects) -> None:
-        self._rebuilder = reconstructor
+    def __init__(self, writer: ReconstructionWriter, observer: Observer, created_objects: CreatedObjects) -> None:
+        self._writer = writer
         self._observer = observer
-        self._handed = handed
+        self._created_objects = created_objects
         self._unfilled: list[tuple[str, CellType]] = []
 
     def function(self, function: FunctionType) -> str:
-        """A Python function that the program created. Functions that a path leads to are returned as they are."""
-        reconstructor = self._rebuilder
+        """The expression for a Python function that the program created."""
+        writer = self._writer
         if import_path(function) is not None:  # it is the same object in each call
-            return reconstructor.constant(function)
+            return writer.constant(function)
         cells = ", ".join([self._cell(cell) for cell in function.__closure__ or ()])
-        parts = reconstructor.constant(FunctionParts.of(function), function.__name__)
-        name = reconstructor.assign(function, f"{parts}.make({cells})")
+        parts = writer.constant(FunctionParts.of(function), function.__name__)
+        name = writer.assign(function, f"{parts}.make({cells})")
         for attribute in ("__defaults__", "__kwdefaults__", "__dict__"):
             held = getattr(function, attribute)
             if held:
-                reconstructor.lines.append(f"{name}.{attribute} = {reconstructor.expression(held)}")
+                writer.statements.append(f"{name}.{attribute} = {writer.expression(held)}")
         self._fill()
         return name
 
     def method(self, method: MethodType) -> str:
-        """A bound method: its function and its object. One that is bound to a class is returned as it is."""
+        """The expression for a bound method: a new one for its function and object; one of a class is a constant."""
         if isinstance(method.__self__, type):
             check_class(method.__self__, self._observer)
-            return self._rebuilder.constant(method)
-        parts = f"{self._rebuilder.expression(method.__func__)}, {self._rebuilder.expression(method.__self__)}"
-        return self._rebuilder.assign(method, f"{self._rebuilder.constant(MethodType, 'MethodType')}({parts})")
+            return self._writer.constant(method)
+        parts = f"{self._writer.expression(method.__func__)}, {self._writer.expression(method.__self__)}"
+        return self._writer.assign(method, f"{self._writer.constant(MethodType, 'MethodType')}({parts})")
 
     def _cell(self, cell: CellType) -> str:
-        known = self._rebuilder.known(cell)
+        known = self._writer.known(cell)
         if known is not None:
             return known
         closure = self._observer.closure_of(cell)
-        if closure is not None:  # a variable of a function that existed before
-            base = closure.base.expression(self._rebuilder)
-            return self._rebuilder.assign(cell, f"{base}.__closure__[{closure.index}]")
-        if self._handed.has_cell(cell):
+        if closure is not None:  # a closure variable of a function that existed before
+            base = closure.base.expression(self._writer)
+            return self._writer.assign(cell, f"{base}.__closure__[{closure.index}]")
+        if self._created_objects.has_cell(cell):
             raise UnsupportedError(
                 "the program returns or stores a function that shares a variable with a hook, or with another function "
-                "that it handed to PyTorch",
-                advice=("keep what both use in an attribute of an argument or of a global object",),
+                "that it passed to PyTorch",
+                advice=("store the shared value in an attribute of an argument or of a global object",),
             )
-        name = self._rebuilder.assign(cell, f"{self._rebuilder.constant(CellType, 'CellType')}()")
+        name = self._writer.assign(cell, f"{self._writer.constant(CellType, 'CellType')}()")
         self._unfilled.append((name, cell))
         return name
 
     def _fill(self) -> None:
-        """Fill new cells, after the functions that their contents may refer to."""
+        """Write the lines that fill new cells, after the functions that their contents may refer to."""
         while self._unfilled:
             name, cell = self._unfilled.pop()
-            try:
-                content = cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
-            self._rebuilder.lines.append(f"{name}.cell_contents = {self._rebuilder.expression(content)}")
+            content = content_of(cell)
+            if content is not MISSING:
+                self._writer.statements.append(f"{name}.cell_contents = {self._writer.expression(content)}")
 
 
-def reconstruct_generator(reconstructor: ReconstructionWriter, generator: GeneratorType[Any, Any, Any]) -> str | None:
-    """A generator that has not started; it runs when the caller advances it. None for a generator that has started."""
+def reconstruct_generator(writer: ReconstructionWriter, generator: GeneratorType[Any, Any, Any]) -> str | None:
+    """The expression for a generator that has not started, which the caller advances; None for one that has started."""
     frame = generator.gi_frame
     if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
         return None
     parts = GeneratorParts(generator.gi_code, frame.f_globals, generator.__name__, generator.__qualname__)
-    values = reconstructor.expression(dict(frame.f_locals))
-    return reconstructor.assign(generator, f"{reconstructor.constant(parts)}.make({values})")
+    values = writer.expression(dict(frame.f_locals))
+    return writer.assign(generator, f"{writer.constant(parts)}.make({values})")
 
 
 def check_class(kind: type, observer: Observer) -> None:
@@ -102,12 +134,12 @@ def check_class(kind: type, observer: Observer) -> None:
 
 
 def is_method_of_value(function: Any) -> bool:
-    """True for a builtin method of a tensor or a container, as ``x.add`` or ``seen.append``."""
+    """Whether a function is a builtin method of a tensor or a container, as ``x.add`` or ``seen.append``."""
     return type(function) is BuiltinFunctionType and isinstance(function.__self__, torch.Tensor | list | dict | set)
 
 
 def _tensors_of(kind: type) -> Iterator[torch.Tensor]:
-    """Tensors that a class holds, and those of its functions' closures and defaults."""
+    """Tensors among the attributes of a class, and in its functions' closures and defaults."""
     for member in vars(kind).values():
         function = getattr(member, "__func__", member)
         for value in (function, *_held_by(function)):
@@ -120,8 +152,4 @@ def _held_by(function: Any) -> Iterator[Any]:
         return
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+    yield from map(content_of, function.__closure__ or ())

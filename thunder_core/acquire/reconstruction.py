@@ -1,9 +1,8 @@
-"""Output reconstruction: statements that give the caller what the program returned, and repeat its writes to objects.
+"""Output reconstruction: statements that create the program's result, and repeat its writes to Python objects.
 
 The result of a program may be any Python object that contains tensors: nested containers, dataclasses, Hugging Face
 outputs, caches. A reconstruction is Python source that creates such an object from the computed tensors, a new one in
-each call, as eager does. Objects that existed before the program ran are not created again: it refers to them by their
-access path.
+each call, as eager does. The statements refer to objects that existed before the program ran by access path.
 """
 
 from __future__ import annotations
@@ -12,32 +11,31 @@ import copyreg
 import enum
 import types
 import weakref
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.hooks import TracedHandle
-from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.interceptions import original_of
-from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.acquire.reconstructed_functions import (
     FunctionReconstructor,
     check_class,
     is_method_of_value,
     reconstruct_generator,
 )
-from thunder_core.acquire.reconstruction_writer import ReconstructionWriter
+from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
-from thunder_core.acquire.traced_tensor import holds_traced_tensor, variable_of
-from thunder_core.acquire.variable import Variable
-from thunder_core.acquire.wrapper_parts import added_attributes, carrying, parts_of
+from thunder_core.acquire.traced_tensor import Variable, holds_traced_tensor, variable_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.observer import Observer, Write
-from thunder_core.guards.wrapper_gradients import outer_tensor
+from thunder_core.guards.observer import Observer
+from thunder_core.guards.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
+from thunder_core.guards.writes import Write
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
@@ -59,8 +57,11 @@ _ATOMS = (
     enum.Enum,
     range,
 )
-_MADE_BY_EAGER = {torch.nn.Module: "module", torch.UntypedStorage: "storage", torch.storage.TypedStorage: "storage"}
-_SPELLED = (type(None), bool, int, str)
+_NEEDS_EAGER_CALL = {torch.nn.Module: "module", torch.UntypedStorage: "storage", torch.storage.TypedStorage: "storage"}
+"""Classes of objects that the program cannot create, except in an eager call, each with a word for the error."""
+_LITERALS = (type(None), bool, int, str)
+_FIXED_ROOTS = (ArgumentSource, KeywordSource, HeldSource)
+"""Sources whose values no write of the program changes."""
 
 
 @dataclass(frozen=True)
@@ -68,232 +69,285 @@ class Reconstruction:
     """Python statements over ``o0``, ``o1``, ... (the outputs of the trace), sizes, ``args`` and ``kwargs``.
 
     Attributes:
-        lines: statements that build what is needed and perform the writes.
-        result: expression of the program's result.
+        statements: statements that create the needed objects and perform the writes.
+        result: the expression for the program's result.
         namespace: objects that the statements refer to by name.
         writes: number of writes to Python objects.
-        once: classes of objects in it that no other run can give, as they cannot be copied.
+        uncopied: classes of objects that cannot be copied: only this run may return them.
     """
 
-    lines: tuple[str, ...]
+    statements: tuple[str, ...]
     result: str
     namespace: dict[str, Any]
     writes: int
-    once: tuple[str, ...] = ()
+    uncopied: tuple[str, ...] = ()
+
+
+class ReconstructionWriter(Names):
+    """Collects statements, and allocates the names in them.
+
+    Attributes:
+        statements: statements that create the needed objects and perform the writes.
+        namespace: objects that the statements refer to by name.
+    """
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.namespace: dict[str, Any] = {}
+        self._constants: dict[int, str] = {}
+        self._variables = 0
+        self._variable_of: dict[int, str] = {}
+        self._variable_of_source: dict[int, str] = {}
+        self._values: list[Any] = []
+
+    @abstractmethod
+    def expression(self, value: Any) -> str:
+        """The Python expression for a value, after writing the statements that it needs."""
+
+    def known(self, value: Any) -> str | None:
+        """The variable of an object; None if it has none."""
+        return self._variable_of.get(id(value))
+
+    def assign(self, value: Any, expression: str) -> str:
+        """The variable of ``value``: a new one, to which the expression is assigned, if it has none.
+
+        It has one already if the expressions for its items led back to it: ``items = []; pair = (items,);
+        items.append(pair)``.
+        """
+        name = self.known(value)
+        if name is None:
+            self._values.append(value)  # so that no other object gets its id
+            name = self._variable_of[id(value)] = self._new_variable(expression)
+        return name
+
+    def bind(self, source: Source | None) -> None:
+        """Assign the object at a path to a variable for the writes to it. The source must outlive the writer."""
+        if source is not None and id(source) not in self._variable_of_source and not isinstance(source, _FIXED_ROOTS):
+            self._variable_of_source[id(source)] = self._new_variable(source.expression(self))
+
+    def bound(self, source: Source) -> str | None:
+        """The variable of a path; None if it was not bound."""
+        return self._variable_of_source.get(id(source))
+
+    def constant(self, value: Any, hint: str = "") -> str:
+        """A name in the reconstruction's namespace for an object."""
+        name = self._constants.get(id(value))
+        if name is None:
+            name = self._constants[id(value)] = f"c{len(self.namespace)}"
+            self.namespace[name] = value
+        return name
+
+    def _new_variable(self, expression: str) -> str:
+        name = f"v{self._variables}"
+        self._variables += 1
+        self.statements.append(f"{name} = {expression}")
+        return name
 
 
 class Reconstructor(ReconstructionWriter):
-    """Builds a `Reconstruction`; appends to ``outputs`` the proxies that it needs."""
+    """Builds a `Reconstruction`.
 
-    def __init__(self, inputs: Inputs, observer: Observer, outputs: list[Proxy]) -> None:
+    Args:
+        recorder: the recorder of the program.
+        observer: the observer of the program.
+        outputs: receives the proxies that the statements need, the outputs of the trace.
+    """
+
+    def __init__(self, recorder: Recorder, observer: Observer, outputs: list[Proxy]) -> None:
         super().__init__()
-        self._inputs = inputs
+        self._recorder = recorder
+        self._inputs = recorder.inputs
         self._observer = observer
         self._outputs = outputs
         self._positions: dict[str, int] = {}
-        self._once: list[str] = []
+        self._uncopied_classes: list[str] = []
 
     def reconstruction(self, result: Any, writes: Sequence[Write], switches: Values) -> Reconstruction:
-        """The reconstruction for one run of the program, which leaves these switches of PyTorch's set so."""
-        # values and places are looked up before any write happens: a write may replace what another refers to
+        """The reconstruction for one run of the program.
+
+        Args:
+            result: the result of the program.
+            writes: its writes to Python objects.
+            switches: PyTorch's switches that it changed, with their values at its end.
+        """
         for original, final in self._inputs.reshaped_objects():
-            self.lines.append(f"{self._output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})")
+            self.statements.append(
+                f"{self.output(original)}.as_strided_({final.shape}, {final.stride}, {final.offset})"
+            )
+        # values and targets are read before any write, which may replace an object that another write refers to
         values = [self.expression(write.value) for write in writes]
         expression = self.expression(result)
         for write in writes:
             self.bind(write.place)
         for write, value in zip(writes, values, strict=True):
-            self.lines.extend(write.statements(value, self))
+            self.statements.extend(write.statements(value, self))
         for name, value in switches.items():
-            self.lines.append(f"{self.constant(set_switch)}({name!r}, {self.constant(value)})")
-        return Reconstruction(tuple(self.lines), expression, self.namespace, len(values), tuple(self._once))
+            self.statements.append(f"{self.constant(set_switch)}({name!r}, {self.constant(value)})")
+        return Reconstruction(
+            tuple(self.statements), expression, self.namespace, len(values), tuple(self._uncopied_classes)
+        )
 
     def expression(self, value: Any) -> str:
-        """Python for a value, after the lines that it needs."""
-        if isinstance(value, _SPELLED) and type(value) in _SPELLED:
-            return repr(value)
+        """The Python expression for a value, after writing the statements that it needs."""
+        if type(value) in _LITERALS:
+            # Python refuses to print ints of more than 4300 digits
+            return self.constant(value) if type(value) is int and value.bit_length() > 64 else repr(value)
         if type(value) is TracedSize:
             return f"({from_fake(value)})"
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if type(value) is TracedNumber:
-            return self._output(value.proxy)
+            return self.output(value.proxy)
         if isinstance(value, TracedHandle):
-            return self._output(value.proxy())
+            return self.output(value.proxy())
         value = original_of(self._observer.original_of(value))
         known = self.known(value)
         if known is not None:
             return known
-        handed = self._inputs.created_proxy(value)
-        if handed is not None:
-            return self._output(handed)
-        if isinstance(value, _ATOMS) or type(value) in (float, complex):
+        created = self._inputs.created_proxy(value)
+        if created is not None:
+            return self.output(created)
+        if isinstance(value, _ATOMS) and not _has_attributes(value):
             if isinstance(value, type):
                 check_class(value, self._observer)
             return self.constant(value)
         source = self._observer.source_of(value)
         if source is not None:
             return self.assign(value, source.expression(self))
-        return self._fresh(value)
+        return self._new(value)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
         variable = variable_of(tensor)
         if variable is not None:
             return self._traced(tensor, variable)
         if has_torch_dispatch(type(tensor)):
-            return self._wrapper(tensor)
-        return self._output(self._inputs.object_proxy(tensor))
+            return self.known(tensor) or self._wrapper(tensor)
+        return self.output(self._inputs.object_proxy(tensor))
 
     def _traced(self, tensor: torch.Tensor, variable: Variable) -> str:
-        """A tensor that the program computes, of the class and with the attributes that it has in the program."""
+        """The expression for a computed tensor, with the class and the attributes that it has in the program."""
         known = self.known(tensor)
         if known is not None:
             return known
         if isinstance(tensor, torch.nn.Parameter):
-            raise EagerCallNeeded("the program returns or stores a Parameter that it makes")
-        name, kind = self._output(variable.proxy), type(tensor)
+            raise EagerCallNeeded("the program returns or stores a Parameter that it creates")
+        name, kind = self.output(variable.proxy), type(tensor)
         if kind is not torch.Tensor:
             name = self.assign(tensor, f"{name}.as_subclass({self.constant(kind)})")
         attributes = vars(tensor)
         if attributes and kind is torch.Tensor:
             name = self.assign(tensor, name)
-        self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
+        self.statements.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
         return name
 
-    def _wrapper(self, tensor: torch.Tensor) -> str:
-        """A tensor that holds tensors: the one that existed before, or a new one, by ``__tensor_unflatten__``."""
-        known = self.known(tensor)
-        if known is not None:
-            return known
-        source = self._observer.source_of(tensor)
+    def _wrapper(self, wrapper: torch.Tensor) -> str:
+        """The expression for a wrapper subclass: a tensor that existed before, or a new one."""
+        source = self._observer.source_of(wrapper)
         if source is not None:
-            return self.assign(tensor, source.expression(self))
-        name = self.assign(tensor, self._outer(tensor, differentiable=tensor.requires_grad))
-        if tensor.requires_grad and not self._has_carrier(tensor):  # a leaf, as views are that PyTorch makes in no_grad
-            self.lines.append(f"{name}.requires_grad_()")
-        attributes = added_attributes(tensor)
-        self.lines.extend([f"{name}.{key} = {self.expression(item)}" for key, item in attributes.items()])
-        return name
+            return self.assign(wrapper, source.expression(self))
+        return self._recorder.wrapper_calls.rebuild(self, wrapper)
 
-    def _outer(self, tensor: torch.Tensor, *, differentiable: bool) -> str:
-        parts = parts_of(tensor)
-        inner = "".join(
-            f"{name!r}: {self._part(part, differentiable=differentiable)}, " for name, part in parts.inner.items()
-        )
-        unflatten = self.constant(type(tensor).__tensor_unflatten__)  # type: ignore[attr-defined]
-        outer = ", ".join(map(self._copied, (parts.context, parts.size, parts.stride)))
-        if differentiable and self._has_carrier(tensor):
-            layout = self._inputs.gradient_layout(tuple(map(variable_of, carrying(tensor))))
-            return f"{self.constant(outer_tensor)}({unflatten}, {{{inner}}}, {outer}, {self.constant(layout)})"
-        return f"{unflatten}({{{inner}}}, {outer})"
-
-    def _has_carrier(self, tensor: torch.Tensor) -> bool:
-        """Whether gradients go through an inner tensor."""
-        return any(variable_of(part) in self._inputs.carriers for part in carrying(tensor))
-
-    def _part(self, part: Any, *, differentiable: bool) -> str:
-        if not isinstance(part, torch.Tensor):
-            return self._copied(part)
-        if differentiable and has_torch_dispatch(type(part)):
-            return self._outer(part, differentiable=True)
-        variable = variable_of(part) if differentiable else None
-        carrier = None if variable is None else self._inputs.carriers.get(variable)
-        return self.expression(part) if carrier is None else self._output(carrier)
-
-    def _copied(self, value: Any) -> str:
-        """A context for each call: new lists, tuples and dictionaries with the same items."""
-        kind = type(value)
-        if kind in (list, tuple):
-            items = "".join(f"{self._copied(item)}, " for item in value)
-            return f"[{items}]" if kind is list else f"({items})"
-        if kind is dict:
-            return f"{{{''.join(f'{self._copied(key)}: {self._copied(item)}, ' for key, item in value.items())}}}"
-        return repr(value) if kind in _SPELLED else self.constant(value)
-
-    def _output(self, proxy: Proxy) -> str:
+    def output(self, proxy: Proxy) -> str:
+        """Make a value of the trace one of its outputs, and return its name."""
         position = self._positions.get(proxy.name)
         if position is None:
             position = self._positions[proxy.name] = len(self._outputs)
             self._outputs.append(proxy)
         return f"o{position}"
 
-    def _fresh(self, value: Any) -> str:
-        """Build an object that the program made."""
+    def _new(self, value: Any) -> str:
+        """The expression for a new object like the one that the program created."""
         kind = type(value)
         if kind is tuple:
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"({items.rstrip()})" if value else "()")
         if kind is list:
             name = self.assign(value, "[]")
-            self.lines.extend(f"{name}.append({self.expression(item)})" for item in value)
+            for item in value:
+                self.statements.append(f"{name}.append({self.expression(item)})")
             return name
         if kind is dict:
             name = self.assign(value, "{}")
-            self.lines.extend(f"{name}[{self.expression(k)}] = {self.expression(v)}" for k, v in value.items())
+            for key, item in value.items():
+                self.statements.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
             return name
         if kind is slice:
-            return self.assign(
-                value, f"slice({', '.join(map(self.expression, (value.start, value.stop, value.step)))})"
-            )
+            bounds = ", ".join(map(self.expression, (value.start, value.stop, value.step)))
+            return self.assign(value, f"slice({bounds})")
         if kind in (set, frozenset) or isinstance(value, torch.Size):
             items = "".join(f"{self.expression(item)}, " for item in value)
             return self.assign(value, f"{self.constant(kind)}(({items}))")
-        if kind is types.FunctionType:
-            return FunctionReconstructor(self, self._observer, self._inputs.made_objects).function(value)
-        if kind is types.MethodType:
-            return FunctionReconstructor(self, self._observer, self._inputs.made_objects).method(value)
+        if kind in (types.FunctionType, types.MethodType):
+            functions = FunctionReconstructor(self, self._observer, self._inputs.created_objects)
+            return functions.function(value) if kind is types.FunctionType else functions.method(value)
         if isinstance(value, torch.Generator):
             self._observer.generators.handed_out(value)
-            return self._output(self._inputs.object(value))
-        for made, described in _MADE_BY_EAGER.items():
-            if isinstance(value, made):
-                raise EagerCallNeeded(f"the program returns or stores a {described} that it makes")
+            return self.output(self._inputs.object(value))
+        if self._inputs.is_returnable(value):
+            return self.output(self._inputs.object(value))
+        for base, word in _NEEDS_EAGER_CALL.items():
+            if isinstance(value, base):
+                raise EagerCallNeeded(f"the program returns or stores a {word} that it creates")
         if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):
             return self.constant(value)
         return self._reduced(value)
 
     def _reference(self, reference: weakref.ref[Any]) -> str:
-        """A weak reference to what the reference refers to."""
+        """The expression for a weak reference to the same referent."""
         referent = reference()
         if referent is None:
             return self.constant(reference)
         return self.assign(reference, f"{self.constant(weakref.ref)}({self.expression(referent)})")
 
-    def _uncopied(self, value: Any, error: TypeError) -> str:
-        """An object that cannot be copied: of use in this run alone."""
+    def _not_reducible(self, value: Any, error: TypeError) -> str:
+        """The expression for an object that ``__reduce_ex__`` rejects.
+
+        It is the object itself, valid in this run only, except for generators that have not started and weak
+        references.
+        """
         if isinstance(value, types.GeneratorType):
-            rebuilt = reconstruct_generator(self, value)
-            if rebuilt is not None:
-                return rebuilt
+            generator = reconstruct_generator(self, value)
+            if generator is not None:
+                return generator
         if type(value) is weakref.ref:
             return self._reference(value)
         if holds_traced_tensor(value):
             raise _cannot_be_reconstructed(value, error) from error
-        self._once.append(type(value).__qualname__)
+        self._uncopied_classes.append(type(value).__qualname__)
         return self.constant(value)
 
     def _reduced(self, value: Any) -> str:
-        """Any other object, by the protocol that ``copy`` and ``pickle`` use."""
+        """The expression for any other object, by the protocol of ``copy`` and ``pickle``."""
         try:
             reduced = value.__reduce_ex__(4)
         except TypeError as error:
-            return self._uncopied(value, error)
+            return self._not_reducible(value, error)
         if isinstance(reduced, str):
             if isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and import_path(value) is None:
-                raise _cannot_be_reconstructed(value, "it has a state of its own")
+                raise _cannot_be_reconstructed(value, "it has state")
             return self.constant(value)
-        make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
-        if make is copyreg.__newobj__:  # type: ignore[attr-defined]
-            make, arguments = arguments[0].__new__, arguments
-        call = ", ".join(self.expression(argument) for argument in arguments)
-        name = self.assign(value, f"{self.constant(make)}({call})")
+        function, arguments, state, items, pairs, set_state = (*reduced, None, None, None, None)[:6]
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]
+            function = arguments[0].__new__
+        call = ", ".join([self.expression(argument) for argument in arguments])
+        known = self.known(value)
+        if known is not None:  # the arguments refer to it
+            return known
+        name = self.assign(value, f"{self.constant(function)}({call})")
         if state is not None:
-            self.lines.append(f"{self.constant(_set_state)}({name}, {self.expression(state)})")
+            self.statements.append(f"{self.constant(set_state or _set_state)}({name}, {self.expression(state)})")
         for item in items or ():
-            self.lines.append(f"{name}.append({self.expression(item)})")
+            self.statements.append(f"{name}.append({self.expression(item)})")
         for key, item in pairs or ():
-            self.lines.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
+            self.statements.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
         return name
+
+
+def _has_attributes(value: Any) -> bool:
+    """Whether a number or a string is of a subclass, other than an enum, and has attributes, which may hold tensors."""
+    if not isinstance(value, int | float | complex | str | bytes) or isinstance(value, enum.Enum):
+        return False
+    return bool(getattr(value, "__dict__", None))
 
 
 def _cannot_be_reconstructed(value: Any, reason: object) -> UnsupportedError:

@@ -1,182 +1,220 @@
-"""Record each torch call of the running program."""
+"""The recorder, which appends each torch call of the running program to a trace."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import CellType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch.random import fork_rng
 
-from thunder_core.acquire import data_dependence, defined_sizes, reshaping
-from thunder_core.acquire.arguments import Call
-from thunder_core.acquire.attempt import Attempt
-from thunder_core.acquire.attention_masks import MASK_CHECKS
-from thunder_core.acquire.defined_sizes import DefinedSizes
+from thunder_core.acquire import data_dependence, result_sizes
+from thunder_core.acquire.arguments import CallArguments
+from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
+from thunder_core.acquire.communication import check_channels
+from thunder_core.acquire.data_dependence import Resolved, Resolver, ValueRequest
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
-from thunder_core.acquire.line_writer import LineWriter
-from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.prefix import Prefix, is_random
+from thunder_core.acquire.op_writer import OpWriter, is_reshaped, reshape
+from thunder_core.acquire.open_trace import OpenTrace, is_random
+from thunder_core.acquire.prefix import Prefix
+from thunder_core.acquire.result_sizes import DefinedSizes
 from thunder_core.acquire.switch_changes import SwitchChanges
+from thunder_core.acquire.tensor_classes import RefusedCalls, WrapperCalls
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
-from thunder_core.acquire.variable import Variable
-from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
+from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.errors import SizeVariesError, ThunderError, UnsupportedError
 from thunder_core.guards.torch_generators import TorchGenerators
+from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.ir.tree import map_leaves
-from thunder_core.pytorch_internals import is_zerotensor, len_torch_function_stack, size_settings
-from thunder_core.symbols.opaque import ASKS_AUTOGRAD, CHANGES_AUTOGRAD, READS_AUTOGRAD
+from thunder_core.pytorch_errata import check_after_inference
+from thunder_core.pytorch_internals import (
+    is_zerotensor,
+    len_torch_function_stack,
+    peek_interpreter_stack,
+    size_settings,
+)
+from thunder_core.symbols.opaque import CHANGES_AUTOGRAD, READS_AUTOGRAD, RUNS_AUTOGRAD, is_of_pytorch
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
-from thunder_core.tracing.outcome import GivesWrapperError, Outcome, Result, infer
+from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
-_FRACTIONS: Final = (float,)
-"""Numbers that elementwise functions take as they come: the metadata of results does not depend on them."""
+_FLOATS: Final = (float,)
+"""Types of numbers of the trace that elementwise functions accept: metadata of results does not depend on values."""
 
 
-class GraphNeeded(EndsRecording):
-    """Raised in place of a call that asks for the autograd graph, where fakes have none: recording starts again."""
+class GraphNeeded(RecordAgain):
+    """The program reads the autograd graph, which its fake tensors lack; in the next recording they have one."""
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        return replace(attempt, graph=True)
 
 
-class Resolver(Protocol):
-    """A way to know the result of a call that needs values of tensors while a program is recorded.
+class ChangesNeeded(RecordAgain):
+    """The program changes Python objects, and calls functions that are one op: the changes may be theirs."""
 
-    A resolver holds no request: the tensors in it must not outlive the recording.
-    """
-
-    def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-        """The result, after recording the lines that it needs; or why it is not known.
-
-        Raises:
-            AcquisitionError: no other resolver may be asked.
-        """
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        return replace(attempt, watches_functions=True)
 
 
 class Recorder:
-    """Makes lines of calls, each inferred once.
+    """Records calls as ops; equal calls are inferred once.
 
     Args:
-        source_of: where the prologue finds an object; None for one that no path leads to.
-        resolvers: the ways to know values, in order.
-        record_escaped: records a call of an ATen operator that did not pass the torch-function mode.
-        closure_of: the path to the variable of a function that existed before the program, by the variable's cell.
+        source_of: returns the access path of an object; None for an object without one.
+        resolvers: resolve calls that need values, in order.
+        record_aten: records a call of an ATen operator that did not pass the torch-function mode.
+        closure_of: returns the path to a closure variable by its cell; None for functions that the program creates.
         generators: PyTorch's random generators that the program reaches.
-        input_sizes: gives inputs sizes that vary between calls; None where all sizes are constants.
+        input_sizes: creates symbols for sizes of inputs that vary between calls; None where all sizes are constants.
 
     Attributes:
-        attempt: how the program is recorded this time.
-        trace: what was recorded so far.
-        inputs: the real tensors and other objects met so far, as inputs of the trace.
-        tensors: the tensor objects of the program.
-        writer: writes lines whose results are tensor objects.
-        suspension: entered while the recorder runs torch code of its own.
-        switches: of PyTorch's, that the program changes.
-        prefix: the lines so far, run for values that the program reads.
-        defined_sizes: the sizes that lines of the program define; None where these are constants.
-        works: handles of communication that the program started.
-        saw_strides: whether the program asked for strides.
-        mode: the torch-function mode that hands it calls.
-        applied: the autograd.Function that PyTorch applies to wrappers now.
-        after_calls: called when the call of a module ends that a plugin has taken over, also by an exception.
-        notes: what interceptions of plugins remember while this program is recorded, by keys of theirs.
-        wrappers: tensors that hold tensors, by id, of those that existed before the program.
-        differentiable_calls: calls with wrappers whose derivatives are to be recorded.
-        checkpoints: how many checkpoint regions are open.
-        makers: whether functions of libraries make wrappers of plain tensors, by class.
+        attempt: the options of this recording.
+        trace: the trace recorded so far.
+        inputs: the real tensors and other objects that the program has used, as inputs of the trace.
+        tensors: the tensor objects of the program, with their proxies and fakes.
+        writer: appends ops and returns their results as traced tensors.
+        suspension: the context in which the recorder itself calls PyTorch; such calls are not recorded.
+        switches: PyTorch's switches that the program changes.
+        prefix: runs the ops so far, for values that the program reads.
+        defined_sizes: the sizes that ops of the program define; None where these are constants.
+        saw_strides: whether the program read strides.
+        mode: the torch-function mode that passes calls to the recorder.
+        calls_unwatched_functions: whether the program has called a function, not of PyTorch, that is one op of the
+            trace, without `Attempt.watches_functions`.
+        applied: the autograd.Function that PyTorch currently applies to wrappers.
+        after_calls: functions to call after the current call of a module that a plugin records, even if it raises.
+        notes: data of interceptions for this recording, by keys that they choose.
+        wrapper_calls: records calls with wrapper subclasses; set before the program runs.
     """
 
     def __init__(
         self,
         source_of: Callable[[Any], Any],
         resolvers: tuple[Resolver, ...],
-        record_escaped: Callable[[Recorder, Any, tuple[type, ...], tuple[Any, ...], dict[str, Any]], Any],
+        record_aten: Callable[[Recorder, Any, tuple[type, ...], tuple[Any, ...], dict[str, Any]], Any],
         attempt: Attempt,
         *,
         closure_of: Callable[[CellType], Any] = lambda _: None,
         generators: TorchGenerators | None = None,
         input_sizes: InputSizes | None = None,
     ) -> None:
-        fake_mode = ObservingFakeMode(partial(record_escaped, self))
+        fake_mode = ObservingFakeMode(partial(record_aten, self))
         self.attempt = attempt
         self.trace = OpenTrace()
         self.suspension = Suspension()
         self.inputs = Inputs(self.trace, fake_mode, generators or TorchGenerators(), source_of, closure_of, input_sizes)
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
-        self.writer = LineWriter(self.trace, self.inputs, self.tensors)
+        self.writer = OpWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
         self.prefix = Prefix()
-        self.defined_sizes = None
-        if input_sizes is not None and attempt.defines_sizes and attempt.guesses is not None:
+        self.defined_sizes: DefinedSizes | None = None
+        if input_sizes is not None and attempt.has_data_dependent_sizes:
             self.defined_sizes = DefinedSizes(input_sizes.sizes, self.trace)
-        self.works: list[Any] = []
         self.saw_strides = False
         self.mode: Any = None
+        self.calls_unwatched_functions = False
         self.applied: Any = None
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
-        self.wrappers: dict[int, torch.Tensor] = {}
-        self.differentiable_calls: list[Any] = []
-        self.checkpoints = 0
-        self.makers: dict[Any, bool] = {}
+        self.wrapper_calls: WrapperCalls = RefusedCalls()
         self._resolvers = resolvers
         self._outcomes: dict[Any, Outcome] = {}
 
     def close(self) -> None:
-        """Let go of the user's objects at once instead of when reference cycles are collected."""
+        """Release the user's objects now, rather than when reference cycles are collected."""
         self.tensors.close()
         self.tensors.fake_mode.on_escape = None
         self.inputs.close()
         self.prefix.close()
         self.after_calls.clear()
         self.notes.clear()
-        self.wrappers.clear()
-        self.differentiable_calls.clear()
+        self.wrapper_calls = RefusedCalls()
         self.mode = None
 
     @property
-    def keeps_numbers(self) -> bool:
-        """Whether the program has been given numbers that lines compute."""
+    def definable_sizes(self) -> DefinedSizes | None:
+        """`defined_sizes`; None where ops must not define sizes, for example in a region."""
+        return self.defined_sizes if self.defined_sizes is not None and self.defined_sizes.allowed else None
+
+    @property
+    def has_traced_numbers(self) -> bool:
+        """Whether the program has received numbers of the trace in place of Python numbers."""
         guesses = self.attempt.guesses
         return guesses is not None and guesses.numbers and bool(self.tensors.numbers)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record one call and return its result, with traced tensors in place of the tensors it would compute."""
+        """Record a call. Returns its result, with traced tensors in place of tensors."""
         if self.tensors.numbers:
             args, kwargs = map_leaves(_as_size, (args, kwargs))
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         return self.call_symbol(symbol, args, kwargs)
 
     def call_symbol(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`call` for a canonical symbol and its canonical arguments."""
+        """As `call`, for a canonical symbol with canonical arguments."""
         outermost = not self.suspension.active
         with self.suspension:
             if outermost:
                 self.switches.follow(self.trace)
+            if is_of_pytorch(symbol):
+                return self._call(symbol, args, kwargs)
+            return self._call_other(symbol, args, kwargs)
+
+    def _call_other(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call of a function that is not PyTorch's. Inferring its results runs it, maybe several times.
+
+        Raises:
+            EagerCallNeeded: the function changes Python objects: each run of its op changes them, and the compiled
+                program would repeat the changes.
+        """
+        if not self.attempt.watches_functions:
+            self.calls_unwatched_functions = True
             return self._call(symbol, args, kwargs)
+        before = self.changes_of_objects()
+        try:
+            result = self._call(symbol, args, kwargs)
+        except Exception:
+            self._check_unchanged(before, symbol)
+            raise
+        self._check_unchanged(before, symbol)
+        return result
+
+    def _check_unchanged(self, before: tuple[Write, ...], symbol: Symbol) -> None:
+        if not same_writes(self.changes_of_objects(), before):
+            owner = getattr(symbol.target, "__self__", None)  # of `autograd.Function.apply`
+            name = owner.__qualname__ if isinstance(owner, type) else symbol.name
+            raise EagerCallNeeded(f"{name}, a function that is one op of the trace, changes Python objects")
+
+    def changes_of_objects(self) -> tuple[Write, ...]:
+        """The program's changes of Python objects so far, to be compared with later ones by `same_writes`."""
+        return () if self.mode is None else tuple(self.mode.observer.writes())
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        numbers = _FRACTIONS if Tag.ELEMENTWISE in symbol.tags else ()
-        call = Call(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
-        if symbol.target in ASKS_AUTOGRAD and not self.attempt.graph:
+        numbers = _FLOATS if Tag.ELEMENTWISE in symbol.tags else ()
+        call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
+        if symbol.target in RUNS_AUTOGRAD and not self.attempt.graph:
             raise GraphNeeded
-        if symbol.target in ASKS_AUTOGRAD and self.inputs.made_objects.lists:
+        if symbol.target in RUNS_AUTOGRAD and self.inputs.created_objects.lists:
             raise UnsupportedError(
-                f"{symbol.name} would call a hook that uses a list which the program makes: the program, which goes on "
-                "while it is recorded, would not see what the hook does to the list",
+                f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
+                "the program is recorded, which would continue without the hook's changes to the list",
                 location=user_location(),
                 advice=("compute what the hook computes from the gradient after the backward",),
             )
         context = self.trace.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), tuple(call.key))
-        fakes: list[Any] | None = None
+        fakes: list[Any] = []
         outcome = self._outcomes.get(key) if call.hashable and not self.attempt.graph else None
         if outcome is None:
             try:
@@ -185,113 +223,146 @@ class Recorder:
                 return self.resolve(ValueRequest(symbol, args, kwargs, call, error))
             if not self._holds_for_all_sizes(symbol, call, outcome):
                 outcome, fakes = self._inferred_with_facts(symbol, args, kwargs, call, outcome)
+            check_channels(symbol, outcome.channels)
             if _is_zero(outcome, fakes):
                 return self._zeros(outcome.results[0], fakes[0])
-            lasting = symbol.target not in CHANGES_AUTOGRAD and symbol.target not in READS_AUTOGRAD
-            if outcome.cacheable and call.hashable and lasting:
+            uses_autograd = symbol.target in CHANGES_AUTOGRAD or symbol.target in READS_AUTOGRAD
+            if outcome.cacheable and call.hashable and not uses_autograd:
                 self._outcomes[key] = outcome
-        arguments = [result for result in outcome.results if result.same_as >= 0]
-        if arguments and any(reshaping.is_reshaped(result, call) for result in arguments):
-            value = reshaping.reshape(self.tensors, self.call_symbol, symbol, args, kwargs, call, outcome)
+        if any(result.same_as >= 0 and is_reshaped(result, call) for result in outcome.results):
+            value = reshape(self, symbol, args, kwargs, call, outcome)
             if value is not NotImplemented:
                 return value
             symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
 
-    def _holds_for_all_sizes(self, symbol: Symbol, call: Call, outcome: Outcome) -> bool:
-        """Whether a call gives the same for sizes that lines define, where these are 0 and 1."""
+    def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
+        """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""
         sizes = None if self.defined_sizes is None else self.defined_sizes.sizes
         if sizes is None or not sizes.general or not sizes.defined:
             return True
-        return defined_sizes.holds(sizes, self.tensors.fake_mode, symbol, call, outcome)
+        return result_sizes.holds(sizes, self.tensors.fake_mode, symbol, call, outcome)
 
     def _inferred_with_facts(
-        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, outcome: Outcome
+        self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], call: CallArguments, outcome: Outcome
     ) -> tuple[Outcome, list[Any]]:
-        """As `infer`, where PyTorch asks what sizes are.
+        """As `infer`, for a call whose outcome differs for sizes 0 and 1: records facts that exclude these.
 
         Raises:
-            SizeVariesError: the call has written to the fakes.
+            SizeVariesError: the call cannot be inferred again, because it has written to the fakes.
         """
         if outcome.written:
-            raise SizeVariesError(f"{symbol.name} does something else for sizes 0 and 1", location=user_location())
+            raise SizeVariesError(f"{symbol.name} differs for sizes 0 and 1", location=user_location())
         with size_settings.patch(backed_size_oblivious=False):
             return self.infer(symbol, args, kwargs, call.variables)
 
     def _zeros(self, result: Result, fake: Any) -> Any:
-        """Zeros in memory in place of one of PyTorch's zero tensors, which kernels of executors cannot read.
+        """Dense zeros in place of a zero tensor of PyTorch, whose missing storage kernels of executors cannot read.
 
-        Forward-mode differentiation makes them, and products with them, which are zero whatever the other factor is.
+        Forward-mode differentiation creates zero tensors. A product with one is a zero tensor too.
         """
-        made = self.call(torch.zeros, (result.shape,), {"dtype": result.dtype, "device": result.device})
-        variable = self.tensors.variable(made)
+        zeros = self.call(torch.zeros, (result.shape,), {"dtype": result.dtype, "device": result.device})
+        variable = self.tensors.variable(zeros)
         variable.fake, variable.key = fake, (*variable.key, "zero tensor")
-        return made
+        return zeros
 
     def resolve(self, request: ValueRequest) -> Any:
-        """The result of a call that needs values, by the first resolver that knows it.
+        """The result of a call that needs values, from the first resolver that resolves it.
 
         Raises:
-            AcquisitionError: none does. Its cause has a note for each of them.
+            AcquisitionError: no resolver resolves it. The cause of the error has a note for each resolver.
         """
         reasons: list[str] = []
         for resolver in self._resolvers:
-            answer = resolver.resolve(self, request)
-            if isinstance(answer, Resolved):
-                return answer.result
-            request.cause.add_note(f"{type(resolver).__name__}: {answer.reason}")
-            reasons += [answer.reason] if answer.blocking else []
+            reply = resolver.resolve(self, request)
+            if isinstance(reply, Resolved):
+                return reply.result
+            request.cause.add_note(f"{type(resolver).__name__}: {reply.reason}")
+            reasons += [reply.reason] if reply.blocking else []
         variables = request.call.variables
-        drawn = request.reads and is_random(
-            self.trace.lines, self.inputs.proxies, {variable.proxy.storage for variable in variables}
+        random = request.reads and is_random(
+            self.trace.all_ops(), self.inputs.proxies, {variable.proxy.storage for variable in variables}
         )
         raise data_dependence.error(
-            request.symbol, variables, user_location(), request.cause, drawn=drawn, reasons=reasons
+            request.symbol, variables, user_location(), request.cause, random=random, reasons=reasons
         ) from request.cause
 
     @calls_program
     def infer(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Iterable[Variable]
     ) -> tuple[Outcome, list[Any]]:
-        """What a call gives, found out on fakes, and the fake of each result.
+        """Run a call on fakes. Returns its outcome, and the fake of each result.
 
         Args:
-            variables: of the tensors among the arguments that results may be, or share memory with.
+            variables: the variables of tensor arguments: a result may be one of them, or share its storage.
 
         Raises:
-            data_dependence.EXCEPTIONS: the result needs values, or PyTorch cannot tell it without running the call.
-            Exception: what eager raises for the call.
+            data_dependence.EXCEPTIONS: the result needs values, or PyTorch cannot infer it without running the call.
+            ThunderError: the call cannot be recorded, or Thunder has a defect (`InternalError`).
+            Exception: the exception that eager raises for the call.
         """
-        # asked before leaving inference mode, which enables gradients
+        # read here, because leaving inference mode enables gradients
         grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         with self.tensors.fake_mode.observing() as observed, torch.inference_mode(False):
             fake_args, fake_kwargs = self.tensors.fakes(args), self.tensors.fakes(kwargs)
             arguments = [self.tensors.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):
-                # code of the user's may seed the generators, which are to be seeded when the program runs
-                seeded = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
+                # a function of the user may seed the generators, which must happen only when the program runs
+                generators = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
                 try:
-                    with seeded:
+                    with generators:
                         outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
-                    if symbol.target in MASK_CHECKS:
-                        MASK_CHECKS[symbol.target](*fake_args, **fake_kwargs)
+                    check_after_inference(symbol.target, fake_args, fake_kwargs)
                     return outcome
-                except (*data_dependence.EXCEPTIONS, GivesWrapperError):
+                except (*data_dependence.EXCEPTIONS, WrapperResultError, ThunderError):
                     raise
-                except Exception as error:  # noqa: BLE001 - whatever the call raises reaches the user
-                    if Tag.LOCAL in symbol.tags:  # a function of the user's, of which lines tell nothing
+                except Exception as error:  # noqa: BLE001 - of the call: kernels and the user's code may raise any
+                    if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
 
 
 def _as_size(leaf: Any) -> Any:
-    """An argument, with the number of this call in place of an int that a line computes."""
+    """The size that replaces an int of the trace; any other argument unchanged."""
     return leaf.size() if type(leaf) is TracedNumber and leaf.proxy.python_type is int else leaf
 
 
 def _is_zero(outcome: Outcome, fakes: list[Any]) -> bool:
-    """Whether the result of a call is a new zero tensor of PyTorch's, one without memory."""
+    """Whether the only result of a call is a new zero tensor of PyTorch, which has no storage."""
     results = outcome.results
     if len(results) != 1 or results[0].same_as >= 0 or results[0].shares >= 0 or results[0].requires_grad:
         return False
     return isinstance(fakes[0], torch.Tensor) and is_zerotensor(fakes[0]) and are_constant(results[0].shape)
+
+
+class _ThisThread(threading.local):
+    recorder: Recorder | None = None
+
+
+this_thread = _ThisThread()
+"""The state that `active_recorder` reads. Observed code reads it directly, since a call would add an observed frame."""
+
+
+def active_recorder() -> Recorder | None:
+    """The recorder of the program that this thread is acquiring, or None."""
+    return this_thread.recorder
+
+
+def program_recorder() -> Recorder | None:
+    """`active_recorder` for a call of the program: None while the recorder itself runs torch code."""
+    recorder = this_thread.recorder
+    return None if recorder is None or recorder.suspension.active else recorder
+
+
+def tensor_recorder() -> Recorder | None:
+    """`program_recorder` for a call on tensors.
+
+    None under transformations of `torch.func` as well: the ATen calls that they make are recorded instead.
+    """
+    return None if peek_interpreter_stack() is not None else program_recorder()
+
+
+def set_active_recorder(recorder: Recorder | None) -> Recorder | None:
+    """Make ``recorder`` the active one of this thread; returns the previous one."""
+    previous, this_thread.recorder = this_thread.recorder, recorder
+    return previous

@@ -1,7 +1,8 @@
-"""The ways to know a value while a program is recorded, in the order in which they are tried.
+"""The resolvers of values while a program is recorded, in the order in which they are tried.
 
-To add one: a class with a method ``resolve`` (`thunder_core.acquire.recorder.Resolver`) in a file of its own, and its
-place here. What needs another recording of the program is no resolver: see `thunder_core.acquire.attempt`.
+To add one, write a class with a method ``resolve`` (`thunder_core.acquire.data_dependence.Resolver`) in a new file, and
+add it here. A result that needs another recording of the program is no case for a resolver: see
+`thunder_core.acquire.attempt`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,21 @@ from typing import Final
 
 import torch
 
-from thunder_core.acquire.concrete import Constant
+from thunder_core.acquire.constants import Constant, RandomRange
+from thunder_core.acquire.data_dependence import Declined, Resolved, Resolver, ValueRequest
 from thunder_core.acquire.deferred import Deferred
-from thunder_core.acquire.probe import Sample
-from thunder_core.acquire.ranges import RandomRange
-from thunder_core.acquire.recorder import Recorder, Resolver
-from thunder_core.acquire.size_tensors import SizeOfTensor
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.sampling import Sample
+from thunder_core.acquire.size_arguments import SizeOfTensor
 from thunder_core.acquire.speculation import Speculation
-from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
 from thunder_core.pytorch_internals import set_cudnn_enabled
 
 
 class WithoutCudnn:
-    """Records a call on CUDA as PyTorch infers it without cuDNN: its results look alike."""
+    """Resolver that records a call on CUDA as PyTorch infers it without cuDNN, with the same metadata."""
 
     def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-        """As `thunder_core.acquire.recorder.Resolver`."""
+        """As `thunder_core.acquire.data_dependence.Resolver`."""
         if request.reads:
             return Declined("a call that reads a value does not need cuDNN")
         if not torch.backends.cudnn.enabled:

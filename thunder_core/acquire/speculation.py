@@ -1,8 +1,8 @@
-"""Values that decide what the program does: those of this call, with a check that each run makes.
+"""Speculation: the program is recorded with the values of this call, which each run checks.
 
-A value that Python reads becomes a literal of the trace, and the shape of a result that depends on values a constant.
-The line after it raises `thunder_core.errors.WrongGuess` in a run with another value, and another program runs instead:
-see `thunder_core.runtime.outcomes`.
+A value that Python reads becomes a literal of the trace, and a data-dependent shape becomes a constant. The next op
+raises `thunder_core.errors.WrongGuess` in a run with another value, and another program runs instead: see
+`thunder_core.runtime.outcomes`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.acquire.defined_sizes import DefinedSizes
+from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
 from thunder_core.acquire.prefix import NotEvaluated
-from thunder_core.acquire.probe import Probed, as_outcome, of_geometry, other_geometries, outcome_of
 from thunder_core.acquire.recorder import GraphNeeded, Recorder
+from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata, sampled_geometries, with_geometry
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.acquire.value_request import Declined, Resolved, ValueRequest
-from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import tensors_written_by
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
-from thunder_core.ir.size import SizeExpr, hint_of, on_fakes
-from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.size import Size, SizeExpr, hint_of, on_fakes
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, disable_current_modes
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.checks import CHECK_SHAPES, CHECK_VALUE, READERS, SHAPES
+from thunder_core.symbols.opaque import is_of_pytorch
 from thunder_core.tracing.fake_tensors import computed
 
 if TYPE_CHECKING:
     import numpy as np
 
-Tensor: Any = torch.Tensor  # its methods are descriptors, which the stubs do not say
+Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 _READERS: Final = {
     **{reader: name for name, reader in READERS.items() if name != "number"},
     Tensor.is_nonzero: "bool",
@@ -45,20 +43,20 @@ _READERS: Final = {
 _ARRAYS: Final = frozenset({Tensor.numpy, Tensor.__array__})
 _OF_ONE_ELEMENT: Final = frozenset({"bool", "item", "int", "float", "complex", "index", "contains"})
 _TEXTS: Final = frozenset({"repr", "format"})
-_MOST_ELEMENTS: Final = 4096  # of what becomes a literal of the trace
+_MOST_ELEMENTS: Final = 4096  # of a value that becomes a literal of the trace
 _EXTERNAL: Final = Effects(external=True)
 
 _NODES_OF_FAKES: Final = frozenset({"_ResultsBackward", "_DerivedBackward"})
-"""Names of the nodes of autograd graphs that `thunder_core.tracing.fake_tensors` creates; eager has others."""
+"""Names of autograd nodes that `thunder_core.tracing.fake_tensors` creates; eager has nodes with other names."""
 
 
 class Speculation:
-    """Takes the value, or the shape, that a call gives this time, and records a check that it is so in each run."""
+    """Resolver that takes the value, or the shape, of a call's result in this call, and records a check of it."""
 
     def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-        """As `thunder_core.acquire.recorder.Resolver`."""
+        """As `thunder_core.acquire.data_dependence.Resolver`."""
         if recorder.attempt.guesses is None:
-            return Declined("this recording takes no value of this call for that of all calls")
+            return Declined("this recording does not speculate on values")
         try:
             if not request.reads and isinstance(request.kwargs.get("out"), tuple | list):
                 return Declined("it has several results to write to")
@@ -70,11 +68,11 @@ class Speculation:
 
 
 def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-    """A value that the program's Python gets of tensors."""
+    """Resolve a call that returns a value to Python."""
     call, target = request.call, request.symbol.target
     reader = _READERS.get(target)
     if not call.proxies or (target not in _ARRAYS and any(value is not None for value in call.kwargs.values())):
-        return Declined("it takes arguments that no check of a value has")
+        return Declined("a check of a value does not support its arguments")
     if (
         sum(math.prod(map(hint_of, proxy.shape)) for proxy in call.proxies) > _MOST_ELEMENTS
         and reader not in _OF_ONE_ELEMENT | _TEXTS
@@ -90,7 +88,7 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
 
 
 def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-    """The text of a tensor. That of one which requires grad names the node of the autograd graph that computes it."""
+    """Resolve the text of a tensor, which names the autograd node that computes it if the tensor requires grad."""
     (proxy,), (tensor, *_) = request.call.proxies, request.args
     if not proxy.requires_grad:
         return Resolved(speculate(recorder, "repr", (proxy,)))
@@ -101,22 +99,22 @@ def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     if node is not None and not is_traced(tensor):
         return Declined("the text names the function that computed a tensor before the program ran")
     if type(node).__name__ in _NODES_OF_FAKES:
-        return Declined("the text names the function that computed the tensor, which is another in a compiled program")
+        return Declined("the text names the function that computed the tensor, which differs in a compiled program")
     return Resolved(speculate(recorder, "text", (proxy, type(node).__name__ if node is not None else "")))
 
 
 def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
-    """The values of a tensor for NumPy. Writes to it, which eager's tensor would see, raise.
+    """The values of a tensor as a read-only array: in eager a write to the array would change the tensor.
 
     Raises:
-        Exception: what eager raises, as for a tensor that requires grad.
+        Exception: the exception of eager, as for a tensor that requires grad.
     """
     (proxy,) = request.call.proxies
     target, options = request.symbol.target, (request.args[1:], request.kwargs)
     with disable_current_modes(), DisableTorchFunction():
         target(torch.empty(0, requires_grad=proxy.requires_grad), *options[0], **options[1])
     value = speculate(recorder, "tolist", (proxy,))
-    recorder.prefix.shared[proxy.storage] = len(recorder.trace.lines)
+    recorder.prefix.shared[proxy.storage] = len(recorder.trace.ops)
     with disable_current_modes(), DisableTorchFunction():
         tensor = torch.tensor(value, dtype=proxy.dtype).reshape([int(on_fakes(size)) for size in proxy.shape])
         array: np.ndarray[Any, Any] = target(tensor, *options[0], **options[1])
@@ -124,60 +122,49 @@ def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
     return array
 
 
-def check_arrays(recorder: Recorder) -> None:
-    """Refuse writes to memory that the program has shown to NumPy before.
-
-    Raises:
-        UnsupportedError: the array that it holds would not see the write.
-    """
-    for storage, position in recorder.prefix.shared.items():
-        for line in recorder.trace.lines[position:]:
-            if any(proxy.storage == storage for proxy in tensors_written_by(line)):
-                raise UnsupportedError(
-                    f"{line.symbol.name} writes to a tensor whose memory a NumPy array shows",
-                    location=line.location,
-                    advice=("copy it before: tensor.clone().numpy()",),
-                )
-
-
 def speculate(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> Any:
-    """The value of this call, after recording the line that checks it.
+    """The value of this call, after recording the op that checks it.
 
     Args:
         reader: a name in `thunder_core.symbols.checks.READERS`.
-        args: what it is called with: proxies and literals.
+        args: its arguments: proxies and literals.
 
     Raises:
         NotEvaluated: the program so far cannot be run while it is recorded.
-        Exception: what eager raises, as for the truth of a tensor of several elements.
+        Exception: the exception of eager, as for ``bool()`` of a tensor with several elements.
     """
-    position, known = _next_guess(recorder, reader)
-    value = known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
-    _write(recorder, CHECK_VALUE, (position, reader, args, value))
+    position, value = _read(recorder, reader, args)
+    _write_check(recorder, CHECK_VALUE, (position, reader, args, value))
     return value
 
 
 def speculate_size(recorder: Recorder, number: NumberProxy) -> Any:
-    """An int that a line computes as a size, which varies, after the line that defines it; a constant without symbols.
+    """A varying size for an int that an op computes, after writing the op that defines it.
+
+    A constant, with a check, where sizes are not symbols.
 
     Raises:
         NotEvaluated: the program so far cannot be run while it is recorded.
     """
-    defined = _defined_sizes(recorder)
+    defined = recorder.definable_sizes
     if defined is None:
         return speculate(recorder, "number", (number,))
-    before = defined.known(number)
-    if before is not None:
-        return traced_size(before)
-    position, known = _next_guess(recorder, "number")
-    value = known[0] if known else recorder.prefix.call(recorder, READERS["number"], (number,), {})
-    size = defined.of_number(number, value)
-    _write(recorder, CHECK_VALUE, (position, "number", (number,), size))
+    size: Size | None = defined.size_of(number)
+    if size is None:
+        position, value = _read(recorder, "number", (number,))
+        size = defined.define(number, value)
+        _write_check(recorder, CHECK_VALUE, (position, "number", (number,), size))
     return traced_size(size)
 
 
+def _read(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> tuple[int, Any]:
+    """The position of a read among those of the program, and its value: a known one, or that of this call."""
+    position, known = _next_guess(recorder, reader)
+    return position, known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
+
+
 def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
-    """A call with ``out=`` as one without, whose result is copied; None for others."""
+    """Record a call with ``out=`` as a call without it, whose result is copied; None for other calls."""
     out = request.kwargs.get("out")
     if not isinstance(out, torch.Tensor):
         return None
@@ -186,23 +173,22 @@ def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
     if not isinstance(result, torch.Tensor) or (out.shape and not result.shape):
         return None
     if result.shape:
-        recorder.call(torch.cat, ([result],), {"out": out})  # it gives ``out`` another size where that is needed
+        recorder.call(torch.cat, ([result],), {"out": out})  # it resizes ``out`` where that is needed
     else:
         recorder.call(torch.Tensor.copy_, (out, result), {})
     return Resolved(out)
 
 
 def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
-    """Record a call with the shapes that its results have this time, and a check of them."""
+    """Record a call with the shapes of its results in this call, and a check of these."""
     call, target = request.call, request.symbol.target
-    namespace = getattr(target, "namespace", "aten") if isinstance(target, OpOverload) else "aten"
-    if namespace != "aten" or Tag.LOCAL in request.symbol.tags:
+    if not is_of_pytorch(request.symbol):
         return Declined("a function that is not PyTorch's may do more than compute")
     leaves = iterate_leaves((call.args, call.kwargs))
     recorded = [leaf.requires_grad for leaf in leaves if isinstance(leaf, TensorProxy)]
     grad_enabled = torch.is_grad_enabled()
 
-    def run(*args: Any, **kwargs: Any) -> Probed | None:
+    def run(*args: Any, **kwargs: Any) -> CallMetadata | None:
         needs = iter(recorded)
 
         def marked(leaf: Any) -> Any:
@@ -212,98 +198,82 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
             return computed(copy.requires_grad_()) if next(needs) else copy
 
         with torch.set_grad_enabled(grad_enabled):
-            return outcome_of(target, map_leaves(marked, args), map_leaves(marked, kwargs))
+            return run_metadata(target, map_leaves(marked, args), map_leaves(marked, kwargs))
 
     position, known = _next_guess(recorder, SHAPES)
-    found = recorder.prefix.call(recorder, run, call.args, call.kwargs)
-    if found is None or found.views:
-        return _with_numbers(recorder, request, also_fractions=found is None) or Declined(
+    metadata = recorder.prefix.call(recorder, run, call.args, call.kwargs)
+    if metadata is None or metadata.views:
+        return _with_numbers(recorder, request, also_fractions=metadata is None) or Declined(
             "its results are not all new tensors"
         )
-    results = [leaf for leaf in iterate_leaves(found.result) if isinstance(leaf, torch.Tensor)]
+    results = [leaf for leaf in iterate_leaves(metadata.result) if isinstance(leaf, torch.Tensor)]
     shapes = tuple([(tuple(leaf.shape), leaf.stride()) for leaf in results])
-    if known and known[0] != shapes:  # an executor's rounding has decided otherwise than PyTorch's
+    if known and known[0] != shapes:  # the rounding of an executor led to another shape than PyTorch's
         shapes = known[0]
         others = iter(shapes)
-        found = replace(found, result=map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result))
-    found, shapes, places = _with_symbols(recorder, request, found, shapes)
-    outcome, fakes = as_outcome(recorder, found, call)
+        metadata = replace(
+            metadata, result=map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
+        )
+    metadata, shapes, places = _with_symbols(recorder, request, metadata, shapes)
+    outcome, fakes = as_outcome(recorder, metadata, call)
     context = recorder.trace.context_of(request.symbol)
-    result = recorder.writer.record(request.symbol, call, outcome, fakes or None, context)
-    outputs = recorder.trace.lines[-1].outputs()
+    result = recorder.writer.record(request.symbol, call, outcome, fakes, context)
+    outputs = recorder.trace.ops[-1].outputs()
     if places and recorder.defined_sizes is not None:
-        recorder.defined_sizes.write_lines(outputs, places)
-    _write(recorder, CHECK_SHAPES, (position, outputs, shapes))
+        recorder.defined_sizes.define_in(outputs, places)
+    _write_check(recorder, CHECK_SHAPES, (position, outputs, shapes))
     return Resolved(result)
 
 
 def _with_symbols(
-    recorder: Recorder, request: ValueRequest, found: Probed, shapes: Any
-) -> tuple[Probed, Any, dict[SizeExpr, tuple[int, int]]]:
-    """A result and its shapes with symbols for the sizes that values decide, and where each of these is read."""
-    defined = _defined_sizes(recorder)
+    recorder: Recorder, request: ValueRequest, metadata: CallMetadata, shapes: Any
+) -> tuple[CallMetadata, Any, dict[SizeExpr, tuple[int, int]]]:
+    """A result and its shapes with symbols for data-dependent sizes, and the place where each symbol is read."""
+    defined = recorder.definable_sizes
     if defined is None:
-        return found, shapes, {}
-    samples = other_geometries(recorder, request)
+        return metadata, shapes, {}
+    samples = sampled_geometries(recorder, request)
     arguments = [proxy.shape for proxy in request.call.proxies]
     geometries, places = defined.geometries(shapes, samples, arguments)
     others = iter(geometries)
-    changed = map_leaves(lambda leaf: of_geometry(leaf, *next(others)), found.result)
-    return replace(found, result=changed), tuple(geometries), places
+    changed = map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
+    return replace(metadata, result=changed), tuple(geometries), places
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:
-    """The call with numbers, or lists of them, in the place of tensors that are sizes or bounds: ``x[:n]``.
+    """Record the call with numbers, or lists of these, in place of tensors that are sizes or bounds: ``x[:n]``.
 
     Args:
-        also_fractions: floats among the positional arguments are numbers, too: the weights of an update in place.
+        also_fractions: whether to convert floats among the positional arguments, too: weights of an in-place update.
     """
-    changed = False
 
     def number(leaf: Any, *, also_fractions: bool) -> Any:
-        nonlocal changed
         if not isinstance(leaf, torch.Tensor):
             return leaf
         proxy = recorder.tensors.proxy_of(leaf)
         fraction = proxy.dtype.is_floating_point
         if len(proxy.shape) > (0 if fraction else 1) or proxy.dtype.is_complex or (fraction and not also_fractions):
             return leaf
-        changed = True
         if proxy.shape or fraction or proxy.dtype is torch.bool:
             return speculate(recorder, "tolist", (proxy,))
         value = recorder.call(Tensor.item, (leaf,), {})
         return value.size() if type(value) is TracedNumber else value
 
-    first, *others = request.args or (None,)
-    args = [
-        map_leaves(lambda leaf: number(leaf, also_fractions=False), first),
-        *map_leaves(lambda leaf: number(leaf, also_fractions=also_fractions), others),
-    ]
+    first = map_leaves(lambda leaf: number(leaf, also_fractions=False), request.args[:1])
+    others = map_leaves(lambda leaf: number(leaf, also_fractions=also_fractions), request.args[1:])
     kwargs = map_leaves(lambda leaf: number(leaf, also_fractions=True), request.kwargs)  # alpha=lr
-    if not changed:
-        return None
-    try:
-        return Resolved(recorder.call_symbol(request.symbol, tuple(args[: len(request.args)]), kwargs))
-    except TypeError:  # it takes a tensor there
-        request.cause.__traceback__ = None
-        return None
+    return request.recorded_with(recorder, (*first, *others), kwargs)
 
 
 def _next_guess(recorder: Recorder, reader: str) -> tuple[int, tuple[Any, ...]]:
-    """How many values were taken before, and the one that is known to come now, if any."""
+    """The number of values speculated on before, and the known value for this read as a tuple, empty if unknown."""
     position = recorder.prefix.guesses
     assert recorder.attempt.guesses is not None
     known = recorder.attempt.guesses.values[position : position + 1]
     return position, tuple([value for how, value in known if how == reader])
 
 
-def _defined_sizes(recorder: Recorder) -> DefinedSizes | None:
-    """The sizes that lines of the program define; None where those are constants."""
-    defined = recorder.defined_sizes
-    return defined if defined is not None and defined.allowed else None
-
-
-def _write(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
+def _write_check(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...]) -> None:
     sizes = recorder.defined_sizes.before_check() if recorder.defined_sizes is not None else ()
     recorder.trace.write(symbol, (*args, sizes) if sizes else args, {}, effects=_EXTERNAL)
     recorder.prefix.guesses += 1

@@ -1,10 +1,10 @@
-"""Tensor subclasses: what their ``__torch_function__`` makes of a call is recorded; what acts below that is refused."""
+"""Tensor subclasses: the calls of their ``__torch_function__`` are recorded; a ``__torch_dispatch__`` is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -13,26 +13,37 @@ from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
     FakeTensor,
     disabled_torch_function_impl,
     is_functional_tensor,
+    is_functorch_wrapped_tensor,
+    peek_interpreter_stack,
 )
 from thunder_core.tracing.user_frames import raising_location, user_location
 
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
+
 _DISABLED: Final = disabled_torch_function_impl
 _BELOW: Final = torch.Tensor.__torch_dispatch__
+PLAIN_TENSORS: Final = (
+    "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
+    "or run the code that computes with such tensors outside of the compiled function",
+)
+"""Advice for programs that compute with wrapper subclasses."""
 _NEVER: Final = frozenset(
     {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), torch.Size, torch.dtype}
 )
 
 
 def has_torch_function(kind: type) -> bool:
-    """Whether PyTorch hands calls with tensors of this class to the class: it inherits or defines that."""
+    """Whether the class defines or inherits a ``__torch_function__`` other than that of `torch.Tensor`."""
     return kind is not torch.Tensor and kind.__torch_function__ is not _DISABLED  # type: ignore[attr-defined]
 
 
 def has_torch_dispatch(kind: type) -> bool:
-    """Whether the class changes operations below autograd, as `DTensor` and quantized weights do.
+    """Whether the class replaces operators below autograd, as `DTensor` and quantized weights do.
 
     Classes that define ``__torch_function__`` and are no tensors have no ``__torch_dispatch__``.
     """
@@ -40,35 +51,35 @@ def has_torch_dispatch(kind: type) -> bool:
 
 
 @cache
-def is_handed_calls(kind: type) -> bool:
-    """Whether calls with tensors of this class are the class's to record."""
+def overrides_calls(kind: type) -> bool:
+    """Whether calls with tensors of this class are dispatched to the class: it has one of both methods."""
     return kind is not TracedNumber and has_torch_function(kind)
 
 
 def wrappers(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors of classes with a ``__torch_dispatch__`` among the arguments of a call; fakes are the recorder's."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         kind = type(value)
         if kind in _NEVER:
             continue
         if kind is tuple or kind is list:
-            found += wrappers(value)
+            tensors += wrappers(value)
         elif isinstance(value, torch.Tensor) and has_torch_dispatch(kind) and not isinstance(value, FakeTensor):
-            found.append(value)
-    return found
+            tensors.append(value)
+    return tensors
 
 
 def is_computed(tensor: torch.Tensor) -> bool:
-    """Whether the program computes a tensor of a class of the user's, whose name lines do not show."""
+    """Whether a tensor is computed by the program and of a user's class, which ops do not record."""
     return type(tensor) is not torch.Tensor and is_traced(tensor)
 
 
 def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor], bool]) -> None:
-    """Refuse tensors in ``values`` of which ``refused`` is true, for their class.
+    """Refuse tensors in ``values`` for which ``refused`` returns True, because of their class.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: there is such a tensor.
     """
     for leaf in iterate_leaves(values):
         if isinstance(leaf, torch.Tensor) and refused(leaf):
@@ -84,25 +95,25 @@ def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor]
 
 
 def check_supported(tensor: torch.Tensor, described: str) -> None:
-    """Refuse to compute with a tensor of a class that changes what operations are below ``__torch_function__``.
+    """Refuse to compute with a tensor of a class that replaces operators below ``__torch_function__``.
 
     Raises:
         UnsupportedError: the class has a ``__torch_dispatch__``, or the tensor is a functional wrapper of C++.
     """
     if has_torch_dispatch(type(tensor)):
-        refuse_dispatch(type(tensor), described)
+        raise wrapper_error(described, type(tensor))
     if is_functional_tensor(tensor):
         raise UnsupportedError(
-            f"{described} is a functional tensor, a wrapper that PyTorch's own tracers make",
+            f"{described} is a functional tensor, a wrapper that PyTorch's own tracers create",
             location=user_location(),
             advice=("call the compiled function outside of such a tracer",),
         )
 
 
 def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the classes of the arguments make of a call: the first of ``kinds`` that does not decline.
+    """The result of a call by ``__torch_function__`` of the first of ``kinds`` that does not return NotImplemented.
 
-    Runs under the mode that records: what ``__torch_function__`` calls becomes lines.
+    Runs under the recording mode: the calls of ``__torch_function__`` become ops.
     """
     for kind in kinds:
         result = kind.__torch_function__(func, kinds, args, kwargs)  # type: ignore[attr-defined]
@@ -113,28 +124,74 @@ def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: 
 
 
 def explain(error: Exception) -> None:
-    """Say in Thunder's words why a constructor of a subclass fails, that of `torch.Tensor`, which is written in C.
+    """Raise an error with advice if ``error`` comes from the constructor of `torch.Tensor`, called by a subclass.
 
     Raises:
-        UnsupportedError: ``error`` comes from there.
+        UnsupportedError: ``error`` comes from that constructor, which is written in C.
     """
     if not isinstance(error, RuntimeError) or "Creating a new Tensor subclass" not in str(error):
         return
     raise UnsupportedError(
-        f"a constructor that calls that of torch.Tensor with a tensor of the program cannot be recorded ({error})",
+        f"a call of torch.Tensor.__new__ or __init__ with a tensor of the program cannot be recorded ({error})",
         location=raising_location(error),
         advice=("write tensor.as_subclass(Class) instead of Class(tensor)",),
     ) from error
 
 
-def refuse_dispatch(kind: type, described: str) -> None:
-    """Refuse a class that changes what operations are below ``__torch_function__``."""
-    raise UnsupportedError(
-        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__, "
-        "and cannot be an argument of this call",
+def wrapper_error(described: str, kind: type, advice: Iterable[str] = ()) -> UnsupportedError:
+    """The error about a tensor of the wrapper class ``kind``, where wrappers cannot be recorded.
+
+    Args:
+        advice: further advice, besides using plain tensors.
+    """
+    return UnsupportedError(
+        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__",
         location=user_location(),
-        advice=(
-            "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
-            "or run the code that computes with such tensors outside of the compiled function",
-        ),
+        advice=(*advice, *PLAIN_TENSORS),
     )
+
+
+def as_subclass(recorder: Recorder, original: Callable[..., Any], tensor: torch.Tensor, cls: type) -> Any:
+    """The interception of ``tensor.as_subclass(cls)``: a new tensor object that shares the storage of ``tensor``."""
+    if recorder.suspension.active or peek_interpreter_stack() is not None:
+        if cls is torch.Tensor or not is_functorch_wrapped_tensor(tensor):
+            return original(tensor, cls)
+        raise UnsupportedError(
+            f"under a transformation of torch.func, a tensor of the program becomes one of {cls.__qualname__}",
+            location=user_location(),
+            advice=("give the transformed function a plain tensor: tensor.as_subclass(torch.Tensor)",),
+        )
+    with DisableTorchFunction():
+        alias = recorder.call(torch.ops.aten.alias.default, (tensor,), {})
+    return classed(recorder, alias, cls)
+
+
+def make_subclass(
+    recorder: Recorder,
+    original: Callable[..., Any],
+    cls: type,
+    data: torch.Tensor,
+    require_grad: bool = False,
+    **options: Any,
+) -> Any:
+    """The interception of ``torch.Tensor._make_subclass``, which constructors of parameters and of subclasses call."""
+    if has_torch_dispatch(cls):  # as fake tensors, Thunder's among them
+        return original(cls, data, require_grad, **options)
+    with DisableTorchFunction():
+        detached = recorder.call(torch.Tensor.detach, (data,), {})
+        if require_grad:
+            recorder.call(torch.Tensor.requires_grad_, (detached,), {})
+    return classed(recorder, detached, cls)
+
+
+def classed(recorder: Recorder, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+    """A new traced tensor as an instance of the user's class ``kind``.
+
+    Raises:
+        UnsupportedError: that cannot be recorded.
+    """
+    if has_torch_dispatch(kind):
+        raise wrapper_error("a tensor of the program", kind)
+    if kind is torch.Tensor:
+        return tensor
+    return recorder.tensors.traced(recorder.tensors.variable(tensor), kind)

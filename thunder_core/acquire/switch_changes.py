@@ -1,4 +1,4 @@
-"""PyTorch's switches that the program changes: for its own lines, and for what comes after it."""
+"""PyTorch's switches that the program changes: for its own ops, and for what comes after it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.switches import (
     Values,
-    changes_between_lines,
-    read_between_lines,
+    changes_between_ops,
+    read_between_ops,
     read_switches,
     set_switch,
     set_switches,
@@ -26,36 +26,35 @@ _SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, t
 
 
 class SwitchChanges:
-    """Follows the switches while a program is recorded.
+    """Tracks the switches while a program is recorded.
 
-    A change of a switch that lines do not tell is a line of its own, before the next call.
+    A change of a switch that is not part of an op's modes becomes a separate op, before the next call.
     """
 
     def __init__(self) -> None:
         self._first = read_switches()
         self._module_hooks = copy_module_hooks()
         self._inference = torch.is_inference_mode_enabled()
-        self._latest = read_between_lines()
-        self._set_by_lines: set[str] = set()
+        self._latest = read_between_ops()
+        self._set_by_ops: set[str] = set()
 
     def follow(self, trace: OpenTrace) -> None:
-        """Write down in ``trace`` what changed since the last call."""
-        found = read_between_lines()
-        if found == self._latest:
+        """Record in ``trace`` the switches that changed since the last call."""
+        current = read_between_ops()
+        if current == self._latest:
             return
-        for name, value in changes_between_lines(self._latest, found).items():
-            self._set_by_lines.add(name)
+        for name, value in changes_between_ops(self._latest, current).items():
+            self._set_by_ops.add(name)
             effects = Effects(external=True)
-            line = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
-            trace.lines.append(line)
-        self._latest = found
+            op = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
+            trace.ops.append(op)
+        self._latest = current
 
     def left_changed(self) -> Values:
-        """What each run has to set at its end.
+        """The switches that each run has to set at its end, with their values.
 
         Raises:
-            UnsupportedError: the program leaves inference mode entered, or left, which an object of Python's holds, or
-                it sets or removes a hook of all modules.
+            UnsupportedError: the program leaves inference mode changed, or sets or removes a hook of all modules.
         """
         if copy_module_hooks() != self._module_hooks:
             raise UnsupportedError(
@@ -67,12 +66,12 @@ class SwitchChanges:
                 "the program leaves inference mode changed",
                 advice=("use torch.inference_mode() in `with`",),
             )
-        found = read_switches()
+        current = read_switches()
         return {
-            name: value for name, value in found.items() if value != self._first[name] or name in self._set_by_lines
+            name: value for name, value in current.items() if value != self._first[name] or name in self._set_by_ops
         }
 
     def undo(self) -> None:
-        """Set all as they were at first."""
+        """Restore all switches to their values before the program."""
         set_switches(self._first)
         restore_module_hooks(self._module_hooks)

@@ -1,4 +1,4 @@
-"""What is known about the tensor objects of the running program."""
+"""The tensor objects of the running program, with their variables and fakes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import untraced
-from thunder_core.acquire.traced_tensor import leave, make_traced, variable_of
-from thunder_core.acquire.variable import Variable, metadata_key
+from thunder_core.acquire.traced_tensor import Variable, invalidate, make_traced, metadata_key, variable_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_derived
 
 
 class Suspension:
-    """Entered while the recorder runs torch code of its own: what that calls is no call of the program.
+    """A context for torch code that the recorder itself runs: its calls are not recorded as calls of the program.
 
-    A class of its own, as frames of `contextlib` would be observed as the program's.
+    Not written with `contextlib`, whose frames would be observed as frames of the program.
     """
 
     __slots__ = ("_depth",)
@@ -33,7 +32,7 @@ class Suspension:
 
     @property
     def active(self) -> bool:
-        """Whether the code that runs now is the recorder's."""
+        """Whether the recorder itself runs torch code."""
         return self._depth > 0
 
     def __enter__(self) -> None:
@@ -44,19 +43,19 @@ class Suspension:
 
 
 class Tensors:
-    """The tensor objects that the program has touched: the variable and the fake of each.
+    """The tensor objects that the program has used: the variable and the fake of each.
 
     Attributes:
-        fake_mode: where metadata comes from.
-        made: the traced tensors handed to the program.
-        numbers: those handed to the program that lines compute.
-        renamed: variables that got a new name by a write, with what they were before, in order.
-        other_gradients: tensors whose gradient the program set or deleted, or that a function of the user's changed.
+        fake_mode: the mode that infers metadata.
+        created: the traced tensors that the program received.
+        numbers: the computed numbers that the program received.
+        renamed: variables that got a new proxy by a write, each with its former proxy, in order.
+        other_gradients: tensors whose gradient the program set or deleted, or that a user's function changed.
     """
 
     def __init__(self, trace: OpenTrace, inputs: Inputs, fake_mode: ObservingFakeMode, suspension: Suspension) -> None:
         self.fake_mode = fake_mode
-        self.made: list[weakref.ref[torch.Tensor]] = []
+        self.created: list[weakref.ref[torch.Tensor]] = []
         self.numbers: list[weakref.ref[Any]] = []
         self.renamed: list[tuple[Variable, TensorProxy]] = []
         self.other_gradients: set[Variable] = set()
@@ -66,17 +65,17 @@ class Tensors:
         self._suspension = suspension
 
     def close(self) -> None:
-        """Let go of the user's objects at once instead of when reference cycles are collected."""
+        """Release the user's objects at once, not only when reference cycles are collected."""
         for tensor in self.alive():
-            leave(tensor)
-        self.made.clear()
+            invalidate(tensor)
+        self.created.clear()
 
     def variable(self, tensor: torch.Tensor) -> Variable:
         """The variable of a tensor object; a real tensor becomes an input of the trace."""
         return variable_of(tensor) or self._inputs.lift(tensor)
 
     def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
-        """The value that a tensor object has now; a real tensor becomes an input of the trace."""
+        """The current proxy of a tensor object; a real tensor becomes an input of the trace."""
         return self.variable(tensor).proxy
 
     def find(self, tensor: torch.Tensor) -> Variable | None:
@@ -86,16 +85,16 @@ class Tensors:
     def traced(self, variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
         """A new traced tensor for a variable; ``kind`` is given for tensors of the user's classes."""
         tensor = make_traced(variable, kind)
-        self.made.append(weakref.ref(tensor))
+        self.created.append(weakref.ref(tensor))
         return tensor
 
     def alive(self, first: int = 0) -> list[torch.Tensor]:
-        """The traced tensors that somebody still holds, of ``made`` from the position ``first`` on."""
-        return [tensor for reference in self.made[first:] if (tensor := reference()) is not None]
+        """The traced tensors of ``created[first:]`` that are still referenced."""
+        return [tensor for reference in self.created[first:] if (tensor := reference()) is not None]
 
-    def kept_by_pytorch(self, tensor: torch.Tensor) -> None:
-        """PyTorch itself keeps ``tensor`` and shows it to nobody: that it is still there in the end is no leak."""
-        self.made = [reference for reference in self.made if reference() is not tensor]
+    def exempt_from_leak_check(self, tensor: torch.Tensor) -> None:
+        """Exempt ``tensor`` from the check for leaks: PyTorch itself stores it, where no program can reach it."""
+        self.created = [reference for reference in self.created if reference() is not tensor]
 
     def objects(self) -> Iterator[tuple[torch.Tensor, Variable]]:
         """The tensor objects that the program can reach, with their variables."""
@@ -106,7 +105,7 @@ class Tensors:
             yield tensor, self.variable(tensor)
 
     def rename(self, variable: Variable, **metadata: Any) -> TensorProxy:
-        """A new name for a tensor object that a call wrote, or whose ``metadata`` it changed."""
+        """The new proxy of a tensor object that a call wrote, or whose ``metadata`` it changed."""
         self.renamed.append((variable, variable.proxy))
         variable.proxy = replace(variable.proxy, name=self._names.intermediate(), **metadata)
         variable.key = metadata_key(variable.proxy)
@@ -117,7 +116,7 @@ class Tensors:
         return variable.constant and variable.proxy.storage in self._storages.constant
 
     def fake(self, variable: Variable) -> Any:
-        """The fake of a variable, made now if it was not needed before."""
+        """The fake of a variable, created at the first use."""
         if variable.fake is None:
             with self._suspension, self.fake_mode.observing():
                 if variable.base is not None:
@@ -128,7 +127,7 @@ class Tensors:
         return variable.fake
 
     def requires_grad(self, variable: Variable) -> bool:
-        """Whether a tensor requires grad now: a write to one tensor is one to all that share its history."""
+        """Whether a tensor requires grad now, also by a write to another tensor with the same history."""
         if variable.fake is not None:
             return bool(variable.fake.requires_grad)
         base = variable.base
@@ -137,7 +136,7 @@ class Tensors:
         return self.requires_grad(base) and (variable.proxy.dtype.is_floating_point or variable.proxy.dtype.is_complex)
 
     def all_variables(self) -> list[Variable]:
-        """Those of the tensor objects that the program can reach, and those that they are views of."""
+        """The variables of the tensor objects that the program can reach, and of their bases."""
         variables = dict.fromkeys(variable for _, variable in self.objects())
         for variable in list(variables):
             while (base := variable.base) is not None and base not in variables:
@@ -151,12 +150,12 @@ class Tensors:
             lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else _plain(leaf), value
         )
 
-    def ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Ask the fakes of the arguments a question about metadata."""
+    def query(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a metadata function on the fakes of its arguments."""
         with self._suspension, self.fake_mode.observing():
             return func(*self.fakes(args), **self.fakes(kwargs))
 
 
 def _plain(leaf: Any) -> Any:
-    """A number as fakes take it."""
+    """A number as calls on fakes accept it."""
     return leaf.numbers.hint(leaf) if type(leaf) is TracedNumber else untraced(leaf)

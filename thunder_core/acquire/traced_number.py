@@ -1,24 +1,30 @@
-"""Python numbers of a trace: floats that vary between calls, ``loss.item()``, and what Python makes of them.
+"""Python numbers of a trace: floats that vary between calls, ``loss.item()``, and results of arithmetic with them.
 
-The program may return, store and print such a number, compute with it, and hand a float to elementwise functions of
-PyTorch: all that are lines. A comparison is a line whose outcome is checked in each run. Whatever else needs the number
-itself takes that of this call, with a check of it.
+The program may return, store and print such a number, compute with it, and pass a float to elementwise functions of
+PyTorch: all of these are recorded as ops. A comparison is an op whose result is checked in each run. Any other use
+of the number takes its value in this call, with a check. Where it needs the value of a float that varies between calls,
+it ends the recording: in the next one the float is a constant.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+import threading
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from thunder_core.acquire.attempt import Attempt, RecordAgain
 from thunder_core.acquire.traced_size import TracedSize, called_by_program
-from thunder_core.acquire.variable import Variable
-from thunder_core.errors import EndsRecording
+from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
+from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
@@ -26,13 +32,20 @@ from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.user_frames import user_location
 
+if TYPE_CHECKING:
+    from thunder_core.acquire.recorder import Recorder
 
-class NumbersNeeded(EndsRecording):
-    """A program with numbers that lines compute cannot be recorded so: it is recorded with those of this call."""
+
+class NumbersNeeded(RecordAgain):
+    """The program cannot be recorded with numbers of the trace; the next recording uses the numbers of this call."""
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        return attempt.with_constant_numbers()
 
 
 class ClassNeeded(EndsRecording):
-    """The program asks for the class of a number that lines compute.
+    """The program reads the class of a number of the trace.
 
     Attributes:
         location: the user's line.
@@ -44,57 +57,57 @@ class ClassNeeded(EndsRecording):
 
 
 class Numbers(Protocol):
-    """What the recorder knows of the numbers of a program."""
+    """The operations of a `TracedNumber` that the recorder implements."""
 
     def value(self, number: TracedNumber) -> Any:
-        """The number of this call, which each run checks.
+        """The value of the number in this call, which each run checks.
 
         Raises:
-            DataDependentError: it may not be taken, or the lines so far cannot be run while the program is recorded.
+            DataDependentError: the recording does not use values, or the ops so far cannot run while it is recorded.
         """
 
     def size(self, number: TracedNumber) -> Any:
-        """As `value`, for a call of PyTorch: a size that varies where one has that value."""
+        """As `value`, for an argument of PyTorch: a varying size if one has that value."""
 
     def hint(self, number: TracedNumber) -> Any:
-        """The number of this call, for what does not depend on it. Raises as `value` does."""
+        """The value in this call without a check, for uses that do not depend on it. Raises as `value`."""
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> Any:
-        """Record what Python computes of numbers, of which ``first`` is the first that lines compute.
+        """Record arithmetic of Python with numbers, of which ``first`` is the first computed one.
 
         The result is a `TracedNumber`, or a plain number for a thread that does not record.
         """
 
 
 def value_of(operand: Any) -> Any:
-    """An operand where the number itself is needed."""
+    """An operand as a plain number: the value of a traced number, with a check."""
     if type(operand) is TracedNumber:
         return operand.value()
     return int(operand) if type(operand) is TracedSize else operand
 
 
-def hint_of(operand: Any) -> Any:
-    """The number of this call, for what does not depend on it."""
+def operand_hint(operand: Any) -> Any:
+    """An operand as a plain number: the value of a traced number in this call, without a check."""
     if type(operand) is TracedNumber:
         return operand.numbers.hint(operand)
     return operand.node.hint if isinstance(operand, torch.SymInt) else operand
 
 
 def as_argument(operand: Any) -> Any:
-    """An operand as the line that computes with it has it."""
+    """An operand as the argument of an op: the proxy of a traced number."""
     return operand.proxy if type(operand) is TracedNumber else from_fake(operand)
 
 
 @cache
 def symbol_of(function: Callable[..., Any]) -> Symbol:
-    """The symbol of a function of Python that a line computes a number with."""
+    """The symbol of an op that computes a number by a Python function."""
     return Symbol(f"{function.__module__.lstrip('_')}.{function.__name__}", function)
 
 
 class _NumberClass(type):
-    """The class of `TracedNumber`, which has no name to programs: it would be that of ``int``, ``float`` or ``bool``.
+    """The metaclass of `TracedNumber`, which hides its name: programs expect ``int``, ``float`` or ``bool``.
 
-    A program that asks for it is recorded with the numbers themselves.
+    A program that reads the name is recorded again with plain numbers.
     """
 
     def __getattribute__(cls, name: str) -> Any:
@@ -104,13 +117,13 @@ class _NumberClass(type):
 
 
 class TracedNumber(metaclass=_NumberClass):
-    """A number of the program that only the running program knows. Programs take it for the number that it is.
+    """A number that is available only in a run of the program. To programs it looks like a plain number.
 
     Args:
-        numbers: what the recorder knows.
+        numbers: implements its operations.
         proxy: the number in the trace.
-        symbol: the call that gave it, or the first one that it comes from.
-        variables: of the tensors that it was read from.
+        symbol: the call that returned it, or the first call from which it is derived.
+        variables: the variables of the tensors from which it was read.
     """
 
     __slots__ = ("__weakref__", "numbers", "proxy", "symbol", "variables")
@@ -132,15 +145,15 @@ class TracedNumber(metaclass=_NumberClass):
 
     @classmethod
     def __torch_function__(cls, *_: Any) -> Any:
-        """PyTorch takes it for an argument; the mode of the recording handles the call."""
+        """Lets PyTorch accept it as an argument; the recording mode handles the call."""
         return NotImplemented
 
     def value(self) -> Any:
-        """The number of this call, which each run checks."""
+        """The value of the number in this call, which each run checks."""
         return self.numbers.value(self)
 
     def size(self) -> Any:
-        """The number of this call for one of PyTorch's, which each run checks."""
+        """The value of the number in this call as an argument of PyTorch, which each run checks."""
         return self.numbers.size(self)
 
     def __bool__(self) -> bool:
@@ -157,10 +170,10 @@ class TracedNumber(metaclass=_NumberClass):
         return self
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return sys.modules["numpy"].array(self.value(), *args, **kwargs)  # NumPy it is who calls
+        return sys.modules["numpy"].array(self.value(), *args, **kwargs)  # only NumPy calls this
 
     def __getattr__(self, name: str) -> Any:
-        """What else numbers have: ``n.is_integer()``."""
+        """Other attributes of numbers: ``n.is_integer()``."""
         if not hasattr(self.proxy.python_type, name):
             raise AttributeError(f"{self.proxy.python_type.__name__!r} object has no attribute {name!r}")
         return getattr(self.value(), name)
@@ -170,7 +183,7 @@ def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Ca
     def method(self: TracedNumber, other: Any) -> Any:
         kind = type(other)
         if isinstance(other, torch.Tensor):
-            return NotImplemented  # its own method takes the number
+            return NotImplemented  # the method of ``other`` handles the number
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         operands = (other, self) if swapped else (self, other)
@@ -233,3 +246,119 @@ def _define() -> None:
 
 
 _define()
+
+
+_READ: Final = Symbol("number", float)
+_UNNAMED: Final = NumberProxy("", float)
+
+
+class ConstantNeeded(RecordAgain):
+    """The program needs the values of floats that should vary; the next recording takes them as constants.
+
+    Attributes:
+        needed: the paths of the floats, each with the line that needs its value.
+    """
+
+    def __init__(self, needed: dict[Source, SourceLocation | None]) -> None:
+        super().__init__()
+        self.needed = needed
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        assert attempt.varying is not None
+        needed = {source.describe(): location for source, location in self.needed.items()}
+        return replace(
+            attempt,
+            varying=attempt.varying.with_constants(self.needed),
+            constant_floats={**needed, **attempt.constant_floats},
+        )
+
+
+class InputNumbers:
+    """The floats of one recording; the `Numbers` of what is computed with them."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._thread = threading.get_ident()
+        self._waiting: list[tuple[TracedNumber, Source, float]] = []
+        self._hints: dict[str, Any] = {}
+        self._origins: dict[str, frozenset[Source]] = {}
+        self._sizes: dict[str, list[torch.SymInt]] = {}
+
+    def new(self, value: float, source: Source) -> TracedNumber:
+        """The `TracedNumber` that the program gets for the float at a path."""
+        number = TracedNumber(self, _UNNAMED, _READ, ())
+        self._waiting.append((number, source, value))
+        return number
+
+    def bind(self, recorder: Recorder) -> None:
+        """Make the floats inputs of the trace that ``recorder`` writes."""
+        self._recorder = recorder
+        for number, source, value in self._waiting:
+            number.proxy = recorder.inputs.number(value, source)
+            self._note(number, value, frozenset({source}))
+        self._waiting.clear()
+
+    def constants(self, location: SourceLocation | None) -> ConstantNeeded | SizeVariesError:
+        """The error after which all floats, and the sizes that they are computed from, are recorded as constants."""
+        needed = {source: location for sources in self._origins.values() for source in sources}
+        if needed:
+            return ConstantNeeded(needed)
+        return SizeVariesError(
+            "the function reads the class of a number that is computed from sizes", location=location
+        )
+
+    @property
+    def any(self) -> bool:
+        """Whether there are floats."""
+        return bool(self._origins)
+
+    def value(self, number: TracedNumber) -> Any:
+        """As `Numbers`. Raises ConstantNeeded."""
+        if self._in_other_thread:
+            return self.hint(number)
+        for size in self._sizes.get(number.proxy.name, ()):
+            int(size)  # a constant from now on
+        origins = self._origins[number.proxy.name]
+        if origins:
+            raise ConstantNeeded(dict.fromkeys(origins, user_location()))
+        return self.hint(number)
+
+    size = value
+
+    def hint(self, number: TracedNumber) -> Any:
+        """As `Numbers`."""
+        early = [value for waiting, _, value in self._waiting if waiting is number]  # another thread reads it
+        return early[0] if early else self._hints[number.proxy.name]
+
+    def computed(
+        self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None
+    ) -> Any:
+        """As `Numbers`."""
+        if self._in_other_thread:
+            return function(*map(operand_hint, operands))
+        recorder = self._recorder
+        assert recorder is not None
+        read = next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
+        if read is not None:  # from a tensor: the result has its value as that number has
+            return read.numbers.computed(function, operands, read)
+        result = function(*map(operand_hint, operands))
+        with recorder.suspension:
+            proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
+            recorder.trace.write(symbol_of(function), tuple(map(as_argument, operands)), {}, proxy)
+            number = TracedNumber(self, proxy, _READ, ())
+        numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
+        sizes = [item for item in operands if isinstance(item, torch.SymInt)]
+        self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]))
+        self._sizes[proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
+        return number
+
+    @property
+    def _in_other_thread(self) -> bool:
+        """Whether the calling thread does not record, but read a number of the program: it gets plain numbers."""
+        return threading.get_ident() != self._thread
+
+    def _note(self, number: TracedNumber, value: Any, origins: frozenset[Source]) -> None:
+        assert self._recorder is not None
+        self._hints[number.proxy.name], self._origins[number.proxy.name] = value, origins
+        self._recorder.tensors.numbers.append(weakref.ref(number))

@@ -1,4 +1,4 @@
-"""The size that the user's program handles while it is recorded: an int to it, a symbol to fakes."""
+"""Sizes in the user's program while it is recorded: ints for the program, symbols for fake tensors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from thunder_core.tracing.user_frames import user_location
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": False, "__rmod__": True}
-"""What divides with floor, and whether the size is the divisor."""
+"""Methods of floor division; the value is True if the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+_OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
 _BY_VALUE: Final = (
     *("rpow", "lshift", "rlshift", "rshift", "rrshift"),
     *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
 )
-"""What Python does with the number itself: the program is compiled for that number then."""
+"""Methods that need the value of the size: the program is specialized to it."""
 _ARITHMETIC: Final = {
     "__add__": (operator.add, False),
     "__radd__": (operator.add, True),
@@ -34,36 +35,38 @@ _ARITHMETIC: Final = {
     "__mul__": (operator.mul, False),
     "__rmul__": (operator.mul, True),
 }
-"""What gives a float of a size and a float, and whether the size is the second operand."""
-_LARGEST_PRODUCT: Final = 4
-_THE_SAME: Final = ("trunc", "floor", "ceil", "copy")
+"""Functions for a size and a float, by method; the second item is True if the size is the second operand."""
+_LARGEST_EXPONENT: Final = 4
+"""The largest exponent for which a power is a product of sizes."""
+_IDENTITIES: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 _INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 
 
 class _SizeClass(type):
-    """The class of `TracedSize`, which has the name of ``int`` to programs."""
+    """The metaclass of `TracedSize`: for programs, the attributes that identify the class are those of ``int``."""
 
     def __getattribute__(cls, name: str) -> Any:
         return getattr(int, name) if name in CLASS_NAMES and called_by_program() else super().__getattribute__(name)
 
 
 def called_by_program() -> bool:
-    """Whether the function that asks was called by neither PyTorch nor Thunder."""
+    """Whether the caller of this function was itself called by neither PyTorch nor Thunder."""
     return str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0] not in _INTERNAL
 
 
 class TracedSize(torch.SymInt, metaclass=_SizeClass):
     """A size that varies between calls.
 
-    Arithmetic keeps it so. A quotient, a root and a product with a float are floats that lines compute. A comparison
-    gives a bool, and is checked in each call; what needs the number itself (``int(n)``, ``range(n)``, ``f"{n}"``, a key
-    of a dictionary) gives it, and is checked likewise. Programs take it for an int: ``isinstance(n, int)`` holds.
+    Arithmetic with ints returns sizes that vary. Quotients, roots, and arithmetic with floats return floats that ops
+    compute. A comparison returns a bool, which each call checks. Any other use (``int(n)``, ``range(n)``, ``f"{n}"``, a
+    key of a dictionary) takes the value in this call, which each call checks as well. For programs ``isinstance(n,
+    int)`` is true.
     """
 
     @property
     def __class__(self) -> type:
-        """``int`` to the program, the class itself to PyTorch and Thunder."""
+        """``int`` for the program, the class itself for PyTorch and Thunder."""
         return int if called_by_program() else TracedSize
 
     @__class__.setter
@@ -72,19 +75,19 @@ class TracedSize(torch.SymInt, metaclass=_SizeClass):
 
     @property
     def real(self) -> Any:
-        """The size: of its attributes that ints have, those that do not need its value."""
+        """The size itself, as `numerator`: neither needs its value."""
         return +self
 
     numerator = real
 
     @property
     def imag(self) -> int:
-        """Zero."""
+        """0, as for each int."""
         return 0
 
     @property
     def denominator(self) -> int:
-        """One."""
+        """1, as for each int."""
         return 1
 
     def __neg__(self) -> Any:
@@ -106,18 +109,18 @@ class TracedSize(torch.SymInt, metaclass=_SizeClass):
         return +self
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return sys.modules["numpy"].array(int(self), *args, **kwargs)  # NumPy it is who calls
+        return sys.modules["numpy"].array(int(self), *args, **kwargs)  # only NumPy calls this
 
     def __getattr__(self, name: str) -> Any:
-        """What else ints have: ``n.bit_length()``."""
+        """Other attributes of ints: ``n.bit_length()``."""
         if name in _METHODS_OF_INTS:
             return getattr(int(self), name)
         raise AttributeError(f"'int' object has no attribute {name!r}")
 
 
 def traced(value: Any) -> Any:
-    """A number of fakes as the program gets it; a tuple or ``torch.Size`` likewise. Anything else as it is."""
-    if type(value) is torch.SymInt and hasattr(value.node, "shape_env"):  # not those of nested tensors
+    """A number of fakes as the program gets it, also in a tuple, list or ``torch.Size``. Others are unchanged."""
+    if type(value) is torch.SymInt and hasattr(value.node, "shape_env"):  # the SymInts of nested tensors have none
         constant = value.node.maybe_as_int()
         return TracedSize(value.node) if constant is None else constant
     if isinstance(value, torch.Size):
@@ -128,7 +131,7 @@ def traced(value: Any) -> Any:
 
 
 def untraced(value: Any) -> Any:
-    """A number of the program as fakes take it: what PyTorch does with it is not what the program does."""
+    """A number of the program as fakes take it: its operations are PyTorch's, and are not observed."""
     return torch.SymInt(value.node) if type(value) is TracedSize else value
 
 
@@ -138,15 +141,19 @@ def traced_size(size: Size) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """The value of a size in this call, without a check; other objects are unchanged."""
     return value.node.hint if type(value) is TracedSize else value
 
 
 def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-    """What PyTorch and SymPy run to compute with sizes is no part of the program, and other threads get plain ints."""
+    """A method during which the observer is paused, since it runs code of PyTorch and SymPy.
+
+    In other threads than the recording one, it returns Python's result for the value in this call.
+    """
 
     def call(self: TracedSize, *others: Any) -> Any:
         sizes = self.node.shape_env.sizes()
-        if sizes is not None and sizes.thread != threading.get_ident():  # it read a place that the program reads too
+        if sizes is not None and sizes.thread != threading.get_ident():  # of an object that the program reads too
             result = getattr(self.node.hint, name)(*map(_plain, others))
             return _with_other_number(self, name, *others) if result is NotImplemented else result
         watcher = None if sizes is None else sizes.watcher
@@ -155,7 +162,7 @@ def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
         watcher.pause()
         try:
             return operation(self, *others)
-        except Exception as error:  # the program may catch it: with constants it is Python's for sure
+        except Exception as error:  # recorded with constants, Python raises the exact one, which the program may catch
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             watcher.resume()
@@ -163,14 +170,32 @@ def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _is_integer(number: Any) -> bool:
+    """Whether an operand is an int or a size; also an int of a subclass with int's operators, as an ``IntEnum``."""
+    kind: Any = type(number)
+    return kind is int or kind is TracedSize or kind is torch.SymInt or _has_operators_of_int(kind)
+
+
+@functools.lru_cache(256)
+def _has_operators_of_int(kind: type) -> bool:
+    return issubclass(kind, int) and all(getattr(kind, name) is getattr(int, name) for name in _OPERATORS)
+
+
+def _as_int(number: Any) -> Any:
+    """An integer operand as PyTorch accepts it: an int of a subclass as a plain int."""
+    kind = type(number)
+    return number if kind is int or kind is TracedSize or kind is torch.SymInt else int(number)
+
+
 def _symbolic(name: str) -> Callable[..., Any]:
-    of_numbers = getattr(torch.SymInt, name)
+    """Arithmetic: a size for ints and sizes, a float that ops compute for floats."""
+    of_symint = getattr(torch.SymInt, name)
 
     def operation(self: TracedSize, other: Any) -> Any:
-        kind = type(other)
-        if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
-            return traced(of_numbers(self, other)) if name not in _DIVISIONS else _divided(self, name, other)
-        if kind is float and name in _ARITHMETIC:
+        if _is_integer(other):
+            other = _as_int(other)
+            return traced(of_symint(self, other)) if name not in _DIVISIONS else _divided(self, name, other)
+        if type(other) is float and name in _ARITHMETIC:
             function, swapped = _ARITHMETIC[name]
             return _float(function, (other, self) if swapped else (self, other))
         return _with_other_number(self, name, other)
@@ -179,19 +204,22 @@ def _symbolic(name: str) -> Callable[..., Any]:
 
 
 def _comparison(name: str) -> Callable[..., Any]:
-    of_numbers = getattr(torch.SymInt, name)
+    of_symint = getattr(torch.SymInt, name)
 
     def operation(self: TracedSize, other: Any) -> Any:
-        kind = type(other)
-        if kind is int or kind is bool or kind is TracedSize or kind is torch.SymInt:
-            return bool(of_numbers(self, other))
+        if _is_integer(other):
+            return bool(of_symint(self, _as_int(other)))
         return _with_other_number(self, name, other)
 
     return operation
 
 
 def _divided(size: TracedSize, name: str, other: Any) -> Any:
-    """``a // b`` or ``a % b``. PyTorch's terms hold for positive divisors: ints are negated, others are by value."""
+    """``a // b`` or ``a % b``.
+
+    PyTorch's equal Python's for positive divisors only. For a negative int both operands are negated; for other
+    divisors the value of the size is used.
+    """
     function, divisor = getattr(torch.SymInt, name), size if _DIVISIONS[name] else other
     if divisor > 0:
         return traced(function(size, other))
@@ -202,7 +230,7 @@ def _divided(size: TracedSize, name: str, other: Any) -> Any:
 
 
 def _division(*, swapped: bool) -> Callable[..., Any]:
-    """``n / m``: a float that lines compute; of what may be zero, by value: Python raises an error there."""
+    """``n / m``: a float that ops compute; by value if the divisor is zero, for which Python raises an error."""
 
     def operation(self: TracedSize, other: Any) -> Any:
         operands = (other, self) if swapped else (self, other)
@@ -214,53 +242,56 @@ def _division(*, swapped: bool) -> Callable[..., Any]:
 
 
 def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
-    """``n ** m``: products for small ints, a float that lines compute for a float, by value otherwise."""
-    if type(exponent) is int and 0 < exponent <= _LARGEST_PRODUCT and modulus is None:
+    """``n ** m``: a product for a small positive int, a float that ops compute for a float, by value otherwise."""
+    if type(exponent) is int and 0 < exponent <= _LARGEST_EXPONENT and modulus is None:
         return functools.reduce(operator.mul, (self,) * exponent)
     if type(exponent) is float and modulus is None and self > 0:
         return _float(operator.pow, (self, exponent))
     return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
 
 
-def _quotient_and_rest(self: TracedSize, other: Any, quotient: str, rest: str) -> Any:
-    """``divmod`` by an int, or of one."""
-    if type(other) not in (int, bool, TracedSize):
-        return _at_value(self, "__divmod__" if quotient == "__floordiv__" else "__rdivmod__", other)
-    return _divided(self, quotient, other), _divided(self, rest, other)
+def _divmod(self: TracedSize, other: Any, *, swapped: bool) -> Any:
+    """``divmod`` of a size and an int, or of an int and a size if ``swapped``."""
+    prefix = "__r" if swapped else "__"
+    if not _is_integer(other):
+        return _at_value(self, f"{prefix}divmod__", other)
+    other = _as_int(other)
+    return _divided(self, f"{prefix}floordiv__", other), _divided(self, f"{prefix}mod__", other)
 
 
 def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """The float that Python computes of sizes and numbers."""
+    """The float that a Python function computes from sizes and numbers, as an op."""
     size = next(operand for operand in operands if type(operand) is TracedSize)
     return size.node.shape_env.sizes().floats.computed(function, operands)
 
 
 def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any, *others: Any) -> Any:
-    """The interception of functions of `math` that positive numbers have: a float that lines compute."""
+    """The interception of functions of `math` that are defined for positive numbers: ops compute the float."""
     if type(number) is TracedSize and not others and number > 0:
         return _float(function, (number,))
     return function(number, *others)
 
 
 def larger_or_smaller(recorder: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The interception of `max` and `min`: of a size and an int it is a size, whichever of them that is in a call.
+    """The interception of `max` and `min`: a symbolic size, valid for all sizes, for a size and a size or an int.
 
-    Of other things it is what Python makes of them.
+    For other arguments, Python's result.
     """
-    if len(args) != 2 or options or {type(arg) for arg in args} not in _SIZES:
+    if len(args) != 2 or options or {type(arg) for arg in args} not in _OPERANDS_OF_EXTREMA:
         return function(*args, **options)
     size = args[0] if type(args[0]) is TracedSize else args[1]
     sizes = size.node.shape_env.sizes()
     if sizes is None or sizes.thread != threading.get_ident():
         return function(*args)
-    return _unobserved(function.__name__, lambda _, *sizes: _extremum(function, *sizes))(size, *args)
+    return _unobserved(function.__name__, lambda _, *operands: _extremum(function, *operands))(size, *args)
 
 
-_SIZES: Final = ({TracedSize}, {TracedSize, int})
-_LARGEST: Final = max  # itself, also while it is replaced
+_OPERANDS_OF_EXTREMA: Final = ({TracedSize}, {TracedSize, int})
+_LARGEST: Final = max  # the builtin, also while it is intercepted
 
 
 def _extremum(function: Callable[..., Any], first: Any, second: Any) -> Any:
+    """``function(first, second)``: one of them if the facts about symbols determine which, otherwise an expression."""
     largest = function is _LARGEST
     if _never_negative(first - second if largest else second - first):
         return first
@@ -270,12 +301,12 @@ def _extremum(function: Callable[..., Any], first: Any, second: Any) -> Any:
 
 
 def _never_negative(number: Any) -> bool:
-    """By what is known of the symbols in it."""
+    """Whether a size or number is at least 0 for all sizes that satisfy the facts."""
     return least_of(from_fake(untraced(number))) >= 0
 
 
 def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
-    """What Python makes of an int and a float, by its value; tensors and other objects know themselves."""
+    """The operation with a float or complex number, by the value of the size; NotImplemented for other objects."""
     if isinstance(other, float | complex):
         return getattr(type(other)(int(size)), name)(other)
     return NotImplemented
@@ -286,8 +317,8 @@ def _by_value(name: str) -> Callable[..., Any]:
 
 
 def _at_value(size: TracedSize, name: str, *others: Any) -> Any:
-    """What Python does with the number itself."""
-    if others and isinstance(others[0], float | complex):
+    """The operation of Python on the value of the size."""
+    if len(others) == 1 and isinstance(others[0], float | complex):
         return _with_other_number(size, name, others[0])
     if others and not isinstance(others[0], int | TracedSize | str):
         return NotImplemented
@@ -304,12 +335,12 @@ def _define() -> None:
         "__truediv__": _division(swapped=False),
         "__rtruediv__": _division(swapped=True),
         "__pow__": _power,
-        "__divmod__": lambda self, other: _quotient_and_rest(self, other, "__floordiv__", "__mod__"),
-        "__rdivmod__": lambda self, other: _quotient_and_rest(self, other, "__rfloordiv__", "__rmod__"),
+        "__divmod__": functools.partial(_divmod, swapped=False),
+        "__rdivmod__": functools.partial(_divmod, swapped=True),
     }
     for name, operation in operations.items():
         setattr(TracedSize, name, _unobserved(name, operation))
-    for name in _THE_SAME:
+    for name in _IDENTITIES:
         setattr(TracedSize, f"__{name}__", lambda self: +self)
     NUMBER_CLASSES[TracedSize] = "int"
 

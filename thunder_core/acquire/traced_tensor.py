@@ -1,34 +1,79 @@
-"""The tensor that the user's program handles while it is being recorded."""
+"""The tensor that the user's program handles while it is recorded, and the recorder's state of it."""
 
 from __future__ import annotations
 
 import gc
 import types
 import weakref
+from collections.abc import Iterator
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.acquire.variable import Variable
 from thunder_core.errors import LeakedTensorError
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
-from thunder_core.pytorch_internals import make_wrapper_subclass
+from thunder_core.pytorch_internals import is_functorch_wrapped_tensor, make_wrapper_subclass
+
+if TYPE_CHECKING:
+    from thunder_core.pytorch_internals import FakeTensor
+
+MetadataKey = tuple[Any, ...]
+
+
+class Variable:
+    """A mutable binding from a tensor object to the proxy of its current value.
+
+    Attributes:
+        proxy: the current name and metadata.
+        fake: the fake tensor with the same metadata, or None until it is needed.
+        base: the variable whose storage ``fake`` must share when it is created; None for a separate storage.
+        detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
+        constant: the value depends on no input and on no random state.
+        location: the user's line that created it, for messages.
+    """
+
+    __slots__ = ("base", "constant", "detached", "fake", "key", "location", "proxy")
+
+    def __init__(
+        self,
+        proxy: TensorProxy,
+        *,
+        fake: FakeTensor | None = None,
+        base: Variable | None = None,
+        constant: bool = False,
+        detached: bool = False,
+        location: SourceLocation | None = None,
+    ) -> None:
+        self.proxy = proxy
+        self.fake = fake
+        self.base = base
+        self.constant = constant
+        self.detached = detached
+        self.location = location
+        self.key = metadata_key(proxy)
+
+
+def metadata_key(proxy: TensorProxy) -> MetadataKey:
+    """Everything about a tensor that may decide the metadata of a call's results."""
+    return (proxy.shape, proxy.stride, proxy.offset, proxy.dtype, proxy.device, proxy.requires_grad, proxy.layout)
 
 
 class TracedTensor(torch.Tensor):
-    """A `torch.Tensor` without storage: it stands for the result of a recorded call.
+    """A `torch.Tensor` without storage that represents the result of a recorded call.
 
-    While the program is recorded its class is that of the tensor that it stands for, `torch.Tensor` or a class of the
-    user's, so that ``type(x) is torch.Tensor`` answers as in eager; `is_traced` tells it from others. Operators,
-    methods and properties work because the recorder's torch-function mode answers them. Once acquisition is over there
-    is no mode. Tensors that are left then get this class, and any use of them raises `LeakedTensorError`.
+    While the program is recorded its class is that of the tensor that it represents, `torch.Tensor` or a user's class,
+    so that ``type(x) is torch.Tensor`` holds as in eager; `is_traced` distinguishes it from other tensors. Operators,
+    methods and properties work because the recorder's torch-function mode handles them. After acquisition there is no
+    mode: remaining traced tensors get this class, and any use of them raises `LeakedTensorError`.
 
     Attributes:
-        left: what was known about it.
+        variable: its variable.
     """
 
-    left: Variable
+    variable: Variable
 
     @classmethod
     def __torch_function__(
@@ -51,11 +96,11 @@ _known: dict[int, tuple[weakref.ref[torch.Tensor], Variable]] = {}
 
 
 def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
-    """A new traced tensor that stands for a tensor of the class ``kind``."""
+    """A new traced tensor that represents a tensor of the class ``kind``."""
     proxy = variable.proxy
-    # a wrapper cannot have a sparse layout; the mode answers questions about it from the proxy and the fake
+    # a wrapper cannot have a sparse layout; the mode reads the layout from the proxy and the fake
     shape, strides = on_fakes(proxy.shape), on_fakes(proxy.stride)
-    # with symbols PyTorch would compute the size of its memory, which nobody sees
+    # with symbolic sizes PyTorch would compute the size of its storage, which is never used
     memory = None if shape is proxy.shape and strides is proxy.stride else 0
     tensor: torch.Tensor = make_wrapper_subclass(
         _wrapper(kind),
@@ -67,13 +112,13 @@ def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> 
     )
     tensor.__class__ = kind
     key = id(tensor)
-    # removed by a callback in C: a function's frame would be observed as one of the program
+    # removed by a callback in C: the frame of a Python function would be observed as a frame of the program
     _known[key] = weakref.ref(tensor, partial(_known.pop, key)), variable
     return tensor
 
 
 def variable_of(value: Any) -> Variable | None:
-    """What is known about a traced tensor; None for anything else."""
+    """The variable of a traced tensor; None for any other value."""
     known = _known.get(id(value))
     return known[1] if known is not None and known[0]() is value else None
 
@@ -84,38 +129,41 @@ def is_traced(value: Any) -> bool:
 
 
 def holds_traced_tensor(value: Any) -> bool:
-    """Whether a traced tensor can be reached from ``value``, as far as the garbage collector knows."""
+    """Whether a traced tensor is reachable from ``value`` by the garbage collector's references."""
+    return any(map(is_traced, reachable(value, _MOST_OBJECTS)))
+
+
+def reachable(value: Any, most: int, *ignored: type) -> Iterator[Any]:
+    """What is reachable from ``value`` by the garbage collector's references, up to a number of objects.
+
+    Modules of Python, classes, code and objects of the ``ignored`` classes are not searched.
+    """
     pending, seen = [value], {id(value)}
-    while pending and len(seen) < _MOST_OBJECTS:
+    while pending and len(seen) < most:
         for held in gc.get_referents(pending.pop()):
-            if is_traced(held):
-                return True
-            if (
-                id(held) not in seen
-                and not isinstance(held, types.ModuleType | type | types.CodeType)
-                and not _is_namespace(held)
-            ):
+            yield held
+            closed = isinstance(held, (types.ModuleType, type, types.CodeType, *ignored)) or _is_namespace(held)
+            if id(held) not in seen and not closed:
                 seen.add(id(held))
                 pending.append(held)
-    return False
 
 
 def _is_namespace(value: Any) -> bool:
     return type(value) is dict and "__builtins__" in value
 
 
-def leave(tensor: torch.Tensor) -> None:
-    """The program that made a traced tensor was recorded: nobody may use the tensor from here on."""
+def invalidate(tensor: torch.Tensor) -> None:
+    """Invalidate a traced tensor after its program was recorded: any later use raises `LeakedTensorError`."""
     variable = variable_of(tensor)
     if variable is not None:
         del _known[id(tensor)]
         tensor.__class__ = _wrapper(type(tensor))
-        tensor.__dict__["left"] = variable
+        tensor.__dict__["variable"] = variable
 
 
 @cache
 def _wrapper(kind: type[torch.Tensor]) -> type[TracedTensor]:
-    """The class of traced tensors before and after they are of the class ``kind``: objects of both look alike in C."""
+    """The class of traced tensors before and after they are of the class ``kind``, with the same object layout in C."""
     if kind is torch.Tensor:
         return TracedTensor
     return types.new_class(
@@ -131,7 +179,7 @@ def describe(tensor: torch.Tensor) -> str:
 
 
 def _variable(tensor: torch.Tensor) -> Variable:
-    return variable_of(tensor) or tensor.__dict__["left"]
+    return variable_of(tensor) or tensor.__dict__["variable"]
 
 
 def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTensorError:
@@ -140,7 +188,20 @@ def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTenso
     leaves = iterate_leaves((args, kwargs or {}))
     tensor = next(leaf for leaf in leaves if isinstance(leaf, TracedTensor))
     return LeakedTensorError(
-        f"{describe(tensor)} is used after the program that made it was recorded; it never had a value",
+        f"{describe(tensor)} is used after the program that created it was recorded; it never had a value",
         location=_variable(tensor).location,
         advice=("return the tensor from the compiled function instead of keeping it elsewhere",),
     )
+
+
+def is_transformed(value: Any) -> bool:
+    """Whether a value is a tensor that a transformation of `torch.func` has wrapped."""
+    return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
+
+
+def any_transformed(values: tuple[Any, ...]) -> bool:
+    """Whether a transformation of `torch.func` has wrapped one of the tensors among these values."""
+    for value in values:  # noqa: SIM110 - a generator takes twice as long, and this is called for each op
+        if isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value):
+            return True
+    return False

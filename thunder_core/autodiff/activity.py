@@ -15,9 +15,9 @@ def differentiable(proxy: Proxy) -> bool:
 
 
 def records(bound: BoundSymbol, trace: Trace) -> bool:
-    """Whether autograd records the line, given that an argument requires grad.
+    """Whether autograd records the op, given that an argument requires grad.
 
-    That results require grad does not tell: a view made under ``no_grad`` does, and has no history.
+    The results' ``requires_grad`` does not decide this: a view created under ``no_grad`` has it set, but no history.
     """
     context = bound.context or trace.context
     return context.grad_enabled and not context.inference
@@ -25,11 +25,11 @@ def records(bound: BoundSymbol, trace: Trace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What differentiation has to do.
+    """The values of a trace that differentiation has to visit.
 
     Attributes:
-        active: values that depend, through lines that autograd records, on an input that requires grad.
-        reached: active values that a differentiable output depends on in this way.
+        active: values that depend, through ops that autograd records, on an input that requires grad.
+        reached: active values that a differentiable output depends on, again through ops that autograd records.
         outputs: positions of the differentiable outputs.
     """
 
@@ -39,7 +39,7 @@ class Activity:
 
     @classmethod
     def of(cls, trace: Trace) -> Activity:
-        """Walk the trace forwards, then backwards."""
+        """Compute the activity of a trace in one forward and one backward walk over its ops."""
         active = {proxy.name for proxy in trace.inputs if differentiable(proxy)}
         recorded: list[BoundSymbol] = []
         for bound in trace.symbols:

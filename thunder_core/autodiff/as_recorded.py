@@ -1,4 +1,4 @@
-"""Programs whose lines PyTorch runs as they were recorded, while its autograd records them."""
+"""Programs whose ops PyTorch runs as they were recorded, under its own autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_o
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
-from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_derived, storage_address
@@ -20,9 +20,9 @@ _RECORDING: Final = Context(grad_enabled=True, inference=False)
 
 
 def is_saved(storage: int, bound: BoundSymbol) -> bool:
-    """Whether autograd saves a tensor of a memory when it records a line, found out on fake tensors.
+    """Whether autograd saves a tensor of this storage for backward when it records the op, tested on fake tensors.
 
-    True as well where that cannot be found out: for functions of the user's, and calls that take other objects.
+    Also True where this cannot be tested: for functions of the user, and for calls with arguments of other types.
     """
     leaves = list(iterate_leaves((bound.args, bound.kwargs)))
     if Tag.LOCAL in bound.symbol.tags or any(map(_is_no_fake, leaves)):
@@ -54,7 +54,7 @@ def is_saved(storage: int, bound: BoundSymbol) -> bool:
             torch.autograd.graph.saved_tensors_hooks(pack, _itself),
         ):
             result = bound.symbol.target(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - whatever the call does not do with fakes
+    except Exception:  # noqa: BLE001 - any error of a call that does not support fake tensors
         return True
     pairs = zip(iterate_leaves(bound.output), iterate_leaves(result), strict=False)
     for proxy, tensor in pairs:
@@ -75,13 +75,13 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def why_as_recorded(trace: Trace) -> str | None:
-    """What an acquired trace does that no functional trace expresses, whoever runs it; None for most programs."""
+    """The reason why a functional trace cannot express the acquired trace; None for most programs."""
     reasons = (_effect_beside_values(program) or _write_behind_autograd(program) for program in trace.programs())
     return next(filter(None, reasons), None) or _hook_on_written_input(trace)
 
 
 def why_left_to_autograd(trace: Trace) -> str | None:
-    """What autograd does for a program with gradients that its lines do not say; None if they say it all."""
+    """The reason why PyTorch's autograd has to differentiate the program; None if its ops suffice to do so."""
     for bound in trace.symbols:
         if Tag.AUTOGRAD in bound.symbol.tags:
             return f"{bound.symbol.name} uses parameters of its own{_place(bound)}"
@@ -89,15 +89,18 @@ def why_left_to_autograd(trace: Trace) -> str | None:
 
 
 def _effect_beside_values(trace: Trace) -> str | None:
-    """The first line whose symbol tells so."""
+    """The reason that the symbol of an op declares; the first such op counts."""
     for bound in trace.symbols:
         if Tag.AS_RECORDED in bound.symbol.tags:
-            return f"{bound.symbol.name} asks or changes what the values of a trace do not show{_place(bound)}"
+            return f"{bound.symbol.name} reads or changes state that traces do not model{_place(bound)}"
     return None
 
 
 def _hook_on_written_input(trace: Trace) -> str | None:
-    """The first hook on an input, or a view of one, that was written before: the caller's own uses of it count too."""
+    """The first hook on an input, or on a view of one, that was written before.
+
+    The gradient of such an input includes the uses that the caller makes of it.
+    """
     inputs = {proxy.storage: proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy)}
     written: set[int] = set()
     for bound in trace.symbols:
@@ -108,14 +111,14 @@ def _hook_on_written_input(trace: Trace) -> str | None:
 
 
 def _write_behind_autograd(trace: Trace) -> str | None:
-    """The first write through ``data`` to memory that autograd saved before: in backward it reads what was written."""
-    if not any(_is_data(bound) for bound in trace.symbols):
+    """The first write through ``data`` to a storage that autograd saved before: backward reads the new values."""
+    if not any(Tag.UNCOUNTED in bound.symbol.tags for bound in trace.symbols):
         return None
     uncounted: set[str] = set()
     readers: dict[int, list[BoundSymbol]] = {}
     for bound in trace.symbols:
         shared = {proxy.storage for proxy in tensor_inputs_of(bound) if proxy.name in uncounted}
-        if _is_data(bound):
+        if Tag.UNCOUNTED in bound.symbol.tags:
             shared = {proxy.storage for proxy in tensor_inputs_of(bound)}
         uncounted.update(proxy.name for proxy in tensor_outputs_of(bound) if proxy.storage in shared)
         written = {proxy.storage for proxy in tensors_written_by(bound) if proxy.name in uncounted}
@@ -125,10 +128,6 @@ def _write_behind_autograd(trace: Trace) -> str | None:
             for proxy in (*tensor_inputs_of(bound), *tensor_outputs_of(bound)):
                 readers.setdefault(proxy.storage, []).append(bound)
     return None
-
-
-def _is_data(bound: BoundSymbol) -> bool:
-    return bound.symbol.name == "data" and bound.symbol.style is CallStyle.ATTRIBUTE
 
 
 def _place(bound: BoundSymbol) -> str:

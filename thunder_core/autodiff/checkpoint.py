@@ -1,4 +1,4 @@
-"""Checkpoint regions: their lines join the trace, and are remembered as lines to compute again."""
+"""Checkpoint regions: their ops are inlined into the trace, and their values marked for recomputation in backward."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from thunder_core.passes.checkpoint_bodies import functional_body
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """A trace with the lines of checkpoint regions in place of the calls.
+    """A trace with the calls of checkpoint regions replaced by the ops of the regions.
 
     Attributes:
         trace: the trace.
-        made: names of values that were made in a region.
-        recomputed: those of them that backward makes again; what a region returns may be saved.
+        computed: names of values that are computed in a region.
+        recomputed: names of those values that backward recomputes; results of a region may be saved instead.
     """
 
     trace: Trace
-    made: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
     recomputed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class InlineCheckpoints(Pass[Trace]):
-    """Checkpoint regions without gradients are their lines, which executors see as all others."""
+    """Inlines checkpoint regions of a program without gradients, so that executors can claim their ops."""
 
     name: ClassVar[str] = "InlineCheckpoints"
 
@@ -41,31 +41,31 @@ class InlineCheckpoints(Pass[Trace]):
 
 
 def inline_checkpoints(trace: Trace) -> Inlined:
-    """Put the lines of checkpoint regions, also of regions inside of regions, in place of the calls.
+    """Replace the calls of checkpoint regions, including nested ones, by the ops of the regions.
 
-    A region stays a call, which PyTorch differentiates at run time, if it has a policy of its own (``context_fn``) or
-    writes to tensors from outside.
+    A region with a selective policy (``context_fn``), or that writes to tensors from outside of it, remains a call,
+    which PyTorch differentiates at run time.
     """
     if not any(bound.symbol is CHECKPOINT for bound in trace.symbols):
         return Inlined(trace)
     builder = Builder.of(trace, bodies=False)
     symbols: list[BoundSymbol] = []
-    made: set[str] = set()
+    computed: set[str] = set()
     recomputed: set[str] = set()
     for bound in trace.symbols:
-        lines = list(_region(bound, trace, builder)) if bound.symbol is CHECKPOINT else []
-        symbols += lines or [bound]
-        inner = {proxy.name for line in lines for proxy in line.outputs()}
-        made |= inner
+        ops = list(_region(bound, trace, builder)) if bound.symbol is CHECKPOINT else []
+        symbols += ops or [bound]
+        inner = {proxy.name for op in ops for proxy in op.outputs()}
+        computed |= inner
         recomputed |= inner - {proxy.name for proxy in bound.outputs()}
-    if not made:
+    if not computed:
         return Inlined(trace)
     nested = inline_checkpoints(trace.with_symbols(symbols, "checkpoint regions"))
-    return Inlined(nested.trace, nested.made | made, nested.recomputed | recomputed)
+    return Inlined(nested.trace, nested.computed | computed, nested.recomputed | recomputed)
 
 
 def _region(bound: BoundSymbol, trace: Trace, builder: Builder) -> Iterator[BoundSymbol]:
-    """The lines of one region; none if it must stay a call."""
+    """The ops of one region; none if it must remain a call."""
     body = bound.args[0]
     computation = functional_body(bound)
     if computation is None:
@@ -73,6 +73,6 @@ def _region(bound: BoundSymbol, trace: Trace, builder: Builder) -> Iterator[Boun
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))
     pairs += zip(computation.output, bound.outputs(), strict=True)
     inlining = Inlining(pairs, lambda proxy: builder.name(proxy.name), builder.new_storage)
-    for line in computation.symbols:
-        context = line.context or body.context
-        yield replace(inlining.op(line), context=None if context == trace.context else context)
+    for op in computation.symbols:
+        context = op.context or body.context
+        yield replace(inlining.op(op), context=None if context == trace.context else context)

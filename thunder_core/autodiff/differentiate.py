@@ -1,7 +1,8 @@
-"""The pass: from a program to its joint trace.
+"""The pass that appends backward to a trace, which results in the joint trace.
 
-What the partition saves it copies itself. What such a line saves is inside of its graph, where PyTorch counts every
-write to the tensor's whole storage against it: also the program's own write to another part of it.
+The partition copies the saved values that are overwritten before backward. Values saved inside of the autograd graph of
+an op (`thunder_core.autodiff.derivatives.by_eager`) have to be copied before the op: PyTorch's version counter rejects
+a write to any part of their storage.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from thunder_core.autodiff.activity import Activity
-from thunder_core.autodiff.by_eager import require_what_is_used
 from thunder_core.autodiff.checkpoint import inline_checkpoints
+from thunder_core.autodiff.derivatives.by_eager import require_used_gradients
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.joint_writer import JointWriter
-from thunder_core.autodiff.tensor_hooks import handed_over, place_tensor_hooks, split_requests
+from thunder_core.autodiff.tensor_hooks import place_tensor_hooks, split_requests, with_input_hooks
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
@@ -27,62 +28,62 @@ from thunder_core.passes import operations
 from thunder_core.passes.base import Pass, PassContext
 
 
-def with_graph_copies(lines: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:
-    """The lines, of which those of `derive_by_eager` call their function with copies of what is written later.
+def with_graph_copies(ops: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:
+    """The ops, where those of `derive_by_eager` call their function with copies of tensors that are written later.
 
     Args:
-        trace: the program.
-        overwritten: names of its inputs that are written after it.
+        trace: the trace that contains the ops.
+        overwritten: names of its inputs that the epilogue writes.
     """
     storages = Aliases.of(trace).storages_of(overwritten)
-    return [_with_copies(line, storages) if storages and _records_graph(line) else line for line in lines]
+    return [_with_copies(op, storages) if storages and _records_graph(op) else op for op in ops]
 
 
-def _records_graph(line: BoundSymbol) -> bool:
-    outputs = line.outputs()
+def _records_graph(op: BoundSymbol) -> bool:
+    outputs = op.outputs()
     return bool(outputs) and isinstance(outputs[-1], OpaqueProxy) and outputs[-1].type_name == "EagerGraph"
 
 
-def _with_copies(line: BoundSymbol, storages: frozenset[int]) -> BoundSymbol:
-    function, (args, kwargs) = line.args[0], line.args[-2:]
-    if function is operations.recomputed_call:  # it writes the program's own inputs in backward
-        return line
+def _with_copies(op: BoundSymbol, storages: frozenset[int]) -> BoundSymbol:
+    function, (args, kwargs) = op.args[0], op.args[-2:]
+    if function is operations.recomputed_call:  # it writes the inputs of the program in backward
+        return op
     leaves = list(iterate_leaves((args, kwargs)))
     written = _written(*args) if function is operations.functional_call else frozenset()
-    shared = {proxy.storage for proxy in tensor_outputs_of(line)}
+    shared = {proxy.storage for proxy in tensor_outputs_of(op)}
     copied = {
         leaf.name: position
         for position, leaf in enumerate(leaves)
         if isinstance(leaf, TensorProxy) and leaf.storage in storages - shared and leaf.name not in written
     }
-    return replace(line, kwargs={"copied": tuple(copied.values())}) if copied else line
+    return replace(op, kwargs={"copied": tuple(copied.values())}) if copied else op
 
 
 def _written(
     function: Callable[..., Any], written: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> frozenset[str]:
-    """The arguments that `functional_call` copies itself."""
+    """The arguments that `functional_call` copies anyway."""
     leaves = list(iterate_leaves((args, kwargs)))
     return frozenset([leaves[position].name for position in written])
 
 
 @dataclass(frozen=True)
 class Differentiate(Pass[Joint | None]):
-    """Appends to a program the lines that compute gradients of its inputs from cotangents of its outputs.
+    """Appends to a trace the ops that compute gradients of its inputs from cotangents of its outputs.
 
-    The result is None for a program none of whose outputs depends, through lines that autograd records, on an input
-    that requires grad. The lines of the joint trace run without recording gradients.
+    The result is None if no output depends, through ops that autograd records, on an input that requires grad. The ops
+    of the joint trace run under ``no_grad``.
 
     Attributes:
-        overwritten: names of inputs that are written after the program.
-        returned: positions of outputs that the caller gets.
+        overwritten: names of inputs that the epilogue writes.
+        returned: positions of outputs that are returned to the caller.
     """
 
     name: ClassVar[str] = "Differentiate"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
-    overwritten: frozenset[str] = frozenset()
-    returned: frozenset[int] = frozenset()
+    overwritten: frozenset[str]
+    returned: frozenset[int]
 
     def run(self, trace: Trace, context: PassContext) -> Joint | None:
         return differentiated(trace, context.executors, self.overwritten, self.returned)
@@ -97,7 +98,7 @@ def differentiated(
     overwritten: frozenset[str] = frozenset(),
     returned: frozenset[int] = frozenset(),
 ) -> Joint | None:
-    """What `Differentiate` makes of the trace; ``executors`` are asked first for the derivatives of what they claim."""
+    """The result of `Differentiate` for a trace; derivatives by ``executors``, for ops they claim, take precedence."""
     inlined = inline_checkpoints(trace)
     trace, requests = split_requests(place_tensor_hooks(inlined.trace))
     activity = Activity.of(trace)
@@ -105,18 +106,18 @@ def differentiated(
         return None
     writer = JointWriter(trace, activity, executors, inlined)
     writer.forward()
-    forward_lines = len(writer.emitter.lines)
+    backward_start = len(writer.emitter.ops)
     cotangents = writer.cotangent_inputs()
     writer.backward()
     sources = tuple(
         [p for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad and p.name in activity.active]
     )
     gradients = tuple([writer.cotangents.known.get(proxy.name) for proxy in sources])
-    gradients = handed_over(writer.emitter, requests, sources, gradients)
+    gradients = with_input_hooks(writer.emitter, requests, sources, gradients)
     joint = Trace(
         "joint",
         (*trace.inputs, *cotangents),
-        require_what_is_used(with_graph_copies(writer.emitter.lines, trace, overwritten)),
+        require_used_gradients(with_graph_copies(writer.emitter.ops, trace, overwritten)),
         (tuple(trace.output), gradients),
         Stage.FUNCTIONAL,
         Differentiate.name,
@@ -126,7 +127,7 @@ def differentiated(
     repeated = _repeated(joint)
     return Joint(
         joint,
-        forward_lines,
+        backward_start,
         cotangents,
         activity.outputs,
         sources,
@@ -141,11 +142,11 @@ def differentiated(
 
 
 def _repeated(joint: Trace) -> frozenset[str]:
-    """Names of the values of lines that backward calls again, and of what only lays out or casts them."""
+    """Names of the results of repeated ops in backward, and of values that only rearrange or cast these."""
     names: set[str] = set()
-    for line in joint.symbols:
-        moves = line.is_view() or not line.symbol.tags.isdisjoint((Tag.CAST, Tag.COPY, Tag.SHAPE))
-        same = line.effects.pure and moves
-        if Tag.REPEATED in line.symbol.tags or (same and {proxy.name for proxy in line.inputs()} <= names):
-            names.update(proxy.name for proxy in line.outputs() if line.inputs())
+    for op in joint.symbols:
+        moves = op.is_view() or not op.symbol.tags.isdisjoint((Tag.CAST, Tag.COPY, Tag.SHAPE))
+        same = op.effects.pure and moves
+        if Tag.REPEATED in op.symbol.tags or (same and {proxy.name for proxy in op.inputs()} <= names):
+            names.update(proxy.name for proxy in op.outputs() if op.inputs())
     return frozenset(names)

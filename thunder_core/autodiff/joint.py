@@ -14,12 +14,12 @@ from thunder_core.ir.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the derivative of a line is from, for people.
+    """The origin of the derivative of an op, for reports.
 
     Attributes:
-        symbol: what the line calls.
-        source: who gave the formula.
-        reason: why those who were asked before failed; empty if they just have no formula.
+        symbol: the symbol that the op calls.
+        source: the origin of the formula: an executor's name, for example.
+        reason: why the sources tried before failed; empty if they have no formula.
     """
 
     symbol: str
@@ -33,27 +33,26 @@ class Joint:
 
     Attributes:
         trace: inputs are the program's inputs followed by ``cotangents``; its output is the pair
-            ``(outputs, gradients)``: what the program computes, and for each item of ``differentiable`` its gradient or
-            None where none flows. The first ``forward_lines`` lines are the program's own, in the program's order.
-        forward_lines: number of leading lines that run in the forward program if they have effects. Pure lines run
-            wherever the partition puts them.
+            ``(outputs, gradients)``: the results of the program, and one gradient for each item of ``differentiable``,
+            None where none flows.
+        backward_start: the position of the first op of backward. The ops before it are those of the program, in its
+            order; those with effects run in the forward trace, and the partition decides where pure ones run.
         cotangents: inputs that hold the gradients of outputs; no forward value depends on them.
-        cotangent_of: for each cotangent the position in ``outputs`` of the value that it is the gradient of.
+        cotangent_of: for each cotangent, the position of its value in ``outputs``.
         differentiable: inputs of the program that gradients are computed for.
         constant: positions of outputs that do not require grad.
-        recomputed: names of values that are computed again for the backward program where possible (they were made in a
-            checkpoint region): they are never saved.
-        overwritten: names of inputs that the epilogue writes after the forward program, so that only a copy of them can
+        recomputed: names of values of checkpoint regions, which backward recomputes where possible instead of saving.
+        overwritten: names of inputs that the epilogue writes after the forward trace, so that only a copy of them can
             be saved.
-        returned: positions of outputs that the caller of the program gets, and so keeps in memory as long as it likes.
-        origins: number of lines of the program by where their derivative is from.
-        offered: the lines that were differentiated, with what the executors answered; empty without executors.
-        repeated: names of those of ``recomputed`` that lines give which backward calls again whatever their effects
-            (`Tag.REPEATED`), and of what only lays out or casts these.
+        returned: positions of outputs that are returned to the caller of the program, which keeps them alive.
+        origins: number of ops of the program by the origin of their derivative.
+        offered: the ops that were differentiated, with the decisions of the executors; empty without executors.
+        repeated: names of those of ``recomputed`` that are results of `Tag.REPEATED` ops, which backward calls again
+            despite their effects, and of values that only rearrange or cast these.
     """
 
     trace: Trace
-    forward_lines: int
+    backward_start: int
     cotangents: tuple[TensorProxy, ...]
     cotangent_of: tuple[int, ...]
     differentiable: tuple[TensorProxy, ...]
@@ -66,8 +65,8 @@ class Joint:
     repeated: frozenset[str] = frozenset()
 
     def with_trace(self, trace: Trace) -> Joint:
-        """The same with a trace from which a pass removed lines."""
-        before = self.trace.symbols[: self.forward_lines]
+        """The joint trace with its trace replaced by one from which a pass removed ops."""
+        before = self.trace.symbols[: self.backward_start]
         names = {proxy.name for bound in before for proxy in bound.outputs()}
         silent = sum(1 for bound in before if not any(True for _ in bound.outputs()))  # they have effects, and stay
         count = 0
@@ -77,38 +76,38 @@ class Joint:
                 silent -= 1
             if outputs[0].name in names if outputs else silent >= 0:
                 count = index + 1
-        return replace(self, trace=trace, forward_lines=count)
+        return replace(self, trace=trace, backward_start=count)
 
     @property
     def primals(self) -> tuple[Proxy, ...]:
-        """The program's own inputs."""
+        """The inputs of the program, without the cotangents."""
         return self.trace.inputs[: len(self.trace.inputs) - len(self.cotangents)]
 
     @property
     def outputs(self) -> tuple[Proxy, ...]:
-        """What the program computes."""
+        """The results of the program."""
         outputs: tuple[Any, ...] = self.trace.output[0]
         return outputs
 
     @property
     def gradients(self) -> tuple[TensorProxy | None, ...]:
-        """For each item of ``differentiable`` its gradient."""
+        """One gradient for each item of ``differentiable``; None where none flows."""
         gradients: tuple[Any, ...] = self.trace.output[1]
         return gradients
 
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """A joint trace as two programs.
+    """The forward and backward traces that a joint trace was split into.
 
     Attributes:
         forward: from the program's inputs to ``(*outputs, *saved)``, a flat tuple.
         backward: from ``(*saved, *cotangents)`` to the gradients, a flat tuple with None where there is none. Inputs of
             the program that backward needs are among ``saved``.
-        saved: what backward takes from forward: inputs of the program, and values that it computed.
+        saved: values that backward takes from forward: inputs of the program, and values that forward computes.
         outputs: number of outputs of the program.
-        bytes_saved: memory that is kept for backward, in bytes; inputs of the program and what its caller gets do not
-            count, memory that several values share counts once.
+        bytes_saved: bytes of the storages that are kept alive for backward only: without those of inputs and of values
+            returned to the caller; a storage that several values share counts once.
         recomputed: names of values that backward computes again.
     """
 

@@ -1,9 +1,9 @@
-"""Results that are views: made after the program, on the tensors that the user holds.
+"""Results that are views: the epilogue creates them again, outside of the compiled `torch.autograd.Function`.
 
-To autograd, what one function returns are separate tensors, and it refuses writes to those that are views of what only
-that function knows. A result that is a view (of an input, of another result, of a value in between) is therefore made
-again by the lines that made it, outside of that function: then autograd knows what is a view of what, and writes to one
-show in the others and in gradients, as in eager.
+Autograd treats the results of one function as separate tensors, and rejects writes to results that are views of tensors
+inside of the function. A result that is a view (of an input, of another result, of an intermediate value) is therefore
+created again by its view ops in the epilogue. Autograd then tracks which tensor is a view of which, and a write to one
+is visible in the others and in gradients, as in eager PyTorch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from thunder_core.passes.functionalize import FromComputation, FromEpilogue, Fro
 
 @dataclass(frozen=True)
 class MoveOutputViews(Pass[Functionalized]):
-    """Lets the epilogue make the results that are views.
+    """Moves the view ops of results that are views to the epilogue.
 
-    In-place calls stay in their functional form from here on: backward may read the values that they overwrite.
+    In-place ops stay functional in later passes: backward may read the values that they overwrite.
 
     Attributes:
         functionalized: as for `thunder_core.passes.reinplace.Reinplace`.
@@ -44,10 +44,10 @@ class MoveOutputViews(Pass[Functionalized]):
 
 
 class _Mover:
-    """Moves lines to the epilogue.
+    """Moves ops to the epilogue.
 
     Attributes:
-        values: what the computation returns afterwards.
+        values: the new results of the computation.
     """
 
     def __init__(self, functional: Functionalized) -> None:
@@ -56,8 +56,8 @@ class _Mover:
         self.inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
         self.producers = trace.producers
         self.values: dict[str, Proxy] = {}
-        self.lines: list[BoundSymbol] = []
-        self.made: dict[str, Proxy] = {}
+        self.ops: list[BoundSymbol] = []
+        self.views: dict[str, Proxy] = {}
         self.arguments: dict[str, tuple[Proxy, FromInput | FromComputation]] = {}
         epilogue = functional.epilogue
         if epilogue is not None:
@@ -68,13 +68,13 @@ class _Mover:
     def moved(self) -> Functionalized:
         results = tuple([self._result(source) for source in self.functional.results])
         old = self.functional.epilogue
-        lines = (*(old.symbols if old is not None else ()), *self.lines)
+        ops = (*(old.symbols if old is not None else ()), *self.ops)
         trace = self.functional.computation
         epilogue = None
-        if lines or self.output:
+        if ops or self.output:
             inputs = tuple(proxy for proxy, _ in self.arguments.values())
             context = old.context if old is not None else trace.context
-            epilogue = Trace("epilogue", inputs, lines, tuple(self.output), Stage.ACQUIRED, "output views", context)
+            epilogue = Trace("epilogue", inputs, ops, tuple(self.output), Stage.ACQUIRED, "output views", context)
         return replace(
             self.functional,
             computation=replace(trace, output=tuple(self.values.values())),
@@ -84,7 +84,7 @@ class _Mover:
         )
 
     def _kept(self, source: FromInput | FromComputation) -> FromInput | FromComputation:
-        """The place of a value that the computation returned already."""
+        """The new source of a value that the computation already returned before the pass."""
         if isinstance(source, FromInput):
             return source
         return self._returned(self.functional.computation.output[source.index])
@@ -99,36 +99,36 @@ class _Mover:
         proxy = self.functional.computation.output[source.index]
         if not self.is_view(proxy):
             return self._returned(proxy)
-        value = self._made_again(proxy)
+        value = self._view(proxy)
         if value not in self.output:
             self.output.append(value)
         return FromEpilogue(self.output.index(value))
 
     def is_view(self, proxy: Proxy) -> bool:
-        """Whether ``proxy`` is made as a view of one other tensor."""
-        line = self.producers.get(proxy.name)
-        return line is not None and line.is_view() and len({item.name for item in line.inputs()}) == 1
+        """Whether ``proxy`` is the result of an op that returns a view of one other tensor."""
+        op = self.producers.get(proxy.name)
+        return op is not None and op.is_view() and len({item.name for item in op.inputs()}) == 1
 
-    def _made_again(self, proxy: Proxy) -> Proxy:
-        """``proxy`` in the epilogue."""
-        if proxy.name in self.made:
-            return self.made[proxy.name]
+    def _view(self, proxy: Proxy) -> Proxy:
+        """The proxy of the epilogue for the value ``proxy`` of the computation."""
+        if proxy.name in self.views:
+            return self.views[proxy.name]
         if proxy.name in self.inputs:
             self.arguments.setdefault(proxy.name, (proxy, FromInput(self.inputs[proxy.name])))
             return self.arguments[proxy.name][0]
         if not self.is_view(proxy):
             self.arguments.setdefault(proxy.name, (proxy, self._returned(proxy)))
             return self.arguments[proxy.name][0]
-        line = self.producers[proxy.name]
+        op = self.producers[proxy.name]
 
         def renamed(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy):
-                self.made[leaf.name] = replace(leaf, name=f"{leaf.name}_view")
-                return self.made[leaf.name]
+                self.views[leaf.name] = replace(leaf, name=f"{leaf.name}_view")
+                return self.views[leaf.name]
             return leaf
 
-        (base,) = {item.name: item for item in line.inputs()}.values()
-        again = self._made_again(base)
-        moved = line.map_arguments(lambda leaf: again if getattr(leaf, "name", None) == base.name else leaf)
-        self.lines.append(replace(moved, output=map_leaves(renamed, line.output)))
-        return self.made[proxy.name]
+        (base,) = {item.name: item for item in op.inputs()}.values()
+        again = self._view(base)
+        moved = op.map_arguments(lambda leaf: again if getattr(leaf, "name", None) == base.name else leaf)
+        self.ops.append(replace(moved, output=map_leaves(renamed, op.output)))
+        return self.views[proxy.name]

@@ -1,4 +1,4 @@
-"""Hooks that a program sets on its own tensors: one line right after the tensor was computed."""
+"""Hooks that a program registers on tensors it computes: each becomes an op right after the tensor is computed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.autodiff.by_hook import INPUT_HOOK, metadata_of
-from thunder_core.autodiff.derivative import PLAIN, stand_in
+from thunder_core.autodiff.derivatives.by_hook import INPUT_HOOK, metadata_of
+from thunder_core.autodiff.derivatives.derivative import PLAIN, stand_in
 from thunder_core.autodiff.joint_writer import JointEmitter
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.aliases import Aliases
@@ -23,10 +23,10 @@ from thunder_core.symbols.gradient_hooks import HOOKED, INPUT_GRADIENTS
 
 
 def place_tensor_hooks(trace: Trace) -> Trace:
-    """The trace with a line ``(y,) = hooked(hooks, (y_before_hooks,))`` for each value with hooks.
+    """The trace with an op ``(y,) = hooked(hooks, (y_before_hooks,))`` for each value with hooks.
 
-    A hook gets the sum of the gradients of all uses of a value, those before ``register_hook`` among them; so all uses
-    come after that line. Hooks on inputs of the program stay as they are: PyTorch's autograd calls them.
+    A hook gets the sum of the gradients of all uses of a value, including uses before ``register_hook``; so the op
+    precedes all uses. Hooks on inputs of the program are unchanged: PyTorch's autograd calls them.
     """
     hooks: defaultdict[str, list[BoundSymbol]] = defaultdict(list)
     for bound in trace.symbols:
@@ -35,18 +35,18 @@ def place_tensor_hooks(trace: Trace) -> Trace:
     if not hooks:
         return trace
     builder = Builder.of(trace, bodies=False)
-    lines: list[BoundSymbol] = []
+    ops: list[BoundSymbol] = []
     for bound in trace.symbols:
-        own = [proxy for proxy in bound.outputs() if proxy.name in hooks]
-        if own:
-            lines += _with_hooks(builder, bound, {proxy.name: hooks[proxy.name] for proxy in own})
+        hooked = [proxy for proxy in bound.outputs() if proxy.name in hooks]
+        if hooked:
+            ops += _with_hooks(builder, bound, {proxy.name: hooks[proxy.name] for proxy in hooked})
         elif not (sets_hook(bound) and bound.args[0].name in hooks):
-            lines.append(bound)
-    return trace.with_symbols(lines, "hooks on tensors")
+            ops.append(bound)
+    return trace.with_symbols(ops, "hooks on tensors")
 
 
 def _with_hooks(builder: Builder, bound: BoundSymbol, hooks: dict[str, list[BoundSymbol]]) -> Iterator[BoundSymbol]:
-    """A line some of whose results have hooks, and a line for each of these."""
+    """The op with renamed results, and a ``hooked`` op for each result that has hooks."""
     before: dict[str, Any] = {}
 
     def value(leaf: Any) -> Any:
@@ -63,22 +63,22 @@ def _with_hooks(builder: Builder, bound: BoundSymbol, hooks: dict[str, list[Boun
 
 
 def without_hooks_on_inputs(trace: Trace) -> Trace:
-    """The trace for another run with the same inputs, which got their hooks in the first."""
+    """The trace without hooks on inputs, for another run with the same inputs: the first run registered their hooks."""
     inputs = {proxy.name for proxy in trace.inputs}
-    lines = [bound for bound in trace.symbols if not (sets_hook(bound) and bound.args[0].name in inputs)]
-    return trace if len(lines) == len(trace.symbols) else trace.with_symbols(lines, "without hooks on inputs")
+    ops = [bound for bound in trace.symbols if not (sets_hook(bound) and bound.args[0].name in inputs)]
+    return trace if len(ops) == len(trace.symbols) else trace.with_symbols(ops, "without hooks on inputs")
 
 
 def has_hooks_on_returned_views(trace: Trace) -> bool:
-    """Whether gradients of results may reach a hooked value past the program, or go past the hook.
+    """Whether gradients of returned views may reach a hooked value outside the program, or bypass its hook.
 
-    Results that are views are made outside of the differentiated program: those of one memory as views of one another,
-    and each with all views that lie between it and what it shows.
+    Returned views are created outside of the differentiated program: those of one storage as views of one another, each
+    through all views between it and its base.
     """
     returned = Aliases.of(trace).escaping
     hooked = [bound.args[0] for bound in trace.symbols if sets_hook(bound)]
     producers = [(proxy, trace.producer(proxy.name)) for proxy in hooked if proxy.storage in returned]
-    if any(line is not None and line.is_view() for _, line in producers):
+    if any(op is not None and op.is_view() for _, op in producers):
         return True
     shared: Counter[Any] = Counter(proxy.storage for proxy in trace.output if isinstance(proxy, TensorProxy))
     shared.update({proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)})
@@ -93,7 +93,7 @@ def has_hooks_on_returned_views(trace: Trace) -> bool:
 
 
 def sets_hook(bound: BoundSymbol) -> bool:
-    """Whether the line is ``tensor.register_hook(hook)``."""
+    """Whether the op is ``tensor.register_hook(hook)``."""
     return Tag.HOOK in bound.symbol.tags and not bound.outputs()
 
 
@@ -102,43 +102,46 @@ def _hook(bound: BoundSymbol) -> Any:
 
 
 def split_requests(trace: Trace) -> tuple[Trace, tuple[BoundSymbol, ...]]:
-    """The trace without the lines that ask for such functions, and these lines."""
+    """The trace without its `on_input_gradients` ops, and these ops."""
     requests = tuple([bound for bound in trace.symbols if bound.symbol is INPUT_GRADIENTS])
     if not requests:
         return trace, ()
-    lines = [bound for bound in trace.symbols if bound.symbol is not INPUT_GRADIENTS]
-    return trace.with_symbols(lines, trace.provenance), requests
+    ops = [bound for bound in trace.symbols if bound.symbol is not INPUT_GRADIENTS]
+    return trace.with_symbols(ops, trace.provenance), requests
 
 
-def handed_over(
+def with_input_hooks(
     emitter: JointEmitter,
     requests: Sequence[BoundSymbol],
     sources: Sequence[TensorProxy],
     gradients: Sequence[TensorProxy | None],
 ) -> tuple[TensorProxy | None, ...]:
-    """The gradients of ``sources`` after the lines, written to the end of the joint trace, that call the functions."""
-    found = {source.name: gradient for source, gradient in zip(sources, gradients, strict=True)}
+    """The gradients of ``sources`` as replaced by the functions, whose calls are appended to the joint trace."""
+    by_source = {source.name: gradient for source, gradient in zip(sources, gradients, strict=True)}
     for request in requests:
         hook, tensors, *options = request.args
-        given = tuple([found.get(tensor.name) for tensor in tensors])
-        if not any(given):
+        before = tuple([by_source.get(tensor.name) for tensor in tensors])
+        if not any(before):
             continue
-        reached = tuple([gradient is not None for gradient in given])
+        reached = tuple([gradient is not None for gradient in before])
         results = tuple(
             [_gradient(emitter, tensor) if reach else None for tensor, reach in zip(tensors, reached, strict=True)]
         )
-        arguments = (hook, given, tuple(map(metadata_of, tensors)), reached, *options)
-        line = BoundSymbol(INPUT_HOOK, arguments, {}, results, Effects(external=True), PLAIN, request.location)
-        emitter.add(emitter.line(line))
-        found.update({t.name: result for t, result in zip(tensors, results, strict=True) if result is not None})
-    return tuple([found[source.name] for source in sources])
+        arguments = (hook, before, tuple(map(metadata_of, tensors)), reached, *options)
+        op = BoundSymbol(INPUT_HOOK, arguments, {}, results, Effects(external=True), PLAIN, request.location)
+        emitter.add(emitter.without_grad(op))
+        by_source.update({t.name: result for t, result in zip(tensors, results, strict=True) if result is not None})
+    return tuple([by_source[source.name] for source in sources])
 
 
 def check_no_requests(trace: Trace, reason: str) -> None:
-    """Raise `UnsupportedError` where a program with such lines runs as it was recorded: PyTorch computes its gradients.
+    """Reject `on_input_gradients` ops in a program whose gradients PyTorch's autograd computes.
 
     Args:
-        reason: why it runs so.
+        reason: why the program runs as recorded.
+
+    Raises:
+        UnsupportedError: the trace has such an op.
     """
     for program in trace.programs():
         _, requests = split_requests(program)

@@ -1,4 +1,4 @@
-"""Backward for the case that some outputs got no cotangent, or that some gradients are not asked for."""
+"""Specialization of a backward trace to outputs without cotangent and to gradients that are not needed."""
 
 from __future__ import annotations
 
@@ -20,122 +20,122 @@ from thunder_core.symbols.registry import registry
 
 @dataclass(frozen=True)
 class ZeroCotangents(Pass[Trace]):
-    """Specialises a backward program.
+    """Specializes a backward trace to absent cotangents and unneeded gradients.
 
-    A backward program is linear in its cotangents. So a line all of whose cotangent-dependent arguments are zero gives
-    zero and goes away; a sum with a zero is its other argument; hooks and functions of the user's see None; elsewhere a
-    zero is made where a line needs one. Sums are recognised as what backward programs add cotangents with. Hooks are
-    called on the way to gradients that somebody asks for, and executors' backward is asked for those alone. The inputs
-    are the cotangents that are there, and of the saved values those that are left to read.
+    A backward trace is linear in its cotangents. So an op is removed if all its cotangent-dependent arguments are zero;
+    a sum with a zero is replaced by its other argument; hooks and functions of the user get None for a zero; any other
+    op that needs a zero gets one that is created before it. Only the sums with which backward traces accumulate
+    cotangents are simplified. Hooks and the backward of executors run only for gradients that are needed. The inputs of
+    the result are the cotangents that are present, and the saved values that its ops still read.
 
     Attributes:
         cotangents: names of all cotangents.
-        absent: names of those that are zero.
-        unwanted: positions of gradients that nobody asks for.
+        absent: names of the cotangents that are zero.
+        unwanted: positions of the gradients that are not needed.
     """
 
     name: ClassVar[str] = "ZeroCotangents"
 
     cotangents: frozenset[str]
-    absent: frozenset[str] = frozenset()
-    unwanted: frozenset[int] = frozenset()
+    absent: frozenset[str]
+    unwanted: frozenset[int]
 
     def run(self, trace: Trace, context: PassContext) -> Trace:
         walk = _Walk(self.cotangents, self.absent)
         for bound in trace.symbols:
-            walk.line(bound)
+            walk.visit(bound)
         output = tuple(
             [
                 None if index in self.unwanted or item is None or item.name in walk.zero else walk.value(item)
                 for index, item in enumerate(trace.output)
             ]
         )
-        lines = _without_idle_hooks(walk.lines, output)
-        left = _without_unused(without_dead_code(replace(trace.with_symbols(lines, self.name), output=output)))
-        given = self.cotangents - self.absent
-        needed = given | (_read(left) - self.cotangents)
+        ops = _without_idle_hooks(walk.ops, output)
+        left = _without_unused(without_dead_code(replace(trace.with_symbols(ops, self.name), output=output)))
+        present = self.cotangents - self.absent
+        needed = present | (_read(left) - self.cotangents)
         return replace(left, inputs=tuple([proxy for proxy in trace.inputs if proxy.name in needed]))
 
 
 class _Walk:
-    """One walk over the backward program.
+    """One walk over the backward trace.
 
     Attributes:
-        dependent: values that depend on a cotangent.
-        zero: those of them that are zero.
-        lines: what is left.
+        dependent: names of values that depend on a cotangent.
+        zero: names of the dependent values that are zero.
+        ops: the ops of the result.
     """
 
     def __init__(self, cotangents: frozenset[str], absent: frozenset[str]) -> None:
         self.dependent = set(cotangents)
         self.zero = set(absent)
-        self.lines: list[BoundSymbol] = []
+        self.ops: list[BoundSymbol] = []
         self._replaced: dict[str, Any] = {}
         self._sum = registry.resolve(torch.add, (0, 0), {})[0]
 
     def value(self, leaf: Any) -> Any:
-        """What stands for a value now."""
+        """The value that replaces a leaf in the result."""
         return self._replaced.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
 
-    def line(self, bound: BoundSymbol) -> None:
-        """Keep, simplify or drop one line."""
+    def visit(self, bound: BoundSymbol) -> None:
+        """Copy, simplify or remove one op."""
         inputs = {proxy.name for proxy in bound.inputs()} & self.dependent
         outputs = bound.outputs()
         if not inputs:
-            self.lines.append(bound)
+            self.ops.append(bound)
             return
         self.dependent.update(proxy.name for proxy in outputs)
         zeros = inputs & self.zero
         if zeros == inputs:
             self.zero.update(proxy.name for proxy in outputs)
         elif zeros and bound.symbol is self._sum and len(bound.args) == 2 and not bound.kwargs:
-            (kept,) = [item for item in bound.args if getattr(item, "name", None) not in zeros]
-            self._replaced[outputs[0].name] = self.value(kept)
+            (other,) = [item for item in bound.args if getattr(item, "name", None) not in zeros]
+            self._replaced[outputs[0].name] = self.value(other)
         elif Tag.HOOK in bound.symbol.tags:
             self._hooks(bound)
         elif Tag.PARTIAL in bound.symbol.tags:
-            self.lines.append(bound.map_arguments(lambda leaf: self._present(self.value(leaf))))
+            self.ops.append(bound.map_arguments(lambda leaf: self._present(self.value(leaf))))
         else:
-            self._make(zeros, bound)
-            self.lines.append(bound.map_arguments(self.value))
+            self._create(zeros, bound)
+            self.ops.append(bound.map_arguments(self.value))
 
     def _hooks(self, bound: BoundSymbol) -> None:
-        """A call of hooks, which see None for what is zero."""
+        """Copy a call of hooks, with None for zero gradients."""
         if Tag.COMPONENTWISE in bound.symbol.tags:
             pairs = zip(bound.args[1], bound.output, strict=True)
-            self.zero.update(made.name for given, made in pairs if made is not None and self._present(given) is None)
+            self.zero.update(new.name for old, new in pairs if new is not None and self._present(old) is None)
         bound = bound.map_arguments(lambda leaf: self._present(self.value(leaf)))
-        self.lines.append(replace(bound, output=map_leaves(self._present, bound.output)))
+        self.ops.append(replace(bound, output=map_leaves(self._present, bound.output)))
 
     def _present(self, leaf: Any) -> Any:
         return None if isinstance(leaf, TensorProxy) and leaf.name in self.zero else leaf
 
-    def _make(self, names: set[str], bound: BoundSymbol) -> None:
-        """Lines that make the zeros of these names."""
+    def _create(self, names: set[str], bound: BoundSymbol) -> None:
+        """Add ops that create the zeros of these names."""
         for proxy in bound.inputs():
             if proxy.name in names & self.zero and isinstance(proxy, TensorProxy):
                 kwargs = {"dtype": proxy.dtype, "device": proxy.device}
                 symbol, args, kwargs = registry.resolve(torch.zeros, (tuple(proxy.shape),), kwargs)
                 self.zero.discard(proxy.name)
-                self.lines.append(BoundSymbol(symbol, args, kwargs, proxy, context=bound.context))
+                self.ops.append(BoundSymbol(symbol, args, kwargs, proxy, context=bound.context))
 
 
-def _without_idle_hooks(lines: Sequence[BoundSymbol], output: tuple[Any, ...]) -> list[BoundSymbol]:
-    """The lines but calls of hooks that nothing in ``output``, and no other effect, depends on."""
+def _without_idle_hooks(ops: Sequence[BoundSymbol], output: tuple[Any, ...]) -> list[BoundSymbol]:
+    """The ops without calls of hooks on which neither ``output`` nor another effect depends."""
     live = {item.name for item in output if item is not None}
-    kept = []
-    for bound in reversed(lines):
+    needed = []
+    for bound in reversed(ops):
         used = any(proxy.name in live for proxy in bound.outputs())
         if Tag.HOOK in bound.symbol.tags and not used:
             continue
-        kept.append(bound)
+        needed.append(bound)
         if used or not bound.effects.pure:
             live.update(proxy.name for proxy in bound.inputs())
-    return kept[::-1]
+    return needed[::-1]
 
 
 def _without_unused(trace: Trace) -> Trace:
-    """The trace where executors' backward is asked only for gradients that are used."""
+    """The trace with each backward of an executor narrowed to the gradients that are used."""
     used = _read(trace)
 
     def narrowed(bound: BoundSymbol) -> BoundSymbol:
@@ -150,6 +150,6 @@ def _without_unused(trace: Trace) -> Trace:
 
 
 def _read(trace: Trace) -> set[str]:
-    """Names of the values that lines take, or that the trace returns."""
+    """Names of the values that ops read, or that the trace returns."""
     read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
     return read | {item.name for item in trace.output if item is not None}

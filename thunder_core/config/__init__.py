@@ -1,6 +1,6 @@
-"""Configurations: one validated file that says who runs what, in which order.
+"""Configurations: one validated file that lists executors and transforms in order.
 
-What is offered here is imported when it is first used: compiling a program takes a part of it.
+Names of this package are imported on first use: a compilation needs only some of them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from thunder_core.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from thunder_core.config.api import check_config as check_config
+    from thunder_core.config.api import read_config as read_config
+    from thunder_core.config.api import resolve_config as resolve_config
+    from thunder_core.config.api import settings_of as settings_of
+    from thunder_core.config.api import to_yaml as to_yaml
     from thunder_core.config.json_schema import schema as schema
     from thunder_core.config.model import ThunderConfig as ThunderConfig
     from thunder_core.config.problems import Problem as Problem
-    from thunder_core.config.resolve import check_config as check_config
-    from thunder_core.config.resolve import read_config as read_config
-    from thunder_core.config.resolve import resolve_config as resolve_config
-    from thunder_core.config.resolve import settings_of as settings_of
     from thunder_core.config.settings import Settings as Settings
-    from thunder_core.config.yaml_writer import to_yaml as to_yaml
 
 __all__ = [
     "Problem",
@@ -38,12 +38,12 @@ __getattr__ = lazy_imports(
         "Problem": "problems",
         "Settings": "settings",
         "ThunderConfig": "model",
-        "check_config": "resolve",
-        "read_config": "resolve",
-        "resolve_config": "resolve",
+        "check_config": "api",
+        "read_config": "api",
+        "resolve_config": "api",
         "schema": "json_schema",
-        "settings_of": "resolve",
-        "to_yaml": "yaml_writer",
+        "settings_of": "api",
+        "to_yaml": "api",
     },
 )
 

@@ -1,4 +1,4 @@
-"""Sizes of arguments that the option ``dynamic`` declares, in the form of `torch.export`'s ``dynamic_shapes``."""
+"""Declarations of sizes by the option ``dynamic``, in the form of ``dynamic_shapes`` of `torch.export`."""
 
 from __future__ import annotations
 
@@ -13,93 +13,112 @@ from thunder_core.acquire.input_sizes import DeclaredPlace, DeclaredSize, InputS
 from thunder_core.errors import DeclaredSizeError, OptionError
 from thunder_core.plugins.nearest import suggestion
 
+DECLARE_IN_PYTHON: Final = (
+    'declare sizes where the program is compiled: thunder.jit(f, dynamic={"x": {0: Dim("batch")}})'
+)
+"""The advice for declarations of sizes in a file, which cannot have them, since they are Python objects."""
+
 _KINDS: Final[dict[str, Kind]] = {"DYNAMIC": "dynamic", "AUTO": "automatic", "STATIC": "static"}
 _LEAF: Final = "a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an int or None"
 
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """Declarations by key: of a tensor's dimensions, or of the items of a dictionary."""
+    """Declarations by key: for dimensions of a tensor, or for items of a dictionary."""
 
     items: tuple[tuple[Any, Declared], ...]
 
 
 Declared = DeclaredSize | ByKey | tuple[Any, ...] | None
-"""What is declared of an argument: of a tensor by dimension, of a container by item. None declares nothing."""
+"""The declaration of an argument: of a tensor by dimension, of a container by item. None means no declaration."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSizes:
-    """What a mapping says that ``dynamic`` is.
+    """The declarations for the parameters of a program, the value of ``dynamic``.
 
     Attributes:
-        parameters: by name.
+        parameters: pairs of the name of a parameter and its declaration.
     """
 
     parameters: tuple[tuple[str, Declared], ...]
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> DeclaredSizes:
-        """What the mapping declares. Raises OptionError for anything else, and for Dims computed from others."""
+        """The declarations in a mapping.
+
+        Raises:
+            OptionError: a key is not a string, a value is not a declaration, or two Dims of one name differ.
+        """
         for name in values:
             if not isinstance(name, str):
-                raise OptionError(f"must have names of parameters as its keys, not {name!r}")
-        read = cls(tuple([(name, _read(value, name)) for name, value in values.items()]))
-        named: dict[str, DeclaredSize] = {}
-        for size in _leaves(tuple([tree for _, tree in read.parameters])):
-            if size.name and named.setdefault(size.name, size) != size:
-                raise OptionError(f"has two definitions of one Dim: {named[size.name].text} and {size.text}")
-        return read
+                raise OptionError(f"must have names of parameters as keys, not {name!r}")
+        declared = cls(tuple([(name, _read(value, name)) for name, value in values.items()]))
+        by_name: dict[str, DeclaredSize] = {}
+        for size in declared._sizes():
+            if size.name and by_name.setdefault(size.name, size) != size:
+                raise OptionError(f"has two definitions of one Dim: {by_name[size.name].text} and {size.text}")
+        return declared
 
     @property
     def must_vary(self) -> bool:
-        """Whether it is an error where some of the sizes are constants."""
-        return any(size.kind == "dynamic" for size in _leaves(tuple([tree for _, tree in self.parameters])))
+        """Whether any size is declared as dynamic, so that it must not become a constant."""
+        return any(size.kind == "dynamic" for size in self._sizes())
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for reports."""
+        """The declarations as plain data, for reports."""
         return {name: _plain(tree) for name, tree in self.parameters}
 
     def signature(self, function: Callable[..., Any]) -> inspect.Signature:
-        """The parameters of the program. Raises OptionError where it has none of a name that is declared."""
+        """The signature of the program.
+
+        Raises:
+            OptionError: the program has no signature, or lacks a parameter with declarations.
+        """
         called = function.forward if isinstance(function, torch.nn.Module) else function
         title = getattr(function, "__qualname__", type(function).__qualname__)
         try:
             signature = inspect.signature(called)
         except (TypeError, ValueError) as error:
             raise OptionError(
-                f"dynamic declares sizes by the names of parameters, and {title} does not tell them ({error})",
+                f"dynamic declares sizes by the names of parameters, and {title} has no signature ({error})",
                 advice=("compile a function with named parameters that calls it",),
             ) from error
-        known = list(signature.parameters)
+        names = list(signature.parameters)
         for name, _ in self.parameters:
-            if name not in known:
+            if name not in names:
                 raise OptionError(
-                    f"dynamic declares sizes of {name!r}, which is no parameter of {title}{suggestion(name, known)}",
-                    advice=(f"its parameters are {', '.join(known) or 'none'}",),
+                    f"dynamic declares sizes of {name!r}, which is no parameter of {title}{suggestion(name, names)}",
+                    advice=(f"its parameters are {', '.join(names)}" if names else "it has no parameters",),
                 )
         return signature
 
     def places(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places:
-        """The declared sizes of a call.
+        """The declared sizes of a call, by ``id`` of the tensor and by dimension.
+
+        If a tensor is several arguments, its first declaration applies, unless a later one is static.
 
         Raises:
-            DeclaredSizeError: the call is not as it was declared: other containers, other numbers of dimensions, sizes
-                out of bounds, or different ones where the same Dim is declared.
+            DeclaredSizeError: the call contradicts the declarations: by other containers or numbers of dimensions, by a
+                size out of bounds, or by different sizes for one Dim.
         """
         try:
             arguments = signature.bind(*args, **kwargs).arguments
-        except TypeError:  # the program raises it itself
+        except TypeError:  # the call of the program raises the same error
             return {}
-        found: dict[int, dict[int, DeclaredPlace]] = {}
-        named: dict[str, DeclaredPlace] = {}
+        places: dict[int, dict[int, DeclaredPlace]] = {}
+        by_name: dict[str, DeclaredPlace] = {}
         for name, tree in self.parameters:
             for tensor, index, place in _match(arguments.get(name), tree, name):
-                _check(tensor, place, named)
-                known = found.setdefault(id(tensor), {})
-                if index not in known or place.declared.kind == "static":
-                    known[index] = place
-        return found
+                _check(tensor, place, by_name)
+                of_tensor = places.setdefault(id(tensor), {})
+                if index not in of_tensor or place.declared.kind == "static":
+                    of_tensor[index] = place
+        return places
+
+    def _sizes(self) -> Iterator[DeclaredSize]:
+        for _, tree in self.parameters:
+            yield from _leaves(tree)
 
 
 def _read(value: Any, place: str) -> Declared:
@@ -113,7 +132,7 @@ def _read(value: Any, place: str) -> Declared:
 
 
 def _size(value: Any, place: str) -> DeclaredSize:
-    """What ``value`` declares. Raises OptionError for what declares nothing."""
+    """The declaration of one size. Raises OptionError if ``value`` does not declare one."""
     from torch.export import Dim
 
     if type(value) is int and value >= 0:
@@ -124,21 +143,22 @@ def _size(value: Any, place: str) -> DeclaredSize:
         text = f"Dim.{value.type.name}" + (f"({arguments})" if arguments else "")
         return DeclaredSize(text, _KINDS[value.type.name], "", *bounds)
     if type(value) is Dim:
-        name, bounds = value.__name__, (value.min or None, value.max if type(value.max) is int else None)  # or infinity
+        name = value.__name__
+        bounds = value.min or None, value.max if type(value.max) is int else None  # the default maximum is infinity
         return DeclaredSize(f"Dim({_arguments(name, *bounds)})", "dynamic", name, *bounds)
     if isinstance(value, Dim):
         raise OptionError(
-            f"{place}: {value!r} is computed from another Dim, which is not supported; declare a Dim of its own: "
-            "what the program needs of the two becomes a guard"
+            f"{place}: {value!r} is computed from another Dim, which is not supported; declare a Dim with a name: "
+            "if the program requires a relation of the two sizes, it becomes a guard"
         )
     raise OptionError(f"{place} must be {_LEAF}, not {value!r}")
 
 
 def _arguments(name: str, lower: int | None, upper: int | None) -> str:
-    """The arguments of a Dim, as the user wrote them."""
-    given = {"min": lower, "max": upper}
+    """The arguments of a Dim as source code."""
+    bounds = {"min": lower, "max": upper}
     return ", ".join(
-        [repr(name)] * bool(name) + [f"{key}={bound}" for key, bound in given.items() if bound is not None]
+        [repr(name)] * bool(name) + [f"{key}={bound}" for key, bound in bounds.items() if bound is not None]
     )
 
 
@@ -159,8 +179,8 @@ def _plain(tree: Declared) -> Any:
 
 
 def _match(value: Any, tree: Declared, place: str) -> Iterator[tuple[torch.Tensor, int, DeclaredPlace]]:
-    """The tensors in a value of which sizes are declared, with each dimension."""
-    if tree is None or value is None:  # an optional argument that is left out has no sizes
+    """The tensor, dimension and place of each declared size in a value."""
+    if tree is None or value is None:  # an optional argument that is omitted has no sizes
         return
     if isinstance(value, torch.Tensor):
         shape = tuple(value.shape)
@@ -170,9 +190,7 @@ def _match(value: Any, tree: Declared, place: str) -> Iterator[tuple[torch.Tenso
         for key, item in tree.items:
             if key not in value:
                 near = suggestion(str(key), [str(known) for known in value])
-                raise DeclaredSizeError(
-                    f"dynamic declares sizes of {place}[{key!r}], which the call does not have{near}"
-                )
+                raise DeclaredSizeError(f"dynamic declares sizes of {place}[{key!r}], which the call lacks{near}")
             yield from _match(value[key], item, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple) and isinstance(tree, tuple):
         if len(value) != len(tree):
@@ -182,15 +200,15 @@ def _match(value: Any, tree: Declared, place: str) -> Iterator[tuple[torch.Tenso
         for index, item in enumerate(tree):
             yield from _match(value[index], item, f"{place}[{index}]")
     else:
-        given = {ByKey: "a dictionary of declarations", tuple: "a list of declarations"}.get(type(tree), "one size")
+        form = {ByKey: "a dictionary of declarations", tuple: "a list of declarations"}.get(type(tree), "one size")
         raise DeclaredSizeError(
-            f"dynamic has {given} for {place}, which is of the type {type(value).__name__}",
+            f"dynamic has {form} for {place}, which is of the type {type(value).__name__}",
             advice=("declare sizes of tensors, and of tensors in dictionaries, lists and tuples",),
         )
 
 
 def _dimensions(tree: Declared, ndim: int, place: str) -> Iterator[tuple[int, DeclaredSize]]:
-    """What is declared of each dimension of a tensor."""
+    """The declared dimensions of a tensor with ``ndim`` dimensions."""
     if isinstance(tree, tuple) and len(tree) != ndim:
         raise DeclaredSizeError(f"dynamic declares {len(tree)} dimensions of {place}, which has {ndim} in this call")
     if not isinstance(tree, ByKey | tuple):
@@ -210,8 +228,12 @@ def _dimensions(tree: Declared, ndim: int, place: str) -> Iterator[tuple[int, De
             raise DeclaredSizeError(f"dynamic must have {_LEAF} for {place}.shape[{index}]: {place} is a tensor")
 
 
-def _check(tensor: torch.Tensor, place: DeclaredPlace, named: dict[str, DeclaredPlace]) -> None:
-    """Raise DeclaredSizeError for a size that contradicts its declaration, or the one of the same name before."""
+def _check(tensor: torch.Tensor, place: DeclaredPlace, by_name: dict[str, DeclaredPlace]) -> None:
+    """Raise DeclaredSizeError if a size contradicts its declaration, or an earlier size with the same Dim.
+
+    Args:
+        by_name: the first size of the call for each Dim, which is extended.
+    """
     declared = place.declared
     if not declared.includes(place.size):
         raise DeclaredSizeError(
@@ -220,11 +242,11 @@ def _check(tensor: torch.Tensor, place: DeclaredPlace, named: dict[str, Declared
         )
     if declared.kind == "dynamic" and not InputSizes.may_vary(tensor):
         raise DeclaredSizeError(
-            f"{place.place} is declared as {declared.text}, and sizes of parameters and of subclasses of tensors do "
-            "not vary",
-            advice=("declare Dim.AUTO: it is a constant where it cannot vary",),
+            f"{place.place} is declared as {declared.text}, but sizes of parameters and of tensor subclasses are "
+            "constants",
+            advice=("declare Dim.AUTO, which is a constant for a size that cannot vary",),
         )
-    first = named.setdefault(declared.name, place) if declared.name else place
+    first = by_name.setdefault(declared.name, place) if declared.name else place
     if first.size != place.size:
         raise DeclaredSizeError(
             f"{first.place} is {first.size} and {place.place} is {place.size}, and dynamic declares both as "

@@ -1,4 +1,4 @@
-"""One source of a configuration: a file, a preset, a mapping, or what `thunder.jit` is given directly."""
+"""One source of a configuration: a file, a preset, a mapping, or the arguments of `thunder.jit`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from thunder_core.config.entry import find
+from thunder_core.config.declared_sizes import DECLARE_IN_PYTHON
+from thunder_core.config.entry import LISTS
 from thunder_core.config.model import ThunderConfig, advice_on, parse
-from thunder_core.config.problems import Problem, Trail, written
-from thunder_core.config.sentences import describe, sentences
-from thunder_core.config.yaml_reader import read_text
+from thunder_core.config.problems import Problem, Trail, describe, place_of, sentences
+from thunder_core.config.yaml_text import read_text
 from thunder_core.errors import ConfigError, PluginError
 from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import Preset
 
-DECLARE_IN_PYTHON: Final = (
-    'declare sizes where the program is compiled: thunder.jit(f, dynamic={"x": {0: Dim("batch")}})'
-)
-"""What to do with declarations of sizes, which are objects of Python."""
-LISTS: Final = ("requires", "executors", "transforms")
-"""The options whose items are judged one by one."""
+_LISTS: Final = ("requires", *LISTS)
+"""The options whose items are validated one by one."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What one source says.
+    """The content of one source.
 
     Attributes:
-        config: the part of it that is valid; the fields that were set are those that the document has.
-        indices: of the items of each list in ``config``, where they stand in the document.
-        file: as the user named it; None for what was given in Python.
-        lines: of what stands in the file; the first is 1.
-        folder: what the paths in it are relative to.
-        identity: the same for all documents that were read from the same file.
-        problems: what is wrong with the rest of it.
+        config: the valid options. Only these are set (``model_fields_set``).
+        indices: for each list in ``config``, the positions of its items in the source, which may have invalid items.
+        file: the path as the user wrote it; None for options from Python.
+        lines: the line numbers of the values in the file, from 1.
+        folder: the folder to which paths in the source are relative.
+        identity: equal for documents of the same file; empty for options from Python.
+        problems: the problems of the invalid options.
     """
 
     config: ThunderConfig
@@ -54,21 +51,21 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
     def trail(self, name: str, position: int | None = None) -> Trail:
-        """Where an option, or the item at this position of its list in ``config``, stands in the document."""
+        """The trail in the source of an option, or of the item at ``position`` of its list in ``config``."""
         return (name,) if position is None else (name, self.indices[name][position])
 
     def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> Problem:
-        """A problem at a place of this document."""
-        return Problem(self.file, self.line(trail), written(trail), text, advice)
+        """A problem of the value at this trail."""
+        return Problem(self.file, self.line(trail), place_of(trail), text, advice)
 
     def line(self, trail: Trail) -> int | None:
-        """Where that, or what it would belong to, stands in the file."""
+        """The line of the value at this trail, or of the innermost value around it; None for options from Python."""
         while trail and trail not in self.lines:
             trail = trail[:-1]
         return self.lines.get(trail)
 
     def with_problems(self, problems: Iterable[Problem]) -> Document:
-        """The document with these problems in place of those that it has."""
+        """The document with its problems replaced by these."""
         return replace(self, problems=tuple(problems))
 
 
@@ -80,58 +77,72 @@ def document(
     identity: str = "",
     problems: Iterable[Problem] = (),
 ) -> Document:
-    """The document that has these values, plain data. What is not valid among them is a problem, after ``problems``."""
+    """The document with these values, which are plain data.
+
+    Args:
+        problems: problems of the source, which precede those of the values in `Document.problems`.
+        values, file, lines, folder, identity: as in `Document`.
+    """
     blank = Document(parse({}), {}, file, lines or {}, folder, identity)
-    values, found = dict(values), list(problems)
-    for name in [name for name, value in values.items() if value is None and name in ThunderConfig.model_fields]:
-        del values[name]
-        found.append(blank.problem((name,), "has no value; leave the line out for the default"))
-    for name in [name for name in values if not isinstance(name, str)]:
-        del values[name]
-        found.append(blank.problem((), f"the name of an option must be text, not {name!r}"))
-    if file is not None and isinstance(values.get("dynamic"), Mapping):
-        del values["dynamic"]
-        found.append(blank.problem(("dynamic",), 'must be true, false or "automatic" in a file', (DECLARE_IN_PYTHON,)))
-    kept = {name: tuple(range(len(values[name]))) for name in LISTS if isinstance(values.get(name), list | tuple)}
+    values, problems = dict(values), list(problems)
+    problems += _remove_unparsable(values, blank)
+    indices = {name: tuple(range(len(values[name]))) for name in _LISTS if isinstance(values.get(name), list | tuple)}
     try:
         config = parse(values)
     except ValidationError as error:
-        wrong = list(sentences(error, ThunderConfig, values))
-        found += [blank.problem(trail, text, advice_on(text)) for trail, text in wrong]
-        config, kept = _without({trail[: 2 if trail[0] in LISTS else 1] for trail, _ in wrong}, values, kept)
-    return replace(blank, config=config, indices=kept, problems=tuple(found))
+        invalid = list(sentences(error, ThunderConfig, values))
+        problems += [blank.problem(trail, text, advice_on(text)) for trail, text in invalid]
+        trails = {trail[: 2 if trail[0] in _LISTS else 1] for trail, _ in invalid}
+        config, indices = _without(trails, values, indices)
+    return replace(blank, config=config, indices=indices, problems=tuple(problems))
+
+
+def _remove_unparsable(values: dict[Any, Any], blank: Document) -> list[Problem]:
+    """Remove the options for which messages of pydantic would not be clear, and return their problems."""
+    problems: list[Problem] = []
+    for name in [name for name, value in values.items() if value is None and name in ThunderConfig.model_fields]:
+        del values[name]
+        problems.append(blank.problem((name,), "has no value; leave the line out for the default"))
+    for name in [name for name in values if not isinstance(name, str)]:
+        del values[name]
+        problems.append(blank.problem((), f"the name of an option must be text, not {name!r}"))
+    if blank.file is not None and isinstance(values.get("dynamic"), Mapping):
+        del values["dynamic"]
+        text = 'must be true, false or "automatic" in a file'
+        problems.append(blank.problem(("dynamic",), text, (DECLARE_IN_PYTHON,)))
+    return problems
 
 
 def document_of_config(config: ThunderConfig) -> Document:
-    """A configuration that is a Python object."""
-    return Document(config, {name: tuple(range(len(getattr(config, name) or ()))) for name in LISTS})
+    """The document for a `ThunderConfig`."""
+    return Document(config, {name: tuple(range(len(getattr(config, name) or ()))) for name in _LISTS})
 
 
 def _without(
-    wrong: set[Trail], values: Mapping[str, Any], kept: Mapping[str, tuple[int, ...]]
+    invalid: set[Trail], values: Mapping[str, Any], indices: Mapping[str, tuple[int, ...]]
 ) -> tuple[ThunderConfig, dict[str, tuple[int, ...]]]:
-    """The configuration without the options and items that are wrong, and the indices of the items that are left."""
-    values = {name: value for name, value in values.items() if (name,) not in wrong}
-    indices = dict(kept)
-    for name in kept.keys() & values.keys():
-        indices[name] = tuple(index for index in kept[name] if (name, index) not in wrong)
-        values[name] = [values[name][index] for index in indices[name]]
-    return parse(values), indices
+    """The configuration without the invalid options and items, and the indices of the remaining items."""
+    values = {name: value for name, value in values.items() if (name,) not in invalid}
+    valid = dict(indices)
+    for name in indices.keys() & values.keys():
+        valid[name] = tuple(index for index in indices[name] if (name, index) not in invalid)
+        values[name] = [values[name][index] for index in valid[name]]
+    return parse(values), valid
 
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_LIMIT: Final = 1 << 20
-"""The size of the largest file that is read, in bytes."""
+_MAX_BYTES: Final = 1 << 20
+"""The size of the largest configuration file that is accepted."""
 
 
 def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
-    """The configuration that is meant: a path, the name of a preset, or a mapping.
+    """The document of a configuration: a path, the name of a preset, or a mapping.
 
-    Text is the name of a preset unless it has a path separator or ends with ``.yaml``, ``.yml`` or ``.json``. Paths are
-    relative to ``folder``. What is wrong with its content is among the problems of the document.
+    A string is the name of a preset unless it has a path separator or ends with ``.yaml``, ``.yml`` or ``.json``. Paths
+    are relative to ``folder``. Problems of the content are in `Document.problems`.
 
     Raises:
-        ConfigError: it is nothing of this, or there is no such preset.
+        ConfigError: ``config`` has another type, or there is no such preset.
     """
     if isinstance(config, Mapping):
         return document(config)
@@ -145,10 +156,10 @@ def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
 
 
 def documents_of(config: Any) -> list[Document]:
-    """The documents that a configuration consists of, what it extends first.
+    """The document of a configuration, preceded by those that it extends, the most basic first.
 
     Raises:
-        ConfigError: it is no configuration, or there is no such preset. Other problems are in the documents.
+        ConfigError: as `document_of`, for ``config`` itself. All other problems are in `Document.problems`.
     """
     documents = [document_of_config(config) if isinstance(config, ThunderConfig) else document_of(config)]
     while documents[0].config.extends is not None:
@@ -162,12 +173,16 @@ def documents_of(config: Any) -> list[Document]:
 
 @cache
 def default_documents() -> tuple[Document, ...]:
-    """What all configurations extend in the end."""
+    """The documents of the preset ``default``, which other configurations override."""
     return tuple(documents_of("default"))
 
 
 def _base(documents: list[Document]) -> Document | Problem:
-    """What the first of these documents, each of which extends the one before it, extends."""
+    """The document that the first of these extends, or the problem of its option ``extends``.
+
+    Args:
+        documents: each extends the one before it.
+    """
     first = documents[0]
     try:
         base = document_of(first.config.extends, first.folder)
@@ -176,15 +191,16 @@ def _base(documents: list[Document]) -> Document | Problem:
     unread = [problem for problem in base.problems if problem.line is None]
     if unread:
         return first.problem(("extends",), f"{unread[0].file}: {unread[0].text}")
-    known = [document.identity for document in reversed(documents)]
-    if base.identity in known:
-        files = [document.file or "" for document in reversed(documents)]
-        circle = [*files[known.index(base.identity) :], base.file or ""]
-        return first.problem(("extends",), f"is a circle: {' → '.join(circle)}")
+    extending = documents[::-1]
+    for index, document in enumerate(extending):
+        if document.identity == base.identity:
+            files = [document.file or "" for document in [*extending[index:], base]]
+            return first.problem(("extends",), f"is a circle: {' → '.join(files)}")
     return base
 
 
 def _from_preset(name: str, folder: Path | Traversable) -> Document:
+    """The document of a preset; ``folder`` is searched for a file of that name, for the error message."""
     try:
         offered = find(Preset, name)
     except PluginError as error:
@@ -208,24 +224,33 @@ def _from_preset(name: str, folder: Path | Traversable) -> Document:
 
 
 def _from_file(path: str, folder: Path | Traversable) -> Document:
+    """The document of a file; a relative path starts at ``folder``."""
     file = folder / os.path.expanduser(path)
     return _read(file, os.fspath(file), file.parent) if isinstance(file, Path) else _read(file, path, folder)
 
 
 def _read(file: Path | Traversable, name: str, folder: Path | Traversable) -> Document:
+    """The document of a file.
+
+    Args:
+        file: the file.
+        name: its path for messages.
+        folder: as in `Document`.
+    """
     try:
         with file.open("rb") as stream:
-            content = stream.read(_LIMIT + 1)
-    except (OSError, ValueError) as error:  # ValueError: a character that no path has
-        return document({}, name, problems=[Problem(name, None, "", _why_not(file, error))])
+            content = stream.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: the path has a null character
+        return document({}, name, problems=[Problem(name, None, "", _why_unreadable(file, error))])
     identity = os.path.realpath(file) if isinstance(file, Path) else name
     value, lines, problems = _parsed(content, name)
     return document(value, name, lines, folder, identity, problems)
 
 
 def _parsed(content: bytes, name: str) -> tuple[dict[str, Any], dict[Trail, int], list[Problem]]:
-    if len(content) > _LIMIT:
-        return {}, {}, [Problem(name, None, "", f"is larger than {_LIMIT >> 20} MiB")]
+    """The values of a file, the line numbers of the values, and problems of the syntax."""
+    if len(content) > _MAX_BYTES:
+        return {}, {}, [Problem(name, None, "", f"is larger than {_MAX_BYTES >> 20} MiB")]
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -241,10 +266,11 @@ def _parsed(content: bytes, name: str) -> tuple[dict[str, Any], dict[Trail, int]
     return value, lines, problems
 
 
-def _why_not(file: Path | Traversable, error: Exception) -> str:
+def _why_unreadable(file: Path | Traversable, error: Exception) -> str:
+    """The message for a file that cannot be read."""
     if isinstance(error, FileNotFoundError) and isinstance(file, Path):
         siblings = [sibling.name for sibling in file.parent.glob("*") if sibling.suffix in SUFFIXES]
-        near = difflib.get_close_matches(file.name, siblings, 1, cutoff=0.8)  # all of them have the same ending
+        near = difflib.get_close_matches(file.name, siblings, 1, cutoff=0.8)  # high, as the common suffix counts
         return f"there is no such file; did you mean {near[0]!r}?" if near else "there is no such file"
     if isinstance(error, IsADirectoryError):
         return "is a directory; give the path of a file in it"

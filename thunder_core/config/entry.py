@@ -1,39 +1,59 @@
-"""Entries of the lists of executors and transforms: ``name``, or ``{name: options}``."""
+"""The lists of a configuration whose entries name parts of plugins: ``name``, or ``{name: options}``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from thunder_core.config.sentences import describe
+from thunder_core.acquire.tensor_classes import TensorClasses
+from thunder_core.config.problems import describe
 from thunder_core.executors.executor import Executor
 from thunder_core.passes.transform import Transform
-from thunder_core.plugins import builtin
-from thunder_core.plugins.distributions import CORE
-from thunder_core.plugins.host import host
-from thunder_core.plugins.importing import imported
-from thunder_core.plugins.registration import KINDS
-from thunder_core.plugins.selection import CORE_PLUGIN
-from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-from thunder_core.plugins.states import PluginRecord, PluginState
-from thunder_core.plugins.table import Offered
+from thunder_core.plugins.specs import ExecutorSpec, InterceptionsSpec, TensorClassesSpec, TransformSpec
 
-Object = Executor | Transform
+Object = Executor | Transform | TensorClasses
+PartSpec = ExecutorSpec | TransformSpec | TensorClassesSpec | InterceptionsSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EntryList:
+    """One of the lists.
+
+    Attributes:
+        spec: the class of the specifications that its names refer to.
+        kind: the class of its objects; None if it has names only.
+        noun: what messages call an entry.
+        replaces: whether the list of a later document replaces that of an earlier one; else the entries are merged.
+    """
+
+    spec: type[PartSpec]
+    kind: type[Object] | None
+    noun: str
+    replaces: bool = False
+
+
+LISTS: Final = {
+    "executors": EntryList(ExecutorSpec, Executor, "an executor", replaces=True),
+    "transforms": EntryList(TransformSpec, Transform, "a transform"),
+    "tensor_classes": EntryList(TensorClassesSpec, TensorClasses, "a support of tensor classes", replaces=True),
+    "interceptions": EntryList(InterceptionsSpec, None, "a plugin with interceptions"),
+}
+"""The lists by option."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """One executor or transform, and its options.
+    """An entry of a list.
 
     Attributes:
-        name: of an executor or transform, or ``plugin.name``.
-        text: its options as JSON with sorted names: equal for equal options only; ``1``, ``1.0`` and ``true`` differ.
-        given: the executor or transform itself, where it is a Python object.
+        name: the name of an executor, transform and so on, or ``plugin.name``.
+        text: its options as JSON with sorted names; ``1``, ``1.0`` and ``true`` differ.
+        given: the object, if the entry is a Python object instead of a name.
     """
 
     name: str
@@ -42,7 +62,7 @@ class Entry:
 
     @property
     def item(self) -> str:
-        """The name without its plugin's."""
+        """The name without the plugin's."""
         return self.name.rpartition(".")[2]
 
     @property
@@ -56,49 +76,49 @@ class Entry:
         return Entry(self.name, json.dumps(dict(options), sort_keys=True), self.given)
 
     def plain(self) -> Any:
-        """The entry as a configuration has it; of a Python object only the name."""
+        """The entry as plain data; of a Python object only the name."""
         return self.name if self.text == "{}" else {self.name: self.options}
 
     def __repr__(self) -> str:
         return repr(self.plain() if self.given is None else self.given)
 
 
-def read_entries(kind: type[Executor] | type[Transform]) -> Callable[[Any], tuple[Entry, ...] | None]:
-    """A function that reads a list of entries whose objects are of ``kind``, for pydantic."""
+def read_entries(name: str) -> Callable[[Any], tuple[Entry, ...] | None]:
+    """The pydantic validator of the list ``name``."""
 
     def read(value: Any) -> tuple[Entry, ...] | None:
         if value is None:
             return None
         if not isinstance(value, list | tuple):
             raise refusal(_no_list(value))
-        return tuple(checked(value, lambda items: _entries(items, kind)))
+        return tuple(checked(value, lambda items: _entries(items, LISTS[name])))
 
     return read
 
 
 def checked(values: Any, results: Callable[[Any], Iterator[Any]]) -> list[Any]:
-    """The results for items of a list. For those that are `PydanticCustomError`, one error with their indices."""
-    found = list(results(values))
+    """The results for the items of a list. Raises one ValidationError for all that are `PydanticCustomError`."""
+    items = list(results(values))
     errors = [
         InitErrorDetails(type=result, loc=(index,), input=value)
-        for index, (value, result) in enumerate(zip(values, found, strict=True))
+        for index, (value, result) in enumerate(zip(values, items, strict=True))
         if isinstance(result, PydanticCustomError)
     ]
     if errors:
         raise ValidationError.from_exception_data("configuration", errors)
-    return found
+    return items
 
 
 def refusal(text: str) -> PydanticCustomError:
-    """An error with this sentence."""
+    """A validation error with this message."""
     return PydanticCustomError("config", "{text}", {"text": text})
 
 
-def _entries(values: Any, kind: type) -> Iterator[Entry | PydanticCustomError]:
+def _entries(values: Any, of: EntryList) -> Iterator[Entry | PydanticCustomError]:
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         try:
-            entry = _entry(value, kind)
+            entry = _entry(value, of)
         except PydanticCustomError as error:
             yield error
             continue
@@ -106,21 +126,21 @@ def _entries(values: Any, kind: type) -> Iterator[Entry | PydanticCustomError]:
         yield entry if first == index else refusal(f"{entry.name!r} is there twice; entry [{first}] has it already")
 
 
-def _entry(value: Any, kind: type) -> Entry:
+def _entry(value: Any, of: EntryList) -> Entry:
     if isinstance(value, Entry):
         return value
-    if isinstance(value, kind):
+    if of.kind is not None and isinstance(value, of.kind):
         return _given(value)
     if isinstance(value, str) and value.strip():
         return Entry(value)
     if isinstance(value, Mapping) and len(value) == 1:
         [(name, options)] = value.items()
         return _with_options(name, options)
-    raise refusal(_no_entry(value, kind))
+    raise refusal(_no_entry(value, of))
 
 
 def _given(value: Any) -> Entry:
-    """The entry for an executor or a transform that is a Python object."""
+    """The entry for a Python object."""
     name = getattr(value, "name", None)
     if not isinstance(name, str):
         raise refusal(f"{type(value).__name__} has no name; its attribute `name` must be text")
@@ -148,16 +168,15 @@ def _with_options(name: Any, options: Any) -> Entry:
         ) from error
 
 
-def _no_entry(value: Any, kind: type) -> str:
-    what = "an executor" if kind is Executor else "a transform"
+def _no_entry(value: Any, of: EntryList) -> str:
     if isinstance(value, Mapping) and value:
         first, second = list(value)[:2]
         if value[first] is None:
             return f"{second!r} stands beside {first!r}, not below it; indent options further than the name before them"
         return f"has two names, {first!r} and {second!r}; begin each entry with `- ` on a line of its own"
-    if isinstance(value, type) and issubclass(value, kind):
+    if of.kind is not None and isinstance(value, type) and issubclass(value, of.kind):
         return f"must be an instance of {value.__name__}, not the class; write {value.__name__}()"
-    return f"must be the name of {what}, or {{name: options}}, not {describe(value) if value else 'nothing'}"
+    return f"must be the name of {of.noun}, or {{name: options}}, not {describe(value) if value else 'nothing'}"
 
 
 def _no_list(value: Any) -> str:
@@ -168,38 +187,3 @@ def _no_list(value: Any) -> str:
     if isinstance(value, Mapping):
         return "must be a list, not a mapping; put `- ` before each name"
     return f"must be a list, not {describe(value)}"
-
-
-Spec = TypeVar("Spec", ExecutorSpec, TransformSpec, FrontEndSpec, Preset)
-# The version is not looked up: that takes longer than all else that `thunder.jit` does.
-_CORE: Final = PluginRecord(CORE_PLUGIN, CORE, "", PluginState.LOADED)
-
-
-def find(kind: type[Spec], name: str) -> Offered[Spec]:
-    """The specification that ``name`` or ``plugin.name`` refers to. For those of the core, plugins are not discovered.
-
-    Raises:
-        PluginError: there is no such thing, or its plugin cannot be used.
-    """
-    for offered in of_core(kind):
-        if name in (offered.spec.name, f"{CORE_PLUGIN}.{offered.spec.name}"):
-            return offered
-    return host().find(kind, name)
-
-
-def of_core(kind: type[Spec]) -> list[Offered[Spec]]:
-    """What the core offers of this kind."""
-    hook = next(hook for hook, returned in KINDS.items() if returned is kind)
-    specs: Sequence[Spec] = getattr(builtin, hook)()
-    return [Offered(_CORE, spec) for spec in specs]
-
-
-def use(offered: Offered[Any]) -> None:
-    """Add the tables of the plugin of a specification. Raises PluginError where they cannot be added."""
-    if offered.plugin is not _CORE:
-        host().use(offered)
-
-
-def import_object(offered: Offered[Any]) -> Any:
-    """What is behind a specification. Raises PluginError where it cannot be imported."""
-    return imported(offered.spec.load) if offered.plugin is _CORE else host().import_object(offered)

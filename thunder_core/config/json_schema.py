@@ -1,4 +1,4 @@
-"""The JSON schema of configurations, with what the installed plugins offer, for editors and reviews."""
+"""The JSON schema of configurations, with the options of the installed plugins, for editors and reviews."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import models_json_schema
 
+from thunder_core.config.entry import LISTS
 from thunder_core.config.model import ThunderConfig
 from thunder_core.plugins.host import host
-from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, TransformSpec
-from thunder_core.plugins.table import Offered
+from thunder_core.plugins.specs import FrontEndSpec, InterceptionsSpec, Preset
+from thunder_core.plugins.states import Offered
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -22,20 +23,21 @@ _OPTIONAL: Final = {
     "required": ["optional"],
     "description": "Not installed here.",
 }
-"""Options of something that no installed plugin offers."""
+"""The options of a name that no installed plugin has."""
 
 
 def schema() -> dict[str, Any]:
     """The schema, in the dialect of 2020-12. Loads all plugins that can be loaded.
 
     Raises:
-        PluginError: a plugin has a defect, and the environment says ``THUNDER_STRICT=1``.
+        PluginError: a plugin has a defect, and the environment has ``THUNDER_STRICT=1``.
     """
     plugins = host()
     plugins.load_all()
-    executors, transforms = plugins.offered(ExecutorSpec), plugins.offered(TransformSpec)
-    offered: list[Offered[Any]] = [*executors, *transforms]
-    models = dict.fromkeys([ThunderConfig, *(item.spec.options for item in offered)])
+    offered: dict[str, tuple[Offered[Any], ...]] = {
+        name: plugins.offered(entries.spec) for name, entries in LISTS.items()
+    }
+    models = dict.fromkeys([ThunderConfig, *(item.spec.options for items in offered.values() for item in items)])
     references, definitions = models_json_schema(
         [(model, "validation") for model in models if _has_schema(model)], ref_template="#/$defs/{model}"
     )
@@ -44,8 +46,7 @@ def schema() -> dict[str, Any]:
     options = {model: references.get((model, "validation"), {"type": "object"}) for model in models}
     top["description"] = "How Thunder compiles programs."
     properties = top["properties"]
-    properties["executors"] = _list(properties["executors"], executors, options)
-    properties["transforms"] = _list(properties["transforms"], transforms, options)
+    properties |= {name: _list(properties[name], items, options) for name, items in offered.items()}
     properties["front_end"] |= {"enum": [name for offered in plugins.offered(FrontEndSpec) for name in _names(offered)]}
     properties["extends"] = {
         key: value for key, value in properties["extends"].items() if key not in ("anyOf", "default")
@@ -60,7 +61,7 @@ def schema() -> dict[str, Any]:
 
 def _list(
     field: Mapping[str, Any],
-    offered: Iterable[Offered[ExecutorSpec]] | Iterable[Offered[TransformSpec]],
+    offered: Iterable[Offered[Any]],
     options: Mapping[Any, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The schema of a list of entries, each a name or ``{name: options}``."""
@@ -86,7 +87,7 @@ def _list(
 
 
 def _has_schema(model: type[BaseModel]) -> bool:
-    """Whether the options can be described; types that a plugin defines may have no counterpart in JSON."""
+    """Whether the options have a JSON schema: types that a plugin defines may have none."""
     try:
         model.model_json_schema()
     except PydanticUserError:
@@ -95,6 +96,8 @@ def _has_schema(model: type[BaseModel]) -> bool:
 
 
 def _names(offered: Offered[Any]) -> list[str]:
-    """What configurations may call it."""
+    """Its names in configurations."""
+    if isinstance(offered.spec, InterceptionsSpec):  # a table is selected by the plugin's name
+        return [offered.plugin.name]
     item = offered.spec.name
     return list(dict.fromkeys([item, f"{offered.plugin.name}.{item}"]))

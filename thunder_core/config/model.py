@@ -1,4 +1,4 @@
-"""The model of a configuration."""
+"""The options of a configuration, as a pydantic model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ from pydantic_core import PydanticCustomError
 
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.entry import Entry, checked, read_entries, refusal
-from thunder_core.config.problems import Problem, refuse, written
-from thunder_core.config.sentences import describe, sentences
+from thunder_core.config.problems import Problem, describe, place_of, refuse, sentences
 from thunder_core.errors import OptionError
-from thunder_core.executors.executor import Executor
-from thunder_core.passes.transform import Transform
 from thunder_core.plugins.nearest import suggestion
 
 CacheMode = Literal["constant values", "same input", "no caching"]
@@ -34,8 +31,8 @@ SYMBOLIC = '"symbolic values" is not available yet: numbers are compiled as cons
 SYMBOLIC_ADVICE = "use dynamic=True, with which sizes of inputs may vary"
 
 
-class Budget(BaseModel):
-    """``recompute: {budget: 0.5}``."""
+class RecomputeBudget(BaseModel):
+    """A policy of recomputation: ``recompute: {budget: 0.5}``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,9 +70,9 @@ def _plain_dynamic(value: Any) -> Any:
 
 def _recompute(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return Budget.model_validate(value)
+        return RecomputeBudget.model_validate(value)
     names = get_args(Policy)
-    if isinstance(value, Budget) or value in names:
+    if isinstance(value, RecomputeBudget) or value in names:
         return value
     hint = suggestion(value, names) if isinstance(value, str) else ""
     named = f"{value!r} is no policy" if isinstance(value, str) else f"{describe(value)} is no policy"
@@ -114,16 +111,16 @@ Count = Annotated[int, Field(strict=True, ge=1)]
 
 
 class ThunderConfig(BaseModel):
-    """How programs are compiled. Frozen; equal configurations are equal and have equal hashes.
+    """A configuration: how programs are compiled. Immutable and hashable.
 
     Raises:
-        ConfigError: an unknown option or a value that is not accepted. Names of executors and transforms and their
-            options are checked when the configuration is used.
+        ConfigError: an option is unknown, or its value is not accepted. The names in lists, and the options of these
+            entries, are checked when the configuration is used.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="Thunder")
 
-    # Descriptions are no docstrings, which pydantic would have to read from the source: that takes 40 ms.
+    # Descriptions are arguments, because pydantic reads docstrings of fields from the source, which takes 40 ms.
     extends: str | None = Field(
         default=None,
         strict=True,
@@ -133,26 +130,36 @@ class ThunderConfig(BaseModel):
     requires: Annotated[tuple[str, ...], BeforeValidator(_requires)] = Field(
         default=(), description="Distributions that must be installed, with versions: `thunder-plugin-cudnn>=0.1`."
     )
-    executors: Annotated[Entries | None, BeforeValidator(read_entries(Executor))] = Field(
+    executors: Annotated[Entries | None, BeforeValidator(read_entries("executors"))] = Field(
         default=None,
-        description="Who is asked to run operations, in order. The reference executor follows them. Absent: those of "
-        "the preset for the program's device.",
+        description="The executors that are offered the operations, in order. The reference executor is always last. "
+        "Absent: those of the preset for the program's device.",
     )
-    transforms: Annotated[Entries, BeforeValidator(read_entries(Transform))] = Field(
+    transforms: Annotated[Entries, BeforeValidator(read_entries("transforms"))] = Field(
         default=(), description="Passes to add to the pipeline, or options of those that run by default."
+    )
+    tensor_classes: Annotated[Entries, BeforeValidator(read_entries("tensor_classes"))] = Field(
+        default=(),
+        description="Support for tensors that hold tensors (`DTensor`, quantized weights, jagged tensors): the first "
+        "entry that can be used. Empty: such tensors are refused.",
+    )
+    interceptions: Annotated[Entries, BeforeValidator(read_entries("interceptions"))] = Field(
+        default=(),
+        description="Plugins with only a table of interceptions, which record calls that the core refuses "
+        "(programs in TorchScript).",
     )
     front_end: Annotated[str, Field(strict=True, min_length=1)] = Field(
         default="run", description="How programs are recorded."
     )
     cache: Annotated[CacheMode, BeforeValidator(_cache)] = Field(
         default="constant values",
-        description="Guard on everything the program read, or trust that only the data of tensors changes, or compile "
-        "at each call.",
+        description="Guard everything that the program reads, or trust that only the data of tensors changes, or "
+        "compile at each call.",
     )
     dynamic: Dynamic = Field(
         default="automatic",
-        description='Which sizes of inputs may vary without another compilation: "automatic", those that a call had '
-        "otherwise than one before, or that `torch._dynamo.mark_dynamic` marked; true, all that can, from the first "
+        description='Which sizes of inputs may vary without another compilation: "automatic", those that differed '
+        "between calls, or that `torch._dynamo.mark_dynamic` marked; true, all that can, from the first "
         "call on; false, none. Sizes of single arguments are declared in Python: "
         '`thunder.jit(f, dynamic={"x": {0: Dim("batch")}})`.',
     )
@@ -161,8 +168,8 @@ class ThunderConfig(BaseModel):
         description="What to do when the program consumes Python's or NumPy's random state. With error, a program "
         "whose Python reads values of tensors is refused, too.",
     )
-    recompute: Annotated[Policy | Budget, BeforeValidator(_recompute)] = Field(
-        default="cheap", description="What training computes again in backward instead of saving it."
+    recompute: Annotated[Policy | RecomputeBudget, BeforeValidator(_recompute)] = Field(
+        default="cheap", description="The policy for values that backward recomputes instead of saving them."
     )
     recompile_warning: Count = Field(
         default=8,
@@ -171,30 +178,32 @@ class ThunderConfig(BaseModel):
     )
     recompile_limit: Count = Field(
         default=64,
-        description="How many entries a function or module keeps. With that many nothing is compiled any more, and "
-        "eager PyTorch runs the calls that fit none of them.",
+        description="The largest number of compiled entries of a function or module. After that, eager PyTorch runs "
+        "the calls whose guards hold for none of them.",
     )
     outcome_limit: Count = Field(
         default=16,
-        description="How many programs are compiled for calls that differ only in values that Python reads from "
-        "tensors. Beyond it eager PyTorch runs the calls with other values.",
+        description="The largest number of entries for calls that differ only in values that Python reads from "
+        "tensors. After that, eager PyTorch runs the calls with other values.",
     )
 
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
-            found = [(written(trail), text) for trail, text in sentences(error, type(self), values)]
-            refuse(Problem(None, None, place, text, advice_on(text)) for place, text in found)
+            refuse(
+                Problem(None, None, place_of(trail), text, advice_on(text))
+                for trail, text in sentences(error, type(self), values)
+            )
 
 
 def parse(values: Mapping[str, Any]) -> ThunderConfig:
-    """The configuration with these fields. Raises pydantic's ValidationError, which says where each error is."""
+    """The configuration with these fields. Raises pydantic's ValidationError, with the location of each error."""
     blank = ThunderConfig.__new__(ThunderConfig)
     config: ThunderConfig = ThunderConfig.__pydantic_validator__.validate_python(dict(values), self_instance=blank)
     return config
 
 
 def advice_on(text: str) -> tuple[str, ...]:
-    """What to do about a problem, where its sentence does not say so."""
+    """The advice for a message, if it has none itself."""
     return (SYMBOLIC_ADVICE,) if text == SYMBOLIC else ()

@@ -1,165 +1,175 @@
-"""From what the user gave to `Settings`.
-
-What is given to ``jit`` directly overrides its ``config``. Without one, the environment variable ``THUNDER_CONFIG``
-names it. The preset ``default`` is below everything.
-"""
+"""Resolve the names in a configuration to specifications of plugins, and complete their options."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from thunder_core.config.document import (
-    Document,
-    default_documents,
-    document,
-    document_of,
-    document_of_config,
-    documents_of,
-)
-from thunder_core.config.model import ThunderConfig
-from thunder_core.config.objects import problems_of, settings_from, without_effect
-from thunder_core.config.problems import Problem, in_order, refuse
-from thunder_core.config.resolved import Resolved, resolved
-from thunder_core.config.settings import Settings
-from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
-from thunder_core.plugins.nearest import suggestion
-from thunder_core.tracing.user_frames import warn_user
+from pydantic import ValidationError
 
-_ADVICE = {
-    "mode": "`mode` is torch.compile's; name who runs operations, and passes: executors=[...], transforms=[...]; "
-    "`thunder plugins` lists them",
-    "fullgraph": "`fullgraph` is torch.compile's; leave it out: what thunder.jit compiles is always one graph",
-    "options": "`options` is torch.compile's; options belong to the executor: executors=[{name: {option: value}}]",
-}
-_EAGER_BACKENDS = ("eager", "aot_eager")
+from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.config.document import Document
+from thunder_core.config.entry import LISTS, Entry, PartSpec
+from thunder_core.config.merge import Origins, merge
+from thunder_core.config.model import ThunderConfig, parse
+from thunder_core.config.problems import Problem, Trail, sentences
+from thunder_core.errors import PluginError, is_strict
+from thunder_core.plugins.distributions import CORE_PLUGIN
+from thunder_core.plugins.host import host
+from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.lookup import find, find_without_library
+from thunder_core.plugins.requirements import unmet
+from thunder_core.plugins.specs import FrontEndSpec, TransformSpec
+from thunder_core.plugins.states import Offered, defects
 
 
-def advice_for(name: str, value: Any) -> str | None:
-    """What to write instead of the argument ``name=value`` of `torch.compile`; None if it has no such argument."""
-    if name != "backend":
-        return _ADVICE.get(name)
-    if not isinstance(value, str):
-        return "`backend` is torch.compile's; an executor that fuses takes parts of a program: executors=[...]"
-    chosen = "[]" if value in _EAGER_BACKENDS else f'["{value}"]'
-    return f"`backend` is torch.compile's; write executors={chosen}"
+@dataclass(frozen=True)
+class Part:
+    """An executor, a transform, a support of tensor classes or a table of interceptions of a configuration.
 
-
-VARIABLE: Final = "THUNDER_CONFIG"
-"""The environment variable that names the configuration where none is given."""
-
-
-def settings_of(
-    config: Any = None,
-    *,
-    executors: Sequence[Any] | None = None,
-    transforms: Sequence[Any] | None = None,
-    **options: Any,
-) -> Settings:
-    """The settings for a configuration, and for what is given besides, which overrides it.
-
-    Args:
-        config: a path, the name of a preset, a mapping, or a `ThunderConfig`.
-        executors, transforms: lists of names, ``{name: options}``, and objects.
-        options: other fields of `ThunderConfig`.
-
-    Raises:
-        ConfigError: something is not accepted. The message has a line for each problem.
-        PluginError: something cannot be imported or created.
-        TransformError: transforms contradict each other.
-
-    Warns:
-        ConfigWarning: a pattern of an executor matches no operation.
+    Attributes:
+        entry: its entry, with all options, the defaults too.
+        offered, options: its specification and options; None for a Python object and for a part that is left out.
+        left_out: why it is left out; empty if it is not.
+        advice: what to do about that.
+        trail: its place in the configuration; empty for a default of the core.
     """
-    asked = _resolved(config, executors, transforms, options)
-    settings = settings_from(asked)
-    for problem in without_effect(asked):
-        warn_user("\n".join([str(problem), *(f"  {item}" for item in problem.advice)]), ConfigWarning)
-    return settings
+
+    entry: Entry
+    offered: Offered[PartSpec] | None = None
+    options: Any = None
+    left_out: str = ""
+    advice: tuple[str, ...] = ()
+    trail: Trail = ()
+
+    @property
+    def name(self) -> str:
+        """The name without the plugin's."""
+        return self.entry.name if self.offered is None else self.offered.spec.name
+
+    @property
+    def enabled(self) -> bool:
+        """Whether its options do not disable it."""
+        return self.entry.options.get("enabled") is not False
 
 
-def resolve_config(
-    config: Any = None,
-    *,
-    executors: Sequence[Any] | None = None,
-    transforms: Sequence[Any] | None = None,
-    **options: Any,
-) -> ThunderConfig:
-    """The complete configuration: what it extends and all defaults are in it. Arguments and errors as `settings_of`."""
-    return _resolved(config, executors, transforms, options).config
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A configuration with resolved names.
 
-
-def read_config(path: str | os.PathLike[str]) -> ThunderConfig:
-    """What a file says, without what it extends.
-
-    Raises:
-        ConfigError: something in it is not accepted. Names and options of plugins are not looked at.
+    Attributes:
+        config: the complete configuration, with presets, defaults, and all options of all parts.
+        origins: for places in the merged documents, the document of the value and the place there.
+        parts: for each list its parts, in order.
+        front_end: its specification; None if there is none of that name.
+        problems: the problems of the documents, and of the names in them.
     """
-    read = document_of(Path(path))
-    refuse(read.problems)
-    return read.config
+
+    config: ThunderConfig
+    origins: Origins
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    front_end: Offered[FrontEndSpec] | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> Problem:
+        """A problem at a place of the configuration, as a problem of the document that the place comes from."""
+        start = trail
+        while start and start not in self.origins:
+            start = start[:-1]
+        document, origin = self.origins.get(start) or (Document(self.config), ())
+        return document.problem((*origin, *trail[len(start) :]), text, advice)
 
 
-def check_config(config: Any) -> list[Problem]:
-    """Everything that is wrong with a configuration. `thunder.jit` accepts it exactly if there is nothing, but for
-    patterns that match no operation: it warns about these.
+def resolve(documents: Sequence[Document]) -> ResolvedConfig:
+    """Merge documents, later ones over earlier ones, and resolve all names in them.
 
-    Plugins that it names are loaded and its executors and transforms created, so what fails then is reported too.
+    Imports the specifications of the plugins that are named, and nothing else of them.
     """
-    try:
-        asked = resolved([*default_documents(), *documents_of(config)])
-        return in_order(asked.problems or problems_of(asked))
-    except ThunderError as error:  # it is not there at all, or the environment is not valid
-        return [Problem(None, None, "", error.problem, error.advice)]
+    merged = ResolvedConfig(*merge(documents))
+    resolver = _Resolver(merged, [problem for document in documents for problem in document.problems])
+    for index, requirement in enumerate(merged.config.requires):
+        why = unmet(requirement)
+        if why:
+            resolver.problem(("requires", index), why)
+    parts = {name: tuple(resolver.parts(name)) for name in LISTS}
+    parts["transforms"] = _with_defaults(parts["transforms"])
+    complete = {name: getattr(merged.config, name) for name in ThunderConfig.model_fields}
+    complete |= {name: tuple([part.entry for part in found]) for name, found in parts.items()}
+    if merged.config.executors is None:  # the device decides, when a program is compiled
+        complete["executors"] = None
+    front_end = resolver.front_end()
+    if isinstance(merged.config.dynamic, DeclaredSizes) and front_end is not None and front_end.spec.name != "run":
+        resolver.problem(("dynamic",), f"the front end {front_end.spec.name!r} takes no declarations of sizes")
+    return ResolvedConfig(parse(complete), merged.origins, parts, front_end, tuple(resolver.problems))
 
 
-def restored(config: ThunderConfig) -> Settings:
-    """The settings that had this complete configuration, in another process perhaps."""
-    asked = resolved([document_of_config(config)])
-    refuse(asked.problems)
-    return settings_from(asked)
+def _with_defaults(transforms: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The transforms that run by default, as the configuration changes them, and then the others."""
+    core, parts = host().load(CORE_PLUGIN), {}
+    for spec in core.of(TransformSpec):
+        if spec.default:
+            options = spec.options()
+            parts[spec.name] = Part(_complete(Entry(spec.name), options), Offered(core, spec), options)
+    return tuple((parts | {part.name: part for part in transforms}).values())
 
 
-def _resolved(config: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Resolved:
-    given = {"executors": executors, "transforms": transforms}
-    arguments = {**options, **{name: value for name, value in given.items() if value is not None}}
-    asked = resolved([*default_documents(), *_chosen(config), *([_arguments(arguments)] if arguments else [])])
-    refuse(asked.problems)
-    return asked
+def _complete(entry: Entry, options: Any) -> Entry:
+    return entry.with_options(options.model_dump(mode="json", by_alias=True))
 
 
-def _chosen(config: Any) -> list[Document]:
-    """The documents of the configuration that is given, or that the environment names."""
-    if config is not None:
-        return documents_of(config)
-    name = os.environ.get(VARIABLE)
-    if not name:
-        return []
-    advice = (f"the environment variable {VARIABLE} asks for {name!r}",)
-    try:
-        documents = documents_of(name)
-    except ConfigError as error:
-        raise ConfigError(error.problem, advice=(*error.advice, *advice)) from error
-    return [
-        each.with_problems(replace(problem, advice=problem.advice + advice) for problem in each.problems)
-        for each in documents
-    ]
+@dataclass
+class _Resolver:
+    merged: ResolvedConfig
+    problems: list[Problem]
 
+    def problem(self, trail: Trail, text: str, advice: tuple[str, ...] = ()) -> None:
+        self.problems.append(self.merged.problem(trail, text, advice))
 
-def _arguments(values: Mapping[str, Any]) -> Document:
-    """What was given to ``jit`` directly."""
-    known = [name for name in ThunderConfig.model_fields if name != "extends"]
-    unknown = [name for name in values if name not in known]
-    given = document({name: value for name, value in values.items() if name in known})
-    options = f"one of {', '.join(known)}"
-    problems = [
-        Problem(
-            None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}",
-            (advice_for(name, values[name]) or options,),
-        )
-        for name in unknown
-    ]  # fmt: skip
-    return given.with_problems([*problems, *given.problems])
+    def front_end(self) -> Offered[FrontEndSpec] | None:
+        try:
+            return find(FrontEndSpec, self.merged.config.front_end)
+        except PluginError as error:
+            self.problem(("front_end",), error.problem, error.advice)
+            return None
+
+    def parts(self, name: str) -> Iterator[Part]:
+        """The parts of a list, without those that have a problem."""
+        seen: dict[str, str] = {}
+        for index, entry in enumerate(getattr(self.merged.config, name) or ()):
+            trail: Trail = (name, index)
+            part = Part(entry, trail=trail) if entry.given is not None else self._part(entry, LISTS[name].spec, trail)
+            if part is None:
+                continue
+            first = seen.setdefault(part.name, entry.name)
+            if first == entry.name:
+                yield part
+            else:
+                self.problem(trail, f"{entry.name!r} is there twice: as {first!r} before")
+
+    def _part(self, entry: Entry, kind: type[PartSpec], trail: Trail) -> Part | None:
+        optional = entry.options.get("optional") is True
+        try:
+            offered: Offered[PartSpec] = find(kind, entry.name)
+        except PluginError as error:
+            without_library = find_without_library(kind, entry.name)
+            valid = without_library is None or self._options(entry, without_library, trail) is not None
+            if not optional or (valid and is_strict() and defects(host().records)):
+                self.problem(trail, error.problem, error.advice)
+                return None
+            return Part(entry, left_out=error.problem, advice=error.advice, trail=trail) if valid else None
+        options = self._options(entry, offered, trail)
+        return None if options is None else Part(_complete(entry, options), offered, options, trail=trail)
+
+    def _options(self, entry: Entry, offered: Offered[PartSpec], trail: Trail) -> Any:
+        """The options by their model; None if they are not valid, which is then a problem."""
+        try:
+            return offered.spec.options.model_validate_json(entry.text, strict=True)
+        except ValidationError as invalid:
+            for inner, text in sentences(invalid, offered.spec.options, entry.options):
+                self.problem((*trail, entry.name, *inner), text)
+            return None
+        except FAILURES as error:  # of a validator of the plugin
+            why = failure(error, offered.spec.options.__module__)
+            self.problem(trail, f"the {offered.plugin.title} could not check these options: {why}")
+            return None

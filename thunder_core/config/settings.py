@@ -1,18 +1,33 @@
-"""A configuration with everything that it names at hand."""
+"""`Settings`: a configuration with its executors, transforms and front end, created from their specifications."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquired import Acquired
+from thunder_core.acquire.tensor_classes import RefusedClasses, TensorClasses
+from thunder_core.config.document import document_of_config
+from thunder_core.config.entry import LISTS, PartSpec
 from thunder_core.config.model import ThunderConfig
+from thunder_core.config.problems import Problem, Trail, refuse
+from thunder_core.config.resolve import Part, ResolvedConfig, resolve
+from thunder_core.errors import PluginError, ThunderError, is_strict
+from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
-from thunder_core.passes.transform import Transform
+from thunder_core.passes.transform import Transform, ordered
+from thunder_core.plugins.first_party import subject_of
+from thunder_core.plugins.host import Host, host
+from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.options import ExecutorOptions
+from thunder_core.plugins.states import Offered
 
 FrontEnd = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Acquired]
 """Records a function, or a module, called with these arguments."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -20,26 +35,31 @@ class Settings:
     """How a program is compiled and cached.
 
     Attributes:
-        config: the complete configuration: presets and defaults are in it.
-        executors: in order; the reference executor follows them. Empty where the configuration names none: then the
-            device of each program decides, see `thunder_core.config.by_device`.
-        transforms: in the order in which those of one place run.
+        config: the complete configuration, with presets and defaults.
+        executors: in order, without the reference executor, which is always the last. Empty if the configuration names
+            none: then they depend on the device of each program (`thunder_core.config.by_device`).
+        transforms: in the order in which transforms of the same place run.
+        tensor_classes: records calls with wrapper subclasses, or refuses them.
         front_end: records programs.
-        left_out: names of those that are optional and cannot be used here, each with the reason.
+        left_out: pairs of the name of an optional part that cannot be used here, and the reason.
+        without_interceptions: pairs of the subject of a table of interceptions that cannot be used here, and the reason
+            or the command that installs it, for `thunder_core.acquire.absent_plugins`.
 
-    Copies are the object itself: nothing in it changes. It is pickled as its configuration; what that names is found
-    again where it is unpickled.
+    Settings are immutable, so a copy is the object itself. They are pickled as their configuration, whose names are
+    resolved again by unpickling.
     """
 
     config: ThunderConfig
     executors: tuple[Executor, ...] = ()
     transforms: tuple[Transform, ...] = ()
+    tensor_classes: TensorClasses = field(default_factory=RefusedClasses)
     front_end: FrontEnd = field(default=acquire)
     left_out: tuple[tuple[str, str], ...] = ()
+    without_interceptions: tuple[tuple[str, str], ...] = ()
 
     @property
     def policy(self) -> str | dict[str, float]:
-        """What training computes again, as `thunder_core.autodiff.partition.Partition` takes it."""
+        """The policy of recomputation, for `thunder_core.autodiff.partitioning.partition.Partition`."""
         recompute = self.config.recompute
         return recompute if isinstance(recompute, str) else {"budget": recompute.budget}
 
@@ -50,6 +70,192 @@ class Settings:
         return self
 
     def __reduce__(self) -> tuple[Callable[[ThunderConfig], Settings], tuple[ThunderConfig]]:
-        from thunder_core.config.resolve import restored
+        return settings_from_config, (self.config,)
 
-        return restored, (self.config,)
+
+def settings_from_config(config: ThunderConfig) -> Settings:
+    """The settings for a complete configuration, which another process may have written. Raises as `settings_from`."""
+    resolved = resolve([document_of_config(config)])
+    refuse(resolved.problems)
+    return settings_from(resolved)
+
+
+def settings_from(resolved: ResolvedConfig, problems: list[Problem] | None = None) -> Settings:
+    """Import and create the parts of a configuration that has no problems.
+
+    Args:
+        problems: receives the errors, with their places in the configuration, instead of raising the first one.
+
+    Raises:
+        PluginError: a part that is not optional cannot be imported or created.
+        TransformError: transforms contradict each other.
+    """
+    creation = _Creation(resolved, problems)
+    executors = creation.executors()
+    transforms = creation.transforms()
+    tensor_classes = creation.tensor_classes()
+    front_end = creation.front_end()
+    without_interceptions = creation.interceptions()
+    left_out = tuple(creation.left_out)
+    return Settings(resolved.config, executors, transforms, tensor_classes, front_end, left_out, without_interceptions)
+
+
+@dataclass
+class _Creation:
+    """The creation of the parts of a configuration.
+
+    Attributes:
+        resolved: the configuration.
+        problems: as for `settings_from`.
+        left_out: as `Settings.left_out`, for the parts so far.
+    """
+
+    resolved: ResolvedConfig
+    problems: list[Problem] | None
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def executors(self) -> tuple[Executor, ...]:
+        """The executors, configured by the options ``include``, ``exclude`` and ``on_decline``."""
+        parts = self.resolved.parts["executors"]
+        created = [(part, self.create(part)) for part in parts]
+        return tuple([_configured(part, executor) for part, executor in created if executor is not None])
+
+    def transforms(self) -> tuple[Transform, ...]:
+        """The enabled transforms. For a disabled transform, the tables of its plugin are added nevertheless."""
+        parts = self.resolved.parts["transforms"]
+        for part in parts:
+            if not part.enabled and part.offered is not None:
+                self.use(part)
+        enabled = [self.create(part) for part in parts if part.enabled]
+        present = [transform for transform in enabled if transform is not None]
+        return self.attempt(("transforms",), lambda: ordered(present)) or ()
+
+    def tensor_classes(self) -> TensorClasses:
+        """The first usable support of tensor classes; without any, one that refuses them and advises with the reasons.
+
+        If problems are collected, all are created, to report the problems of each.
+        """
+        first: TensorClasses | None = None
+        reasons: list[str] = []
+        for part in self.resolved.parts["tensor_classes"]:
+            if first is not None and self.problems is None:
+                break
+            created, reasons_of_part = self.with_reasons(part, self.create)
+            first = created if first is None else first
+            reasons += reasons_of_part
+        return RefusedClasses(tuple(reasons)) if first is None else first
+
+    def front_end(self) -> FrontEnd:
+        """The front end."""
+        offered = self.resolved.front_end
+        assert offered is not None, "a missing front end is a problem"
+        return self.attempt(("front_end",), lambda: host().import_object(offered)) or acquire
+
+    def interceptions(self) -> tuple[tuple[str, str], ...]:
+        """Add the tables of interceptions. Returns `Settings.without_interceptions`."""
+        pairs: list[tuple[str, str]] = []
+        for part in self.resolved.parts["interceptions"]:
+            _, reasons = self.with_reasons(part, self.use)
+            pairs += [(subject_of(part.entry.name), reason) for reason in reasons]
+        return tuple(pairs)
+
+    def with_reasons(self, part: Part, function: Callable[[Part], Result]) -> tuple[Result, list[str]]:
+        """``function(part)``; and if this leaves the part out, the reason and the first advice, otherwise nothing."""
+        before = len(self.left_out)
+        result = function(part)
+        return result, [*[reason for _, reason in self.left_out[before:]], *part.advice[:1]]
+
+    def create(self, part: Part) -> Any:
+        """The object of a part; None if it is left out."""
+        if part.entry.given is not None:
+            return part.entry.given
+        return self.unless_left_out(part, lambda offered: _object(offered, part))
+
+    def use(self, part: Part) -> None:
+        """Add the tables of the plugin of a part, unless the part is left out."""
+        if part.entry.given is None:
+            self.unless_left_out(part, lambda offered: host().use(offered))
+
+    def unless_left_out(self, part: Part, function: Callable[[Offered[PartSpec]], Result]) -> Result | None:
+        """``function(part.offered)``; None for an optional part that is missing or fails, which is added to `left_out`.
+
+        A part that is not optional is a problem if it fails.
+        """
+        offered = part.offered
+        if offered is None:
+            self.left_out.append((part.entry.name, part.left_out))
+            return None
+        try:
+            return function(offered)
+        except PluginError as error:
+            if _may_be_left_out(part, error):
+                self.left_out.append((part.entry.name, error.problem))
+            else:
+                self.add_problem(part.trail, error)
+            return None
+
+    def attempt(self, trail: Trail, function: Callable[[], Result]) -> Result | None:
+        """``function()``; None if it raises a `ThunderError` and problems are collected, which receive the error."""
+        try:
+            return function()
+        except ThunderError as error:
+            self.add_problem(trail, error)
+            return None
+
+    def add_problem(self, trail: Trail, error: ThunderError) -> None:
+        """Add an error to the problems, or raise it if problems are not collected."""
+        if self.problems is None:
+            raise error
+        self.problems.append(self.resolved.problem(trail, error.problem, error.advice))
+
+
+_OBJECTS: Final[WeakKeyDictionary[Host, dict[tuple[str, Any, str], Any]]] = WeakKeyDictionary()
+"""The created objects, by plugin, specification and options: all programs share them."""
+
+
+def _object(offered: Offered[PartSpec], part: Part) -> Any:
+    objects = _OBJECTS.setdefault(host(), {})
+    key = (offered.plugin.name, offered.spec, part.entry.text)
+    return objects[key] if key in objects else objects.setdefault(key, _create(offered, part))
+
+
+def _create(offered: Offered[PartSpec], part: Part) -> Any:
+    spec = offered.spec
+    kind = next(each.kind for each in LISTS.values() if each.spec is type(spec))
+    assert kind is not None, "a table is added, not created"
+    title = f"the {spec.word} {spec.name!r} of the {offered.plugin.title}"
+    factory = host().import_object(offered)
+    try:
+        created = factory(part.options)
+    except FAILURES as error:
+        raise _creation_error(title, spec.load, error) from error
+    if not isinstance(created, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise PluginError(
+            f"{title} is of the type {type(created).__name__}; {spec.load} must return {article} {kind.__name__}"
+        )
+    if created.name != spec.name:
+        raise PluginError(f"{title} has the name {created.name!r}, which must be that of its specification")
+    return created
+
+
+def _creation_error(title: str, load: str, error: BaseException) -> PluginError:
+    advice: tuple[str, ...] = ("`optional: true` leaves it out where it cannot be used",)
+    if isinstance(error, ThunderError):  # the plugin raised it on purpose, with a reason for users
+        return PluginError(f"{title} cannot be used: {error.problem}", advice=(*error.advice, *advice))
+    return PluginError(f"{title} could not be created: {failure(error, load)}", advice=advice)
+
+
+def _may_be_left_out(part: Part, error: PluginError) -> bool:
+    """Whether a part that cannot be used is optional, and not defective under ``THUNDER_STRICT=1``."""
+    defect = error.__cause__ is not None and not isinstance(error.__cause__, ThunderError)
+    return bool(part.options.optional) and not (defect and is_strict())
+
+
+def _configured(part: Part, executor: Executor) -> Executor:
+    options = part.options
+    if not isinstance(options, ExecutorOptions) or not (
+        options.include or options.exclude or options.on_decline != "next"
+    ):
+        return executor
+    return ConfiguredExecutor(executor, options.include, options.exclude, options.on_decline)

@@ -1,4 +1,4 @@
-"""Executors: who runs the lines of a trace. What authors of executors import is here."""
+"""Executors, which run the ops of a trace. This module exports the interface for authors of executors."""
 
 from thunder_core.executors.compiled_regions import CompiledRegions, RegionCounts
 from thunder_core.executors.decision import Claimed, Decision, Declined

@@ -1,8 +1,8 @@
-"""What executors compiled, stored on disk between processes.
+"""Store compiled artifacts of executors on disk, for use by other processes.
 
-A file for each artifact, named by the hash of its key, with the hash of its content in front. Files appear whole, by
-renaming, so that any number of processes can share a folder; one that is not as it was written is deleted. When the
-folder grows beyond its limit, those that were not used for the longest time go first.
+Each artifact is a file named by the hash of its key; it starts with the hash of its content. Files are written
+atomically, by renaming, so that any number of processes can share a folder. A file whose content does not match its
+hash is deleted. If the folder exceeds its limit, the least recently used files are deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HASH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ArtifactCache:
-    """A folder of artifacts. Operations on a folder that cannot be read or written find and keep nothing.
+    """A folder of artifacts. If it cannot be read or written, lookups return None and nothing is stored.
 
     Attributes:
         folder: created by the first write.
@@ -42,7 +42,7 @@ class ArtifactCache:
     limit: int = DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
-        """What was put under ``key``; None if there is nothing, or not what was written."""
+        """The artifact stored under ``key``; None if there is none or its file is damaged."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -52,12 +52,12 @@ class ArtifactCache:
         data = content[start:]
         if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != hashlib.sha256(data).digest():
             raise DamagedArtifact(f"{path} is damaged")
-        with contextlib.suppress(OSError):  # of another user, or read-only: it just counts as older than it is
+        with contextlib.suppress(OSError):  # of another user, or read-only: it then counts as less recently used
             os.utime(path)
         return data
 
     def put(self, key: str, data: bytes) -> str | None:
-        """Keep ``data`` under ``key``, replacing what was there. Returns why that is not possible, or None."""
+        """Store ``data`` under ``key``, replacing an earlier artifact. Returns the reason of a failure, or None."""
         path = self._path(key)
         try:
             reason = self.unsuitable()
@@ -78,12 +78,12 @@ class ArtifactCache:
         return None
 
     def discard(self, key: str) -> None:
-        """Delete what was put under ``key``."""
+        """Delete the artifact stored under ``key``."""
         with contextlib.suppress(OSError):
             self._path(key).unlink()
 
     def unsuitable(self) -> str | None:
-        """Why artifacts must not be read from this folder; None for a folder that is fine, or not there yet."""
+        """The reason why artifacts must not be read from this folder; None if it is safe or does not exist yet."""
         if not hasattr(os, "getuid"):
             return None
         try:
@@ -95,15 +95,15 @@ class ArtifactCache:
         return f"others can write to {self.folder}" if state.st_mode & 0o022 else None
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
-        """All artifacts, the one that was used last at the end."""
-        found = []
+        """All artifacts, the most recently used last."""
+        files = []
         for path in self.folder.glob(f"*/*{_SUFFIX}"):
             with contextlib.suppress(OSError):  # deleted by another process
-                found.append((path, path.stat()))
-        return sorted(found, key=lambda item: item[1].st_mtime_ns)
+                files.append((path, path.stat()))
+        return sorted(files, key=lambda item: item[1].st_mtime_ns)
 
     def prune(self, limit: int | None = None) -> int:
-        """Delete the oldest files if there are more than ``limit`` bytes of them. Returns how many were deleted."""
+        """Delete the least recently used files beyond ``limit`` bytes in total. Returns the number of deleted files."""
         limit = self.limit if limit is None else limit
         files = self.files()
         total = sum(state.st_size for _, state in files)
@@ -129,7 +129,7 @@ class DamagedArtifact(Exception):
 
 
 def artifact_cache() -> ArtifactCache | None:
-    """The folder of this user, as the environment says.
+    """The folder of this user, determined by environment variables.
 
     ``THUNDER_CACHE_DIR`` names it; empty, nothing is stored. Otherwise it is ``thunder`` in ``XDG_CACHE_HOME``, or in
     ``~/.cache``; where there is no home either, nothing is stored.
@@ -146,7 +146,7 @@ def artifact_cache() -> ArtifactCache | None:
 
 @cache
 def software() -> str:
-    """Versions of Python and PyTorch, and the code of this package: everything that is stored comes from all of it."""
+    """Versions of Python and PyTorch, and a hash of this package's code; part of all keys."""
     python = ".".join(map(str, sys.version_info))
     build = torch.version.git_version
     thunder = f"thunder-core {__version__} {source_hash('thunder_core')}"
@@ -154,7 +154,7 @@ def software() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """The device as compilers see it. For a CPU with the number of threads that compiled loops are divided among."""
+    """The properties of a device on which compiled code depends; for a CPU, with the number of threads."""
     if device.type == "cpu":
         return f"{_processor()}, {torch.get_num_threads()} threads"
     if device.type == "cuda":
@@ -164,7 +164,7 @@ def hardware(device: torch.device) -> str:
 
 @cache
 def _processor() -> str:
-    """Instructions differ between processors of one family: kernels are compiled for this one."""
+    """The processor model and its instruction sets, for which kernels are compiled."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -177,13 +177,13 @@ def _processor() -> str:
 
 @cache
 def _gpu(index: int) -> str:
-    found = torch.cuda.get_device_properties(index)
+    gpu = torch.cuda.get_device_properties(index)
     runtime = torch.version.cuda or torch.version.hip
-    return f"{found.name} {found.major}.{found.minor}, {found.multi_processor_count} processors, {runtime}"
+    return f"{gpu.name} {gpu.major}.{gpu.minor}, {gpu.multi_processor_count} processors, {runtime}"
 
 
 def source_hash(package: str) -> str:
-    """Of the Python files in the folder of an imported package: code that changed makes other artifacts."""
+    """The hash of the Python files of an imported package, so that keys change with its code."""
     return _source_hash(Path(str(sys.modules[package].__file__)).parent)
 
 

@@ -1,4 +1,4 @@
-"""What an executor compiled the regions to that it takes."""
+"""The result of compiling regions: functions or reasons of refusal, and counts for reports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ RegionCall = Callable[..., Sequence[Any]]
 
 
 def problem_of_calls(calls: Any, count: int) -> str:
-    """What is wrong with what an executor returned for ``count`` regions.
+    """The defect of an executor's result for ``count`` regions, as text; empty if there is none.
 
-    Empty where it is a sequence with a function, or a reason as text, for each of them.
+    A valid result is a sequence with a function, or a reason as text, for each region.
     """
     fits = isinstance(calls, Sequence) and len(calls) == count
     if fits and all(callable(call) or isinstance(call, str) for call in calls):
@@ -23,14 +23,14 @@ def problem_of_calls(calls: Any, count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RegionCounts:
-    """For the report: what became of the regions of a compilation.
+    """Counts of the regions of a compilation, for the report.
 
     Attributes:
-        regions: how many there are.
-        known: different ones that had been compiled in this process before.
-        read: different ones that were read from disk.
-        compiled: different ones that were compiled now, or refused.
-        notes: what went wrong with compiled regions on disk, each sentence once.
+        regions: number of regions.
+        known: number of distinct regions compiled in this process before.
+        read: number of distinct regions read from disk.
+        compiled: number of distinct regions compiled now, or refused.
+        notes: problems with compiled regions on disk, as sentences without duplicates.
     """
 
     regions: int = 0
@@ -51,11 +51,10 @@ class RegionCounts:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRegions:
-    """What `Executor.compile_regions` returns.
+    """The result of `Executor.compile_regions`.
 
     Attributes:
-        calls: for each region, in order, what runs in its place; or the reason, as text, for which the executor refuses
-            it.
+        calls: for each region, in order, the compiled function; or, as text, the reason why the executor refuses it.
         counts: for the report.
     """
 

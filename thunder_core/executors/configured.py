@@ -1,4 +1,4 @@
-"""An executor with the options of a configuration: for some symbols only, and with a rule for what it declines."""
+"""An executor with the user's configuration: restricted to some symbols, and with a policy for declined ops."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from thunder_core.tracing.user_frames import warn_user
 
 @dataclass(frozen=True)
 class ConfiguredExecutor(Executor):
-    """`executor`, offered only the symbols that the patterns let through.
+    """`executor`, restricted to ops whose symbols match the patterns.
 
     Attributes:
         include, exclude: patterns of names of operations with ``*`` and ``?``, like ``"*softmax*"`` or
             ``"torch.nn.functional.*"``. They match any name of an operation, see
             `thunder_core.symbols.operation_names`. An empty ``include`` includes everything.
-        on_decline: what to do when the executor runs the operation, but not this call of it: ask the ``"next"`` one,
-            do so after a warning (``"warn"``), or raise ("error").
+        on_decline: the policy if the executor implements the operation but declines this call: offer it to the
+            ``"next"`` executor, do so after a warning (``"warn"``), or raise (``"error"``).
     """
 
     executor: Executor
@@ -52,7 +52,7 @@ class ConfiguredExecutor(Executor):
 
     @property
     def composites(self) -> frozenset[Symbol]:  # type: ignore[override]
-        """The executor's, also those that the configuration excludes: explain then says where, and by which pattern."""
+        """The executor's, including excluded ones, so that ``explain`` can report the excluding pattern."""
         return self.executor.composites
 
     @property
@@ -71,7 +71,7 @@ class ConfiguredExecutor(Executor):
         return self.executor.fuses
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """The executor's decision; what the configuration excludes is declined."""
+        """The executor's decision; a decline for excluded symbols."""
         excluded = self._exclusion(bound.symbol)
         if excluded is None:
             return self.executor.claim(bound)
@@ -79,7 +79,7 @@ class ConfiguredExecutor(Executor):
         return Declined(self.name, excluded, implements=claimed is None or bound.symbol in claimed)
 
     def for_parts(self, whole: BoundSymbol) -> Executor | None:
-        """Patterns that match a line are about its parts as well."""
+        """Patterns that match an op apply to its parts as well."""
         names = names_of(whole.symbol)
         if any(matches(pattern, names) for pattern in self.exclude):
             return None
@@ -92,7 +92,7 @@ class ConfiguredExecutor(Executor):
         return self.executor.derivative(bound)
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-        """The executor's decision, where the configuration lets the line's symbol through."""
+        """The executor's rewrite, unless the configuration excludes the op's symbol."""
         return self.executor.rewritten(bound, producers) if self._exclusion(bound.symbol) is None else None
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -103,13 +103,13 @@ class ConfiguredExecutor(Executor):
         """As the executor does."""
         return self.executor.compile_regions(regions)
 
-    def report(self, bound: BoundSymbol, answer: Decision) -> None:
-        """Warn or raise about a decline, as ``on_decline`` says; not where its patterns exclude the line."""
-        if self.on_decline == "next" or isinstance(answer, Claimed) or not answer.implements:
+    def report(self, bound: BoundSymbol, decision: Decision) -> None:
+        """Warn or raise about a decline according to ``on_decline``, unless the patterns exclude the op."""
+        if self.on_decline == "next" or isinstance(decision, Claimed) or not decision.implements:
             return
         if self._exclusion(bound.symbol) is not None:
             return
-        problem = f"{self.name} declined {bound.symbol.name}, because {answer.reason}"
+        problem = f"{self.name} declined {bound.symbol.name}, because {decision.reason}"
         if self.on_decline == "error":
             raise ExecutorError(
                 problem, location=bound.location, advice=("on_decline: next lets the next executor run it",)
@@ -117,12 +117,12 @@ class ConfiguredExecutor(Executor):
         where = f" at {bound.location.describe()}" if bound.location is not None else ""
         warn_user(problem + where, ExecutorWarning)
 
-    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
-        """Of the configuration's patterns and of the executor's options."""
-        of_options = self.executor.unmatched(lines)
+    def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
+        """Sentences about unmatched patterns of the configuration and of the executor's options."""
+        of_options = self.executor.unmatched(ops)
         if not self.include and not self.exclude:
             return of_options
-        names = {name for line in lines for name in names_of(line.symbol)}
+        names = {name for op in ops for name in names_of(op.symbol)}
         return of_options + [
             f"{option} of {self.name}: the pattern {pattern!r} matches no operation of this program"
             for option, patterns in (("include", self.include), ("exclude", self.exclude))
@@ -131,7 +131,7 @@ class ConfiguredExecutor(Executor):
         ]
 
     def _exclusion(self, symbol: Symbol) -> str | None:
-        """Why the patterns keep a symbol out; None if they do not."""
+        """The reason why the patterns exclude a symbol; None if they do not."""
         if not self.include and not self.exclude:
             return None
         return _exclusion(names_of(symbol), self.include, self.exclude)
@@ -139,7 +139,7 @@ class ConfiguredExecutor(Executor):
 
 @lru_cache(maxsize=4096)
 def _exclusion(names: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...]) -> str | None:
-    """Why the patterns keep the operation with these names out; None if they do not."""
+    """The reason why the patterns exclude the operation with these names; None if they do not."""
     for pattern in exclude:
         if matches(pattern, names):
             return f"the configuration excludes {pattern!r}"

@@ -1,4 +1,4 @@
-"""Decisions of executors about lines: claimed, or declined with a reason."""
+"""Decisions of executors about ops: claimed, or declined with a reason."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from thunder_core.ir.symbol import Symbol
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The executor runs the line.
+    """The executor runs the op.
 
     Attributes:
         executor: its name.
-        implementation: what is called instead, with the same arguments; None for the symbol itself.
-        rewrite: called with the same arguments; the torch functions that it calls replace the line, and executors are
-            asked for each of them.
-        variant: which of its implementations it takes, where it has several. For reports.
-        passed_over: implementations that it prefers, with the reasons for which they do not fit. For reports.
+        implementation: the symbol that is called instead, with the same arguments; None for the op's symbol itself.
+        rewrite: called with the same arguments; the torch functions that it calls replace the op, and each of them is
+            offered to the executors.
+        variant: the chosen one of the executor's implementations, if it has several. For reports.
+        passed_over: preferred implementations that do not apply, with the reasons. For reports.
     """
 
     executor: str
@@ -31,14 +31,13 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """The executor does not run the line, and says why.
+    """The executor does not run the op, for a reason.
 
     Attributes:
         executor: its name.
         reason: for people; after "declined, because".
-        implements: whether it runs the symbol otherwise: False where it has nothing for it at all. The option
-            ``on_decline`` is about the others.
-        failed: whether it tried, and something went wrong.
+        implements: whether it implements the symbol for other arguments. The option ``on_decline`` applies only then.
+        failed: whether it declined because an error occurred.
     """
 
     executor: str

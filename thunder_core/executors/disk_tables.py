@@ -1,8 +1,8 @@
-"""Results for lines in tables on disk, which processes share: decisions of executors, core-ATen forms, derivatives.
+"""Tables on disk of results per op, shared by processes: decisions of executors, core-ATen forms, derivatives.
 
-What a line is in core ATen, and whether an executor takes an operator, is computed by PyTorch on fake tensors,
-or with libraries that take long to import. Such results are the same in every process. A table of them is read when it
-is first used, and written when a program was compiled, together with what other processes wrote meanwhile.
+Computing such a result takes calls on fake tensors, or libraries that take long to import, and it is the same in every
+process. A table is read on first use. It is written after a compilation, merged with the entries that other processes
+wrote in the meantime.
 """
 
 from __future__ import annotations
@@ -31,62 +31,62 @@ _MOST: Final = 4096
 
 @dataclass(slots=True, eq=False)
 class DiskTable:
-    """Entries by keys; the caller chooses the form of both.
+    """A persistent dictionary from text to bytes.
 
     Attributes:
         cache: the folder.
-        key: what all entries depend on besides their keys; another one is another table.
+        key: identifies the table; it includes everything that all entries depend on besides their keys.
     """
 
     cache: ArtifactCache
     key: str
     _known: dict[bytes, bytes] = field(default_factory=dict)
-    _asked: dict[bytes, bytes] = field(default_factory=dict)
+    _used: dict[bytes, bytes] = field(default_factory=dict)
     _new: bool = False
     _notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known = self._read()
 
-    def get(self, question: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         """The entry; None if there is none."""
-        short = _short(question)
-        answer = self._known.get(short)
-        if answer is not None:
-            self._asked[short] = answer
-        return answer
+        short = _short(key)
+        value = self._known.get(short)
+        if value is not None:
+            self._used[short] = value
+        return value
 
-    def put(self, question: str, answer: bytes) -> None:
-        """Add an entry, from the next `save_tables` on for other processes."""
-        short = _short(question)
-        self._known[short] = self._asked[short] = answer
+    def put(self, key: str, value: bytes) -> None:
+        """Add an entry; other processes get it after the next `save_tables`."""
+        short = _short(key)
+        self._known[short] = self._used[short] = value
         self._new = True
 
     def save(self) -> list[str]:
-        """Write it, if there is something new in it. Returns what went wrong."""
+        """Write the table if it has new entries. Returns a sentence for each problem."""
         if self._new:
-            together = {key: answer for key, answer in self._read().items() if key not in self._asked}
-            together.update(self._asked)
-            reason = self.cache.put(self.key, pickle.dumps(dict([*together.items()][-_MOST:])))
+            merged = {key: value for key, value in self._read().items() if key not in self._used}
+            merged.update(self._used)
+            reason = self.cache.put(self.key, pickle.dumps(dict([*merged.items()][-_MOST:])))
             self._new = reason is not None
             if reason is not None:
-                self._notes.append(f"answers about lines are not kept on disk, because {reason}")
+                self._notes.append(f"results for ops are not stored on disk, because {reason}")
         notes, self._notes = self._notes, []
         return notes
 
     def _read(self) -> dict[bytes, bytes]:
-        if self.cache.unsuitable() is not None:  # reported where regions are read, and where this is written
+        if self.cache.unsuitable() is not None:  # reported when regions are read and when this table is written
             return {}
         try:
             data = self.cache.get(self.key)
-            found = {} if data is None else pickle.loads(data)
-            if not isinstance(found, dict):
-                raise DamagedArtifact(f"it holds {type(found).__name__}")
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it can be made again
-            self._notes.append(f"answers about lines on disk were made again: {error}")
+            entries = {} if data is None else pickle.loads(data)
+            if not isinstance(entries, dict):
+                raise DamagedArtifact(f"it holds {type(entries).__name__}")
+        except Exception as error:  # noqa: BLE001 - a damaged table is computed again
+            self._notes.append(f"results for ops on disk are computed again: {error}")
             self.cache.discard(self.key)
             return {}
-        return found
+        return entries
 
 
 _tables: dict[tuple[ArtifactCache, str], DiskTable] = {}
@@ -94,7 +94,7 @@ _lock = threading.Lock()
 
 
 def disk_table(key: str) -> DiskTable | None:
-    """The table of that key; None where nothing is stored on disk."""
+    """The table of that key; None if nothing is stored on disk."""
     cache = artifact_cache()
     if cache is None:
         return None
@@ -106,18 +106,18 @@ def disk_table(key: str) -> DiskTable | None:
 
 
 def save_tables() -> list[str]:
-    """Write all that have something new. Returns what went wrong."""
+    """Write all tables with new entries. Returns a sentence for each problem."""
     with _lock:
         return [note for table in _tables.values() for note in table.save()]
 
 
-def _short(question: str) -> bytes:
-    return hashlib.sha256(question.encode()).digest()[:16]
+def _short(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class LineTable:
-    """A table of results for lines.
+class OpTable:
+    """A table of results for ops.
 
     Attributes:
         title: of the table.
@@ -126,9 +126,9 @@ class LineTable:
     title: str
 
     def read(self, key: Hashable, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
-        """A line equal to ``bound`` but for names, and what was written with it; None where there is nothing."""
-        table, question = self._table(), _question(key, bound)
-        data = None if table is None or question is None else table.get(question)
+        """The stored op, equal to ``bound`` except for names, and the value stored with it; None without an entry."""
+        table, text = self._table(), _text(key, bound)
+        data = None if table is None or text is None else table.get(text)
         if data is None:
             return None
         try:
@@ -138,28 +138,28 @@ class LineTable:
         return replace(bound, args=args, kwargs=kwargs, output=output), value
 
     def write(self, key: Hashable, bound: BoundSymbol, value: Any) -> None:
-        """Keep ``value``, which has lines in it that work on the values of ``bound``, if that can be done."""
-        table, question = self._table(), _question(key, bound)
-        if table is None or question is None:
+        """Store ``value``, which may contain ops on the values of ``bound``, if it can be pickled."""
+        table, text = self._table(), _text(key, bound)
+        if table is None or text is None:
             return
         file = io.BytesIO()
         try:
             _Writer(file).dump((bound.args, bound.kwargs, bound.output, value))
-        except pickle.PicklingError:  # something that only this process knows
+        except pickle.PicklingError:  # it contains an object of this process only
             return
-        table.put(question, file.getvalue())
+        table.put(text, file.getvalue())
 
     def _table(self) -> DiskTable | None:
         return disk_table(f"{self.title}\n{software()}")
 
 
-def _question(key: Hashable, bound: BoundSymbol) -> str | None:
-    """The text that identifies a line, by a key; None where something in it means something in this process only.
+def _text(key: Hashable, bound: BoundSymbol) -> str | None:
+    """The key of an op as text, valid in all processes; None if part of it is valid in this process only.
 
-    With the hardware: which kernels PyTorch calls may depend on it.
+    It includes the hardware, on which PyTorch's choice of kernels may depend.
     """
-    own = bound.symbol.decomposition
-    known = own is None or own.__module__.split(".")[0] in ("torch", "thunder_core")
+    decomposition = bound.symbol.decomposition
+    known = decomposition is None or decomposition.__module__.split(".")[0] in ("torch", "thunder_core")
     text = key_text(key) if known else None
     if text is None:
         return None
@@ -170,7 +170,7 @@ def _question(key: Hashable, bound: BoundSymbol) -> str | None:
 
 class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> str | None:
-        """Symbols by name, as far as the registry knows them by it."""
+        """Pickle symbols by name, if the registry resolves the name to the symbol."""
         if not isinstance(value, Symbol):
             return None
         if key_text((value,)) is None or registry.symbol_named(value.name, value.style) is not value:
@@ -180,9 +180,9 @@ class _Writer(pickle.Pickler):
 
 class _Reader(pickle.Unpickler):
     def persistent_load(self, name: str) -> Symbol:
-        """The symbol of the name."""
-        style, _, own = name.partition(" ")
-        return registry.symbol_named(own, CallStyle[style])
+        """The symbol with the pickled name."""
+        style, _, printed = name.partition(" ")
+        return registry.symbol_named(printed, CallStyle[style])
 
 
 def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
@@ -190,20 +190,20 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
 
     Raises LoweringError as that does.
     """
-    return lowering.lowered_form(bound, ambient, _KEPT)
+    return lowering.lowered_form(bound, ambient, _FORMS)
 
 
 class _LoweredForms:
-    """By the key of the line, where all of it means the same in every process."""
+    """The `Store` of core-ATen forms on disk."""
 
-    lines: Final = LineTable("core-ATen forms 2")
+    table: Final = OpTable("core-ATen forms 2")
 
     def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
-        found = self.lines.read(key, bound)
-        return None if found is None else found[1]
+        entry = self.table.read(key, bound)
+        return None if entry is None else entry[1]
 
     def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
-        self.lines.write(key, bound, form)
+        self.table.write(key, bound, form)
 
 
-_KEPT: Final = _LoweredForms()
+_FORMS: Final = _LoweredForms()

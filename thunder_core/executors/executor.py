@@ -1,4 +1,4 @@
-"""The interface of executors: which lines one runs, how these are differentiated, and the regions that it compiles."""
+"""The interface of executors: claims of ops, derivatives of claimed ops, and regions."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ from thunder_core.tracing.user_frames import warn_user
 
 @dataclass(frozen=True, slots=True)
 class DerivativePair:
-    """How an executor differentiates a line: two calls, which stand in the trace as they are.
+    """The forward and backward functions by which an executor differentiates an op; both become ops of the trace.
 
-    Neither may write to its arguments. Functions at the top level of a module are printed by their names; for others
-    the trace is no program that can be saved.
+    Neither may write to its arguments. Functions at the top level of a module are printed by name; a trace with other
+    functions cannot be saved.
 
     Attributes:
-        forward: takes the line's arguments and returns ``(outputs, residuals)``: what the line returns, with the same
-            shapes, strides, dtypes and devices, in new memory; and a tuple of whatever ``backward`` needs. Arguments
-            and outputs that are among the residuals cost nothing to return. Numbers, strings and None among them must
+        forward: takes the op's arguments and returns ``(outputs, residuals)``: the results of the op, with the same
+            shapes, strides, dtypes and devices, in new storages; and a tuple of the values that ``backward`` needs.
+            Arguments and outputs among the residuals need no further memory. Numbers, strings and None among them must
             depend on metadata alone.
         backward: takes ``(residuals, cotangents, wanted)`` and returns a tuple of gradients. ``cotangents`` has an item
             for each tensor in ``outputs``: its gradient, with any strides, or None if it never gets one. ``wanted`` has
-            a bool for each tensor among the line's arguments, in their order; so has the result a tensor for each that
-            is True, with the shape and dtype of the argument, and None for the others. Backward runs again when the
+            a bool for each tensor among the op's arguments, in order. The result has as many items: a tensor with the
+            shape and dtype of the argument where the bool is True, else None. Backward may run several times if the
             user retains the graph.
-        fake: called like ``forward`` with fake tensors; gives tensors of the right metadata without computing. None:
+        fake: called like ``forward`` with fake tensors; returns tensors of the right metadata without computing. None:
             ``forward`` and ``backward`` themselves work on fake tensors, as calls of PyTorch and of custom operators
             with a fake implementation do. With ``fake``, gradients must have the strides of `torch.empty_like` of their
             arguments.
-        pure: False if ``forward`` does more than to compute its results, like updating a state: it then runs once for
-            each call of the program, and in order. Otherwise it may run again for backward where the partition finds
-            that worthwhile, or a checkpoint requires it.
+        pure: False if ``forward`` has effects, such as updating a state: it then runs once for each call of the
+            program, in order. A pure one may be recomputed in backward if the partition or a checkpoint decides so.
     """
 
     forward: Callable[..., tuple[Any, tuple[Any, ...]]]
@@ -56,14 +55,13 @@ class Executor(ABC):
 
     Attributes:
         name: in configurations, decisions and reports.
-        takes_parts: whether it runs core-ATen operators. Then lines that no executor claims are lowered to these and
+        takes_parts: whether it claims core-ATen operators. Ops that no executor claims are then lowered to these and
             offered again.
-        rewrites: whether a claim of it can be a rewrite, or it rewrites patterns of several lines.
-        composites: symbols with `Tag.COMPOSITE` that a claim of it is for. Programs are searched for these.
-        claimed_symbols: the symbols that its claims are for; None where it has no list of them.
+        rewrites: whether one of its claims can be a rewrite, or it rewrites patterns of several ops.
+        composites: symbols with `Tag.COMPOSITE` that it claims. Programs are searched for these.
+        claimed_symbols: all symbols that it can claim; None if it has no such list.
         fuses: whether it runs ops together, as regions: `partition` and `compile_regions` are called.
-        varying_sizes: whether it takes ops with sizes that vary between calls (`thunder_core.ir.size.SizeExpr`). It is
-            not offered these otherwise.
+        varying_sizes: whether it is offered ops with sizes that vary between calls (`thunder_core.ir.size.SizeExpr`).
     """
 
     name: str
@@ -79,35 +77,35 @@ class Executor(ABC):
         """Whether this executor runs ``bound``. A pure query: it changes nothing, and may be repeated."""
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """The pair for a line that this executor claims. A pure query, cached for equal lines.
+        """The pair for an op that this executor claims. A pure query, cached for equal ops.
 
-        None: the line is differentiated like any other, and the executor may still run what then stands in forward.
+        None: the op is differentiated like any other, and the executor may still claim the resulting forward op.
         """
         return None
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-        """The line from values before its arguments, where it ends a pattern of several lines; None where it does not.
+        """The rewrite of a pattern of several ops that ends with ``bound``; None if no pattern matches.
 
-        A pure query, before differentiation, of executors with ``rewrites``. What the lines in between compute is
-        dropped if nobody else reads it.
+        A pure query, before differentiation, of executors with ``rewrites``. The other ops of the pattern are removed
+        if nothing else reads their results.
 
         Args:
-            producers: the lines before this one, by the names of their results.
+            producers: the preceding ops, by the names of their results.
 
         Returns:
-            A line with the same outputs, which have the same values and gradients. This executor claims it.
+            An op with the same outputs, which have the same values and gradients. This executor claims it.
         """
         return None
 
     def for_parts(self, whole: BoundSymbol) -> Executor | None:
-        """Who is offered the parts of a line that nobody claims whole; None where its parts are not for this one."""
+        """The executor that is offered the parts of an op that no executor claims whole; None for no executor."""
         return self
 
-    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+    def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
         """For the report: a sentence about each pattern among its options that matches nothing in the program.
 
         Args:
-            lines: all that the program has at some stage, and what they were taken apart into.
+            ops: all ops that the program has at some stage, and their lowered forms.
         """
         return []
 
@@ -125,8 +123,8 @@ class Executor(ABC):
         Returns:
             For each region its positions, sorted, all of them from ``offers`` and of ops with the same context, in no
             other region. There must be an order in which the program can run with all ops of a region at once:
-            `thunder_core.passes.dependencies` says what waits for what. What breaks these rules is taken for a
-            decline of all that is offered, with a warning.
+            see `thunder_core.passes.dependencies`. A result that violates these rules counts as a decline of all
+            offered ops, with a warning.
         """
         return ()
 
@@ -134,16 +132,16 @@ class Executor(ABC):
         """Compile what `partition` returned, for forward and backward together.
 
         Args:
-            regions: a trace for each region. Its inputs are what the region reads; its output is the tuple of what
-                others read of it, tensors that share memory neither with its inputs nor with each other: views are
-                taken outside. It is functional but for ops that write inputs in place. Parts say of each op what it may
-                be lowered to.
+            regions: a trace for each region. Its inputs are the values that the region reads; its output is the tuple
+                of its results that others read. These tensors share storage neither with its inputs nor with each
+                other: views are taken outside. It is functional except for ops that write inputs in place. The parts of
+                each op are its lowered form.
 
         Returns:
-            For each region what is called in its place, with its inputs, in order, followed by the sizes that vary
-            (`Trace.sizes`). It returns the outputs with the
-            shapes, strides, dtypes and devices that the trace says, and writes as PyTorch does: version counters grow.
-            Or the reason for which the region is refused; its ops are then offered to the executors after this one.
+            For each region the function that replaces it. It takes the inputs in order, followed by the varying sizes
+            (`Trace.sizes`), and returns the outputs with the shapes, strides, dtypes and devices of the trace. Its
+            writes increase version counters, as PyTorch's do. Or, as text, the reason why the region is refused; its
+            ops are then offered to the executors after this one.
         """
         raise NotImplementedError(f"{self.name} compiles no regions")
 
@@ -157,9 +155,9 @@ def fusing(executors: Sequence[Executor]) -> frozenset[str]:
 def executor_symbol(
     function: Callable[..., Any], executor: str, tags: frozenset[Tag] = frozenset(), reference: Symbol | None = None
 ) -> Symbol:
-    """The symbol of one of an executor's functions, which does the work of ``reference``; the same for equal calls.
+    """The symbol of an executor's function, which implements ``reference``; the same object for equal arguments.
 
-    A function at the top level of a module is printed by its name. For any other the trace cannot be saved.
+    A function at the top level of a module is printed by name. A trace with any other function cannot be saved.
     """
     path = import_path(function)
     if path is not None:
@@ -172,19 +170,19 @@ def executor_symbol(
 def declined_by_failing(
     executor: str, what: str, step: str, location: SourceLocation | None, error: BaseException | str
 ) -> str:
-    """The reason for which ``what`` is declined then; there is a warning.
+    """Warn about an executor's failure, and return the reason for which ``what`` is declined.
 
     Args:
-        executor: its name.
-        what: it was queried about.
-        step: of the executor, that failed.
-        error: what it raised, or what is wrong with what it returned.
+        executor: name of the executor.
+        what: description of the ops that it was queried about.
+        step: the method of the executor that failed.
+        error: the exception, or a description of the defect of its result.
 
     Raises:
         ExecutorError: ``THUNDER_STRICT=1``.
     """
-    told = error if isinstance(error, str) else f"failed with {type(error).__name__}: {error}"
-    problem = f"its {step} {told}"
+    description = error if isinstance(error, str) else f"failed with {type(error).__name__}: {error}"
+    problem = f"its {step} {description}"
     if is_strict():
         cause = None if isinstance(error, str) else error
         raise ExecutorError(f"{executor}: {what}: {problem}", location=location) from cause

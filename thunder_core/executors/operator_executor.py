@@ -26,29 +26,30 @@ class Claim:
     """One operation that an executor runs.
 
     Every function here is called with the arguments of the operation, as `thunder.last_traces` prints them: positional
-    where they have a place, defaults at the end left out. Declare the parameters as the PyTorch function does.
+    if possible, without trailing defaults. Declare the parameters as the PyTorch function does.
 
     Attributes:
-        symbol: what is claimed: a torch function or method, an operator of ``torch.ops`` (a packet stands for all its
+        symbol: the claimed operation: a torch function or method, an operator of ``torch.ops`` (a packet means all its
             overloads), or the name that traces print, like ``"torch.nn.functional.gelu"``.
-        run: what is called instead. It returns what the operation does: the same shapes, strides, dtypes and devices,
-            in new memory, and writes to none of its arguments. Absent where ``derivative`` or ``rewrite`` say it all.
+        run: the function that is called instead. It returns results like the operation's, with the same shapes,
+            strides, dtypes and devices, in new storages, and writes to none of its arguments. Optional with
+            ``derivative`` or ``rewrite``.
         check: called with proxies for tensors (``x.shape``, ``x.stride``, ``x.contiguous``, ``x.dtype``, ``x.device``,
-            ``x.requires_grad``); returns True, or the reason for which this call is declined. It must not compute.
-            Absent: every call is claimed.
+            ``x.requires_grad``); returns True, or the reason why the call is declined. It must not compute on
+            tensors. Without it every call is claimed.
         derivative: forward with residuals and backward, used where gradients are needed; or a function that chooses one
             by the arguments, and may return None. Without it the call is differentiated as any other.
         rewrite: instead of ``run``: the operation in other torch functions, which are recorded and offered to all
             executors, this one included.
-        state: makes an object for each line that is claimed, which ``run`` and both functions of ``derivative`` are
-            then given as their first argument. Called with the line. The object lives as long as the compiled program,
-            and is the same for the same line in all its compilations. Such lines run once and in order. A factory with
-            a method ``name(line)`` says what the state is called; it should be the same in all processes. If the state
-            has ``state_dict()`` and ``load_state_dict(entries)``, its entries are in state dicts of compiled modules,
-            as ``executor_states.<executor>.<name>.<entry>``. With ``joins(companions)`` it is given the list of all
-            states of the executor in the program, which grows. A program with such lines is not captured as a CUDA
-            graph, unless the state is a `ReplayableState`.
-        variant: which of the executor's implementations this is, for reports; or a function that says it.
+        state: a factory, called with each claimed op, of an object that ``run`` and both functions of ``derivative``
+            take as first argument. The object lives as long as the compiled program, and is the same for the same op in
+            all its compilations. Such ops run once and in order. A method ``name(op)`` of the factory returns the name
+            of the state, which should be the same in all processes. If the state has ``state_dict()`` and
+            ``load_state_dict(entries)``, state dicts of compiled modules contain its entries as
+            ``executor_states.<executor>.<name>.<entry>``. If it has ``joins(companions)``, that is called with the
+            growing list of all states of the executor in the program. A program with such ops is captured as a CUDA
+            graph only if the state is a `ReplayableState`.
+        variant: the name of this implementation among the executor's, for reports; or a function that returns it.
     """
 
     symbol: Callable[..., Any] | str
@@ -67,16 +68,16 @@ class Claim:
 
 
 def index_claims(executor: str, claims: Iterable[Claim]) -> dict[Symbol, tuple[Claim, ...]]:
-    """The claims by symbol; those of one symbol in their order.
+    """The claims by symbol; claims of one symbol keep their order.
 
     Raises:
-        ExecutorError: a claim names an operation that there is none of, in this version of PyTorch.
+        ExecutorError: a claim names an operation that this version of PyTorch does not have.
     """
-    found: dict[Symbol, tuple[Claim, ...]] = {}
+    by_symbol: dict[Symbol, tuple[Claim, ...]] = {}
     for claim in claims:
         for symbol in _symbols(executor, claim.symbol):
-            found[symbol] = (*found.get(symbol, ()), claim)
-    return found
+            by_symbol[symbol] = (*by_symbol.get(symbol, ()), claim)
+    return by_symbol
 
 
 def _symbols(executor: str, given: Callable[..., Any] | str) -> list[Symbol]:
@@ -111,9 +112,8 @@ class OperatorExecutor(Executor):
 
     Attributes:
         name: in configurations, decisions and reports.
-        claims: what it runs. Of several for one operation, the first whose check says True is taken.
-        varying_sizes: whether checks take sizes that vary as well. One that needs the value of such a size
-            declines.
+        claims: the claimed operations. Of several claims for one operation, the first whose check returns True is used.
+        varying_sizes: whether checks accept varying sizes. A check that needs the value of such a size declines.
     """
 
     name: str
@@ -136,50 +136,50 @@ class OperatorExecutor(Executor):
 
     @property
     def rewrites(self) -> bool:  # type: ignore[override]
-        """Whether a claim is one."""
+        """Whether one of the claims is a rewrite."""
         return any(claim.rewrite is not None for claim in self.claims)
 
     @cached_property
     def composites(self) -> frozenset[Symbol]:  # type: ignore[override]
-        """Those among the claims."""
+        """The composites among the claimed symbols."""
         return frozenset([symbol for symbol in self._index if Tag.COMPOSITE in symbol.tags])
 
     @cached_property
     def claimed_symbols(self) -> frozenset[Symbol]:  # type: ignore[override]
-        """Those of the claims."""
+        """The symbols of the claims."""
         return frozenset(self._index)
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """The first claim of the line's symbol that fits; the reasons of all others if none does."""
+        """The first claim of the op's symbol whose check passes; else a decline with the reasons of all checks."""
         claims = self._index.get(bound.symbol)
         if claims is None:
             return self._nothing
         reasons = []
         for claim in claims:
-            answer = self._ask(claim, bound)
-            if answer is True:
+            outcome = self._run_check(claim, bound)
+            if outcome is True:
                 return self._claimed(claim, bound)
-            reasons.append(answer or "its check says no")
+            reasons.append(outcome or "its check says no")
         return Declined(self.name, "; ".join(dict.fromkeys(map(str, reasons))))
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """The pair of the claim that fits."""
+        """The derivative pair of the first claim whose check passes."""
         for claim in self._index.get(bound.symbol, ()):
-            if self._ask(claim, bound) is True:
+            if self._run_check(claim, bound) is True:
                 pair = _pair(claim, bound)
                 return with_state(pair, claim.state, bound) if pair is not None and claim.state is not None else pair
         return None
 
-    def _ask(self, claim: Claim, bound: BoundSymbol) -> bool | str:
+    def _run_check(self, claim: Claim, bound: BoundSymbol) -> bool | str:
         if claim.check is None:
             return True
         try:
-            answer = claim.check(*bound.args, **bound.kwargs)
+            outcome = claim.check(*bound.args, **bound.kwargs)
         except SizeVariesError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - becomes the reason
             return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error)
-        return answer
+        return outcome
 
     def _claimed(self, claim: Claim, bound: BoundSymbol) -> Claimed:
         variant = claim.variant if isinstance(claim.variant, str) else claim.variant(*bound.args, **bound.kwargs)
@@ -201,5 +201,5 @@ def _pair(claim: Claim, bound: BoundSymbol) -> DerivativePair | None:
 
 
 def _outputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a pair's forward computes, without the residuals."""
+    """The outputs of a pair's forward, without the residuals."""
     return forward(*args, **kwargs)[0]

@@ -1,4 +1,4 @@
-"""The reference executor: each symbol runs as the PyTorch function that it stands for."""
+"""The reference executor: runs each op as a call of its symbol's target."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CLAIMED: Final = Claimed("reference")
 
 @dataclass(frozen=True)
 class ReferenceExecutor(Executor):
-    """Claims everything. It ends every list of executors and needs no plugin."""
+    """Claims every op. It is the last of every list of executors and needs no plugin."""
 
     name: str = "reference"
     varying_sizes = True
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """Always claimed, as the symbol itself."""
+        """A claim of the op with its own symbol."""
         return _CLAIMED
 
 

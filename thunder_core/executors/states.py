@@ -16,7 +16,7 @@ Factory = Callable[[BoundSymbol], Any]
 
 @dataclass(frozen=True, slots=True)
 class Stateful:
-    """A function that takes a state before its arguments, which it is given when the program is made executable."""
+    """A function that takes a state before its arguments; `States.bind` binds the state."""
 
     function: Callable[..., Any]
     make: Factory
@@ -26,17 +26,17 @@ class Stateful:
 
 
 class ReplayableState:
-    """Base class of states whose lines may be part of a captured CUDA graph.
+    """Base class of states whose ops may be part of a captured CUDA graph.
 
-    Such a line does nothing besides returning its results but work on the device, in tensors that stay where they are
-    from the first call on. A replay does that again; what the line does on the host, it does when it is captured.
+    Apart from returning its results, such an op only works on the device, in tensors whose addresses do not change
+    after the first call. A replay repeats the work on the device; code on the host runs only during capture.
     """
 
     __slots__ = ()
 
 
 class WithState(partial[Any]):
-    """A function that is given its state, the last of the arguments that are bound."""
+    """A function with its state bound as the last bound argument."""
 
     @property
     def state(self) -> Any:
@@ -44,14 +44,14 @@ class WithState(partial[Any]):
         return self.args[-1]
 
 
-def is_replayable(line: BoundSymbol) -> bool:
-    """Whether a line of an executable program has a state that replays of a CUDA graph keep right."""
-    target = line.symbol.target
+def is_replayable(op: BoundSymbol) -> bool:
+    """Whether an op of an executable program has a `ReplayableState`, so that CUDA graphs may capture it."""
+    target = op.symbol.target
     return isinstance(target, WithState) and isinstance(target.state, ReplayableState)
 
 
 def with_state(pair: DerivativePair, make: Factory, bound: BoundSymbol) -> DerivativePair:
-    """The pair as one without state: forward is `Stateful`, and the state is the first of the residuals."""
+    """A pair without a state argument: forward is `Stateful`, and the state is the first of the residuals."""
     fake = partial(_forward, pair.fake or pair.forward, make(bound))
     return DerivativePair(
         Stateful(partial(_forward, pair.forward), make), partial(_backward, pair.backward), fake, pure=False
@@ -69,59 +69,59 @@ def _backward(backward: Callable[..., Any], residuals: Any, cotangents: Any, wan
 
 @dataclass
 class States:
-    """The states of one program, created when a line first needs one.
+    """The states of one program, created when an op first needs one.
 
-    A line is known by its executor and by what the factory calls it (``name``); where that has no names, by its symbol
-    and the user's line. Of lines that are alike, it is known by its number among them: that is the same in all
-    compilations of the program that run the same layers.
+    The key of a state consists of the op's executor and the factory's ``name(op)``; for a factory without ``name``, of
+    the op's symbol and the user's line. Ops with equal keys are numbered. The numbers are the same in all compilations
+    of the program that run the same layers.
 
     Attributes:
-        found: the states by the keys of their lines.
-        companions: those of each executor, in the order of their creation.
-        loaded: entries of state dicts, for states that no line has needed so far.
+        by_key: the states by key.
+        companions: the states of each executor, in the order of their creation.
+        loaded: loaded entries of state dicts, for states that are not created yet.
     """
 
-    found: dict[str, Any] = field(default_factory=dict)
+    by_key: dict[str, Any] = field(default_factory=dict)
     companions: dict[str, list[Any]] = field(default_factory=dict)
     loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def bind(self, lines: tuple[BoundSymbol, ...]) -> tuple[BoundSymbol, ...]:
-        """The lines of a program with their states."""
+    def bind(self, ops: tuple[BoundSymbol, ...]) -> tuple[BoundSymbol, ...]:
+        """The ops of a program, with their states bound."""
         counts: Counter[str] = Counter()
-        return tuple([self._bind(line, counts) if type(line.symbol.target) is Stateful else line for line in lines])
+        return tuple([self._bind(op, counts) if type(op.symbol.target) is Stateful else op for op in ops])
 
     def state_dict(self) -> dict[str, Any]:
-        """What the states that have a ``state_dict`` return; their names come before those of the entries."""
-        states = {key: state.state_dict() for key, state in self.found.items() if hasattr(state, "state_dict")}
+        """The entries of all states with a ``state_dict`` method, named ``<key>.<entry>``."""
+        states = {key: state.state_dict() for key, state in self.by_key.items() if hasattr(state, "state_dict")}
         both = {**self.loaded, **states}
         return {f"{key}.{name}": value for key, entries in both.items() for name, value in entries.items()}
 
     def load_state_dict(self, entries: Mapping[str, Any]) -> None:
-        """Give the states their entries of a `state_dict`; those that do not exist yet get them at their creation."""
+        """Load the entries of a `state_dict` into the states; states that do not exist yet load them when created."""
         by_key: dict[str, dict[str, Any]] = {}
         for name, value in entries.items():
-            key, _, own = name.rpartition(".")
-            by_key.setdefault(key, {})[own] = value
-        for key, own_entries in by_key.items():
-            if key in self.found:
-                self.found[key].load_state_dict(own_entries)
+            key, _, entry = name.rpartition(".")
+            by_key.setdefault(key, {})[entry] = value
+        for key, state_entries in by_key.items():
+            if key in self.by_key:
+                self.by_key[key].load_state_dict(state_entries)
             else:
-                self.loaded[key] = own_entries
+                self.loaded[key] = state_entries
 
-    def _bind(self, line: BoundSymbol, counts: Counter[str]) -> BoundSymbol:
-        stateful: Stateful = line.symbol.target  # type: ignore[assignment]
-        executor = line.symbol.executor or ""
+    def _bind(self, op: BoundSymbol, counts: Counter[str]) -> BoundSymbol:
+        stateful: Stateful = op.symbol.target  # type: ignore[assignment]
+        executor = op.symbol.executor or ""
         name = getattr(stateful.make, "name", None)
-        place = line.location.describe() if line.location is not None else ""
-        stem = f"{executor}.{name(line)}" if name is not None else f"{executor}: {line.symbol.name} at {place}"
+        place = op.location.describe() if op.location is not None else ""
+        stem = f"{executor}.{name(op)}" if name is not None else f"{executor}: {op.symbol.name} at {place}"
         counts[stem] += 1
         key = stem if name is not None and counts[stem] == 1 else f"{stem} #{counts[stem]}"
-        if key not in self.found:
-            self.found[key] = self._made(key, executor, stateful.make(line))
-        bound = WithState(stateful.function, self.found[key])
-        return replace(line, symbol=replace(line.symbol, target=bound))
+        if key not in self.by_key:
+            self.by_key[key] = self._register(key, executor, stateful.make(op))
+        bound = WithState(stateful.function, self.by_key[key])
+        return replace(op, symbol=replace(op.symbol, target=bound))
 
-    def _made(self, key: str, executor: str, state: Any) -> Any:
+    def _register(self, key: str, executor: str, state: Any) -> Any:
         companions = self.companions.setdefault(executor, [])
         companions.append(state)
         if hasattr(state, "joins"):

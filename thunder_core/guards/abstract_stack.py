@@ -1,8 +1,8 @@
-"""The instructions of a code object, each with the values that it takes from the stack.
+"""An abstract interpretation of bytecode: the instructions of a code object with the origins of their operands.
 
-The walk goes over the bytecode once, from its start to its end, and keeps a stack of what is known about each value:
-the variable, the attribute or the constant that it was loaded from. Where two ways of execution meet, a value is known
-if both ways have the same. What CPython 3.11 to 3.13 encode differently is here, and nowhere else.
+One pass over the bytecode, from start to end, maintains a stack of origins: the variable, attribute or constant from
+which each value was loaded. Where two control-flow paths join, an origin is known if it is the same on both. This is
+the only file that depends on the encoding of bytecode, which differs between CPython 3.11, 3.12 and 3.13.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple
 
 ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+FIRST_ASSIGNMENT: Final = 13
+"""The arguments of ``BINARY_OP`` from this one on are assignments, such as ``+=``; those below are operators."""
 JOIN: Final = "JOIN"
-"""The operation of a step that is no instruction: its operands differ between the ways of execution that meet there."""
+"""The operation of an `Instruction` for a join of control flow: its operands differ between the joined paths."""
 UNKNOWN: Final = ""
-"""The label of a value that is loaded from neither a variable nor an attribute."""
+"""The label of a value that was loaded from neither a variable nor an attribute."""
 NO_CONSTANT: Final[Any] = type("NoConstant", (), {"__repr__": lambda _: "NO_CONSTANT"})()
 
 _NAME_SHIFT = {"LOAD_GLOBAL": 1}
@@ -34,7 +36,7 @@ _ENDS = frozenset(
     {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "RAISE_VARARGS", "RERAISE", "RETURN_CONST"}
     | {"RETURN_VALUE"}
 )
-"""Instructions after which execution does not go on with the next one."""
+"""Instructions that the next instruction never follows."""
 _CACHE = dis.opmap["CACHE"]
 _FORWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" not in dis.opname[code])
 _SKIPPED = frozenset({"CACHE", "PRECALL"})
@@ -42,14 +44,14 @@ _BACKWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWAR
 
 
 class StackValue(NamedTuple):
-    """What is known about a value on the stack.
+    """The origin of a value on the stack.
 
     Attributes:
-        label: the variable or attribute that it was loaded from, or ``['a']`` for the entry of a container; or UNKNOWN.
-        chain: a global variable and the attributes that are loaded right from it: ``("F", "relu")``.
-        constant: the constant that it is.
-        owner: what it was loaded from, if it is an attribute.
-        is_class: it is what ``type`` gives for an object.
+        label: the name of the variable or attribute, ``['a']`` for an item of a container, or UNKNOWN.
+        chain: the global variable and the attributes loaded from it without other operations: ``("F", "relu")``.
+        constant: the value of a constant.
+        owner: for an attribute, the origin of the object from which it was loaded.
+        is_class: whether the value is a result of ``type(x)``.
     """
 
     label: str = UNKNOWN
@@ -60,20 +62,20 @@ class StackValue(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is a constant."""
+        """Whether the value is a constant."""
         return self.constant is not NO_CONSTANT
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """An instruction, or a `JOIN`.
 
     A call with keywords is a ``CALL_KW`` in all versions; its last operand is the tuple of the keywords.
 
     Attributes:
-        position: the offset of the instruction.
-        argument: its operand in the bytecode.
-        name: the attribute, global variable or Python module that it names, if any.
-        operands: the values that it takes from the stack, the lowest first.
+        position: its offset in the bytecode.
+        argument: its argument in the bytecode.
+        name: the name of the attribute, global variable or Python module, if it has one.
+        operands: the values that it pops from the stack, the lowest first.
     """
 
     position: int
@@ -84,7 +86,7 @@ class Step(NamedTuple):
 
     @property
     def callee(self) -> StackValue:
-        """The function of a call."""
+        """The called function."""
         return _callee(self.operands)
 
     @property
@@ -105,29 +107,29 @@ def _call_arguments(operands: Sequence[StackValue]) -> Sequence[StackValue]:
 
 _ANY = StackValue()
 _CLASS = StackValue(is_class=True)
-_NULL = StackValue(constant=None)  # the empty place beside a function that is no bound method
+_NULL = StackValue(constant=None)  # pushed beside a function that is no bound method
 
 
-def steps(code: CodeType) -> Iterator[Step]:
-    """The instructions of ``code`` in order, those that cannot be reached included."""
+def instructions(code: CodeType) -> Iterator[Instruction]:
+    """The instructions of ``code`` in order, including unreachable ones."""
     stack: list[StackValue] = []
-    known = True  # False in code that nothing seen so far leads to: the stack is long enough, but is not that of a run
+    known = True  # False in code without a known predecessor: the stack has a sufficient size and unknown values
     ended = False
     handlers = _handlers(code)
-    ahead: dict[int, list[StackValue]] = {}  # the stacks at targets of jumps and at handlers
+    ahead: dict[int, list[StackValue]] = {}  # by position of a jump target or handler: the stack there
     keywords: StackValue | None = None
-    for position, operation, argument in _instructions(code):
+    for position, operation, argument in _decoded(code):
         if position in ahead:
             before = ahead.pop(position)
             if not ended and (lost := _join(before, stack if known else None)):
-                yield Step(position, JOIN, 0, "", lost)
+                yield Instruction(position, JOIN, 0, "", lost)
             stack, known = before, True
         elif ended:
             stack, known = [_ANY] * code.co_stacksize, False
         ended = operation in _ENDS
         for target, depth, pushed in handlers.get(position, ()):
             if lost := _arrive(ahead, target, [*stack[:depth], *[_ANY] * pushed] if known else None):
-                yield Step(position, JOIN, 0, "", lost)
+                yield Instruction(position, JOIN, 0, "", lost)
         if operation == "SWAP":
             stack[-1], stack[-argument] = stack[-argument], stack[-1]
             continue
@@ -140,7 +142,7 @@ def steps(code: CodeType) -> Iterator[Step]:
         if operation in _FORWARD_JUMPS:
             target = _following(code.co_code, position) + 2 * argument
             if lost := _arrive(ahead, target, _after_jump(stack, operation, argument) if known else None):
-                yield Step(position, JOIN, 0, "", lost)
+                yield Instruction(position, JOIN, 0, "", lost)
         name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)] if operation in _NAME_OPERATIONS else ""
         popped, pushed = _effect(operation, argument)
         operands: Sequence[StackValue] = _pop(stack, popped) if popped else ()
@@ -151,15 +153,15 @@ def steps(code: CodeType) -> Iterator[Step]:
             stack += [_ANY] * pushed
         if keywords is not None:
             operation, operands, keywords = "CALL_KW", [*operands, keywords], None
-        yield Step(position, operation, argument, name, operands)
+        yield Instruction(position, operation, argument, name, operands)
         if operation in _BACKWARD_JUMPS and any(value.label for value in stack):
-            yield Step(position, JOIN, 0, "", stack)
+            yield Instruction(position, JOIN, 0, "", stack)
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, str, int]]:
-    """Offset, operation and argument of each instruction. The walk of the ``dis`` module is ten times slower."""
+def _decoded(code: CodeType) -> Iterator[tuple[int, str, int]]:
+    """Offset, operation and argument of each instruction. `dis.get_instructions` takes ten times as long."""
     raw, names = code.co_code, dis.opname
-    extended, start = 0, -1  # of the prefixes EXTENDED_ARG
+    extended, start = 0, -1  # from the prefixes EXTENDED_ARG
     for position in range(0, len(raw), 2):
         operation = names[raw[position]]
         if operation in _SKIPPED:
@@ -189,7 +191,7 @@ def _pop(stack: list[StackValue], count: int) -> list[StackValue]:
 
 
 def _arrive(ahead: dict[int, list[StackValue]], target: int, stack: list[StackValue] | None) -> list[StackValue]:
-    """Note the stack with which execution comes to ``target``; returns the values that are not known there."""
+    """Record the stack of a jump to ``target``; returns the values whose origins become unknown."""
     if target in ahead:
         return _join(ahead[target], stack)
     if stack is not None:
@@ -198,9 +200,9 @@ def _arrive(ahead: dict[int, list[StackValue]], target: int, stack: list[StackVa
 
 
 def _join(stack: list[StackValue], other: list[StackValue] | None) -> list[StackValue]:
-    """Leave in ``stack`` what it has in common with ``other``, nothing if that is not known.
+    """Replace the values of ``stack`` that differ from ``other`` by unknown ones; all, if ``other`` is unknown.
 
-    Returns the values of both that differ.
+    Returns the values of both stacks that differ.
     """
     lost: list[StackValue] = []
     for index, (first, second) in enumerate(zip(stack, other or [_ANY] * len(stack), strict=False)):
@@ -225,9 +227,9 @@ _NOTHING_STARTS = ("STORE_", "DELETE_", "POP_", "JUMP_", "RETURN_VALUE", "RETURN
 
 @functools.cache
 def _effect(operation: str, argument: int) -> tuple[int, int]:
-    """How many values the instruction takes from the stack, and how many it puts there, if it does not jump.
+    """The numbers of values that an instruction pops and pushes, if it does not jump.
 
-    ``dis`` has the difference of the two. An instruction that is not listed here puts one value on the stack.
+    `dis.stack_effect` returns their difference. An instruction that is not listed here pushes one value.
     """
     if operation == "CALL":
         return argument + 2, 1
@@ -248,13 +250,13 @@ _POPS = {
     "UNPACK_EX": 1, "STORE_FAST_LOAD_FAST": 1, "STORE_FAST_STORE_FAST": 2, "BEFORE_WITH": 1, "BEFORE_ASYNC_WITH": 1,
     "SEND": 1,
 }  # fmt: skip
-"""Of instructions that put another number of values on the stack than one: how many they take."""
+"""The numbers of popped values, for instructions that do not push one value."""
 
 
 def variable_name(code: CodeType, index: int) -> str:
-    """The variable behind operand ``index`` of an instruction: locals, then new cells, then free variables.
+    """The variable with the argument ``index`` of an instruction: locals, then new cells, then free variables.
 
-    All instructions on variables count this way, not only those on cells. Since Python 3.12 a comprehension in a
+    This holds for all instructions on variables, not only for those on cells. Since Python 3.12 a comprehension in a
     function saves and restores its variable as a local one also where that is a cell; since 3.13 LOAD_FAST loads the
     cells of a closure.
     """
@@ -266,7 +268,7 @@ def variable_name(code: CodeType, index: int) -> str:
 
 
 def stored_variables(code: CodeType, operation: str, argument: int) -> tuple[str, ...]:
-    """The variables that an instruction ``STORE_FAST``, or one that contains it, assigns."""
+    """The variables that ``STORE_FAST``, or an instruction that combines it with another, assigns."""
     if operation == "STORE_FAST":
         return (variable_name(code, argument),)
     if operation == "STORE_FAST_LOAD_FAST":
@@ -276,94 +278,68 @@ def stored_variables(code: CodeType, operation: str, argument: int) -> tuple[str
     return ()
 
 
-_Load = Callable[[CodeType, int, str, Sequence[StackValue]], Sequence[StackValue]]
+def _variable(code: CodeType, argument: int) -> StackValue:
+    return StackValue(variable_name(code, argument))
 
 
-def _constant(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (StackValue(constant=code.co_consts[argument]),)
+def _attribute(name: str, owner: StackValue) -> StackValue:
+    return StackValue(name, (*owner.chain, name) if owner.chain else (), owner=owner)
 
 
-def _variable(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (StackValue(variable_name(code, argument)),)
+def _item(key: StackValue) -> StackValue:
+    return StackValue(f"[{key.constant!r}]") if key.is_constant else _ANY
 
 
-def _two_variables(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return StackValue(variable_name(code, argument >> 4)), StackValue(variable_name(code, argument & 15))
+def _result(operands: Sequence[StackValue]) -> StackValue:
+    return _CLASS if _callee(operands).chain == ("type",) and len(_call_arguments(operands)) == 1 else _ANY
 
 
-def _second_variable(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (StackValue(variable_name(code, argument & 15)),)
-
-
-def _global(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (StackValue(name, (name,)),)
-
-
-def _called_global(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    value = StackValue(name, (name,))
+def _called(argument: int, value: StackValue, *, null_first: bool = False) -> tuple[StackValue, ...]:
+    """A value, and beside it `_NULL` if the instruction pushes the function of a call."""
     if not argument & 1:
         return (value,)
-    return (value, _NULL) if sys.version_info >= (3, 13) else (_NULL, value)
+    return (_NULL, value) if null_first else (value, _NULL)
 
 
-def _attribute(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    owner = operands[-1]
-    chain = (*owner.chain, name) if owner.chain else ()
-    return (StackValue(name, chain, owner=owner),)
-
-
-def _called_attribute(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    value = _attribute(code, argument, name, operands)
-    return (*value, _NULL) if argument & 1 else value
-
-
-def _method(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (*_attribute(code, argument, name, operands), _NULL)
-
-
-def _entry(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    key = operands[-1]
-    return (StackValue(f"[{key.constant!r}]"),) if key.is_constant else (_ANY,)
-
-
-def _result(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    is_class = _callee(operands).chain == ("type",) and len(_call_arguments(operands)) == 1
-    return (_CLASS,) if is_class else (_ANY,)
-
-
-def _null(code: CodeType, argument: int, name: str, operands: Sequence[StackValue]) -> Sequence[StackValue]:
-    return (_NULL,)
-
-
+_NULL_BELOW_GLOBAL = sys.version_info < (3, 13)
+_ATTRIBUTE_MAY_BE_CALLED = sys.version_info >= (3, 12)
+_Load = Callable[[CodeType, int, str, Sequence[StackValue]], Sequence[StackValue]]
 _LOADS: dict[str, _Load] = {
-    "LOAD_CONST": _constant,
-    "LOAD_FAST": _variable,
-    "LOAD_FAST_CHECK": _variable,
-    "LOAD_DEREF": _variable,
-    "LOAD_CLASSDEREF": _variable,
-    "LOAD_FROM_DICT_OR_DEREF": _variable,
-    "LOAD_FAST_LOAD_FAST": _two_variables,
-    "STORE_FAST_LOAD_FAST": _second_variable,
-    "LOAD_GLOBAL": _called_global,
-    "LOAD_NAME": _global,
-    "LOAD_FROM_DICT_OR_GLOBALS": _global,
-    "LOAD_ATTR": _called_attribute if sys.version_info >= (3, 12) else _attribute,
-    "LOAD_SUPER_ATTR": _called_attribute,
-    "LOAD_METHOD": _method,
-    "BINARY_SUBSCR": _entry,
-    "CALL": _result,
-    "PUSH_NULL": _null,
+    "LOAD_CONST": lambda code, argument, name, operands: (StackValue(constant=code.co_consts[argument]),),
+    **dict.fromkeys(
+        ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"),
+        lambda code, argument, name, operands: (_variable(code, argument),),
+    ),
+    "LOAD_FAST_LOAD_FAST": lambda code, argument, name, operands: (
+        _variable(code, argument >> 4),
+        _variable(code, argument & 15),
+    ),
+    "STORE_FAST_LOAD_FAST": lambda code, argument, name, operands: (_variable(code, argument & 15),),
+    "LOAD_GLOBAL": lambda code, argument, name, operands: _called(
+        argument, StackValue(name, (name,)), null_first=_NULL_BELOW_GLOBAL
+    ),
+    **dict.fromkeys(
+        ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), lambda code, argument, name, operands: (StackValue(name, (name,)),)
+    ),
+    "LOAD_ATTR": lambda code, argument, name, operands: _called(
+        argument if _ATTRIBUTE_MAY_BE_CALLED else 0, _attribute(name, operands[-1])
+    ),
+    "LOAD_SUPER_ATTR": lambda code, argument, name, operands: _called(argument, _attribute(name, operands[-1])),
+    "LOAD_METHOD": lambda code, argument, name, operands: (_attribute(name, operands[-1]), _NULL),
+    "BINARY_SUBSCR": lambda code, argument, name, operands: (_item(operands[-1]),),
+    "CALL": lambda code, argument, name, operands: (_result(operands),),
+    "PUSH_NULL": lambda code, argument, name, operands: (_NULL,),
 }
-"""The values that instructions put on the stack, where something is known about them."""
+"""The values that instructions push, for those with known origins."""
 
 
 def protected_ranges(code: CodeType) -> list[tuple[int, int]]:
-    """Ranges of offsets that an exception handler covers."""
+    """The ranges of offsets with an exception handler."""
     return [(start, end) for start, end, _, _, _ in _exception_table(code)]
 
 
 def _handlers(code: CodeType) -> dict[int, list[tuple[int, int, int]]]:
-    """By the start of a range, its handlers: offset, values of the stack that stay, values that are put there."""
+    """By start of a range, its handlers: offset, number of values that stay on the stack, number of pushed values."""
     handlers: dict[int, list[tuple[int, int, int]]] = {}
     for start, _, target, depth, pushed in _exception_table(code):
         handlers.setdefault(start, []).append((target, depth, pushed))
@@ -371,7 +347,7 @@ def _handlers(code: CodeType) -> dict[int, list[tuple[int, int, int]]]:
 
 
 def _exception_table(code: CodeType) -> list[tuple[int, int, int, int, int]]:
-    """Start and end of each range, and its handler as in `_handlers`."""
+    """Start and end of each protected range, and its handler as in `_handlers`."""
     table = iter(code.co_exceptiontable)
     rows = []
     while (start := _number(table)) is not None:
@@ -381,7 +357,7 @@ def _exception_table(code: CodeType) -> list[tuple[int, int, int, int, int]]:
 
 
 def _number(table: Iterator[int]) -> int | None:
-    """The next number of an exception table: six bits a byte, the highest first."""
+    """The next number of an exception table: six bits per byte, the highest bits first."""
     byte = next(table, None)
     if byte is None:
         return None

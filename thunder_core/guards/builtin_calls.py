@@ -1,4 +1,4 @@
-"""What the user's code reads by calls of builtin functions: attributes by computed names, identities, classes."""
+"""Reads by calls of builtin functions in the user's code: attributes by computed names, identities, classes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from thunder_core.guards.abstract_stack import UNKNOWN
+from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
-from thunder_core.guards.code_names import CodeNames, names_of
+from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
@@ -28,15 +29,16 @@ RAISED = object()
 
 
 class WatchedBuiltins:
-    """Calls back with arguments and result of each call that the user's code makes in the observed thread.
+    """Replaces builtin functions during the run, to observe calls by the user's code in the observed thread.
 
     Attributes:
         active: False while the observation is paused.
-        answers: by name of the builtin, what the user's code gets instead; `NotImplemented` for what the builtin gives.
+        answers: by name of the builtin, a function that the user's code calls instead. If that returns
+            `NotImplemented`, the builtin is called.
 
     Args:
-        callbacks: by name of the builtin; they also get the names in the code that calls it.
-        on_hash: is called with tensors whose hash is computed: sets and dictionaries find them by identity.
+        callbacks: by name of the builtin, functions of the names in the calling code, the arguments and the result.
+        on_hash: is called with each tensor whose hash is computed: sets and dictionaries compare tensors by identity.
     """
 
     def __init__(self, callbacks: dict[str, OnCall], on_hash: Callable[[torch.Tensor], None]) -> None:
@@ -49,7 +51,7 @@ class WatchedBuiltins:
         self._originals: dict[Any, Any] = {}
 
     def watch(self, names: Iterable[str]) -> None:
-        """Replace these builtins, as far as there are callbacks for them, until `restore`."""
+        """Replace the builtins among ``names`` that have a callback, until `restore`."""
         for name in names:
             if (name in self._callbacks or name in self.answers) and (builtins, name) not in self._replaced:
                 original = getattr(builtins, name)
@@ -58,7 +60,7 @@ class WatchedBuiltins:
                 self._replace(builtins, name, original, wrapper)
 
     def watch_hashes(self) -> None:
-        """Also notice that tensors are hashed, until `restore`."""
+        """Also observe hashes of tensors, until `restore`."""
         if (torch.Tensor, "__hash__") not in self._replaced:
             original = torch.Tensor.__hash__
             on_hash, identity = self._on_hash, builtins.id
@@ -71,14 +73,14 @@ class WatchedBuiltins:
             self._replace(torch.Tensor, "__hash__", original, __hash__)
 
     def restore(self) -> None:
-        """Give every place its builtin back; what the program put there itself stays."""
+        """Restore the builtins, except for those that the program has replaced itself."""
         for (owner, name), (original, wrapper) in self._replaced.items():
             if getattr(owner, name) is wrapper:
                 setattr(owner, name, original)
         self._replaced.clear()
 
     def original(self, value: Any) -> Any:
-        """The builtin that one of the replacements stands for, also after `restore`; any other object itself."""
+        """The builtin that a function replaces, also after `restore`; any other object itself."""
         return self._originals.get(value, value) if type(value) is FunctionType else value
 
     def _observes(self) -> bool:
@@ -125,26 +127,26 @@ _CLASSES = frozenset({"isinstance", "issubclass"})
 
 
 class BuiltinCalls:
-    """Turns calls of builtin functions into reads of the heap.
+    """Adds the reads of builtin functions to the heap.
 
     Attributes:
-        watched: replaces the functions as far as the code that was entered names them.
+        watched: replaces the builtins whose names are in entered code.
     """
 
     def __init__(self, heap: Heap, following: Following) -> None:
         self._heap = heap
         self._following = following
         self._extended: dict[tuple[int, str], tuple[CodeNames, CodeNames]] = {}
-        self._asked: set[tuple[int, str]] = set()
+        self._absences: set[tuple[int, str]] = set()
         self.watched = WatchedBuiltins(
             {
                 "id": lambda _, args, result: self._identified(args[0]),
                 "hash": lambda _, args, result: self._hashed(args[0]),
                 "callable": lambda _, args, result: self._called_callable(args[0], result),
                 "getattr": lambda names, args, result: self._attribute(
-                    names, *args[:2], found=_has(args[0], args[1], result, args)
+                    names, *args[:2], exists=_has(args[0], args[1], result, args)
                 ),
-                "hasattr": lambda names, args, result: self._attribute(names, *args, found=result is True),
+                "hasattr": lambda names, args, result: self._attribute(names, *args, exists=result is True),
                 "isinstance": lambda _, args, result: self._instance(type(args[0]), args[1], result),
                 "issubclass": lambda _, args, result: self._instance(args[0], args[1], result),
             },
@@ -152,13 +154,13 @@ class BuiltinCalls:
         )
 
     def frame_entered(self, names: CodeNames, namespace: dict[str, Any]) -> None:
-        """Code is about to run that may call such functions."""
+        """A frame is entered whose code may call builtins."""
         called = {chain[0] for chain in names.chains}
         watched = called & _ALWAYS
         watched |= called & self.watched.answers.keys()
         if names.whole:
             watched |= called & _BY_NAME
-        if called & _CLASSES and (self._heap.met_abstract or _names_abstract(names, namespace)):
+        if called & _CLASSES and (self._heap.visited_abstract or _names_abstract(names, namespace)):
             watched |= called & _CLASSES
         if watched:
             self.watched.watch(name for name in watched if name not in namespace)
@@ -181,8 +183,8 @@ class BuiltinCalls:
         if result is False and node is not None:
             self._absent(node.source, value, "__call__")
 
-    def _attribute(self, names: CodeNames, value: Any, name: Any, *, found: bool) -> None:
-        """The code asked ``value`` for an attribute whose name it computes."""
+    def _attribute(self, names: CodeNames, value: Any, name: Any, *, exists: bool) -> None:
+        """Code reads an attribute of ``value`` by a computed name."""
         if type(name) is not str:
             return
         if isinstance(value, ModuleType):
@@ -193,27 +195,27 @@ class BuiltinCalls:
             node = self._heap.class_node(value)
         if node is None:
             return
-        if found:
+        if exists:
             self._following.follow(node, self._with(names, name), None)
-        elif name not in node.attributes and name not in node.edges:
+        elif name not in node.attributes and name not in node.guarded:
             self._absent(node.source, value, name)
 
     def _absent(self, source: Any, value: Any, name: str) -> None:
-        if (id(value), name) not in self._asked:
-            self._asked.add((id(value), name))
+        if (id(value), name) not in self._absences:
+            self._absences.add((id(value), name))
             self._heap.guards.append(Check(source, NO_ATTRIBUTE, name))
 
     def _with(self, names: CodeNames, name: str) -> CodeNames:
         key = (id(names), name)
         if key not in self._extended:
             attributes = names.attributes | {name}
-            whole = frozenset({UNKNOWN}) if name == "__dict__" else frozenset()
-            extended = replace(names, attributes=attributes, probes=frozenset(), whole=whole, reads_order=bool(whole))
+            whole = {UNKNOWN} if name == "__dict__" else set()
+            extended = replace(names, attributes=attributes, probes=set(), whole=whole, reads_order=bool(whole))
             self._extended[key] = (names, extended)
         return self._extended[key][1]
 
     def _instance(self, kind: Any, classes: Any, result: Any) -> None:
-        """Abstract classes of the user's take classes in that are registered later."""
+        """Guard results of abstract classes of the user, which can register subclasses later."""
         for base in classes if isinstance(classes, tuple) else (classes,):
             if isinstance(base, abc.ABCMeta) and isinstance(kind, type) and kind_of_class(base) is CodeKind.USER:
                 condition = SUBCLASS if issubclass(kind, base) else NO_SUBCLASS

@@ -1,295 +1,302 @@
-"""The names that the bytecode of a code object reads, each with the object that it is an attribute or variable of.
-
-A dictionary that is used in another way (iterated, passed on, assigned to a variable) may be read as a whole.
-Dictionaries go by the labels of `thunder_core.guards.abstract_stack.StackValue`.
-"""
+"""Reads the `CodeNames` of a code object from its bytecode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import CodeType
 from typing import Final
 
 from thunder_core.guards.abstract_stack import (
     ATTRIBUTE_LOADS,
+    FIRST_ASSIGNMENT,
     GLOBAL_LOADS,
     UNKNOWN,
+    Instruction,
     StackValue,
-    Step,
+    instructions,
     protected_ranges,
-    steps,
     stored_variables,
     variable_name,
 )
-
-_METHODS = frozenset(dir(dict))
-_APPENDS = frozenset({"append", "extend"})
-
-
-@dataclass(slots=True)
-class DictionaryUses:
-    """What code does with the values that it loads.
-
-    Attributes:
-        keys: constant keys that it reads or stores, by label.
-        whole: labels of containers of which anything may be read.
-        used: labels of containers that it does more with than appending.
-    """
-
-    keys: dict[str, set[Hashable]] = field(default_factory=dict)
-    whole: set[str] = field(default_factory=set)
-    used: set[str] = field(default_factory=set)
-
-    def attribute_loaded(self, owner: StackValue, name: str) -> None:
-        """An attribute is loaded; what becomes of a method ``get`` is seen when that is called."""
-        if owner.label:
-            if name not in _APPENDS:
-                self.used.add(owner.label)
-            if name in _METHODS and name != "get":
-                self.whole.add(owner.label)
-
-    def entry_used(self, container: StackValue, key: StackValue) -> None:
-        """An entry is read, stored or looked for."""
-        self._entry_used(container.label, key)
-
-    def called(self, callee: StackValue, arguments: Sequence[StackValue]) -> None:
-        """A function is called with arguments by position."""
-        if callee.label == "get" and callee.owner is not None and arguments:
-            self._entry_used(callee.owner.label, arguments[0])
-        else:
-            self.value_used(callee)
-
-    def value_used(self, value: StackValue) -> None:
-        """A value is used in a way that nothing is known about."""
-        self._used_whole(value.label)
-        if value.label == "get" and value.owner is not None:  # the method of a dictionary, not called
-            self._used_whole(value.owner.label)
-
-    def _entry_used(self, label: str, key: StackValue) -> None:
-        if label and key.is_constant and isinstance(key.constant, Hashable):
-            self.used.add(label)
-            self.keys.setdefault(label, set()).add(key.constant)
-        else:
-            self._used_whole(label)
-
-    def _used_whole(self, label: str) -> None:
-        if label:
-            self.used.add(label)
-            self.whole.add(label)
-
+from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.lookup_methods import LOOKUPS, is_pure_lookup
 
 ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 """Builtin functions that read or write attributes by name."""
+_STORING_ACCESSORS = frozenset({"setattr", "delattr"})
 CLASS_NAMES: Final = frozenset({"__name__", "__qualname__", "__module__"})
-"""Attributes of classes that those of numbers which vary have as ``int`` and ``float`` have them."""
+"""Attributes with equal values in ``int`` or ``float`` and in the classes of symbolic numbers."""
 _LONGEST_NAME = 60
+_VARIADIC = 0x04
+_KEYWORDS = 0x08
+_GETTERS = frozenset({"attrgetter", "methodcaller"})
+_IDENTITY = frozenset({"is_", "is_not"})
+_TYPES = frozenset({"type", "callable", "id"})
+_MEMBERSHIP = frozenset(
+    {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
+    | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
+)
+_ADDING = frozenset(
+    {"__iadd__", "__ior__", "__setitem__", "add", "append", "appendleft", "extend", "extendleft", "insert"}
+    | {"setdefault", "setitem", "update"}
+)
+"""Functions, and methods of containers, that store items."""
+_ASSIGNING = frozenset({"__dict__", "__setattr__", "exec", "globals", "vars"})
+"""Names by which code may assign attributes or variables of computed names."""
+_ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
+_STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
+_CHANGES = frozenset({"__setattr__", "__delattr__"})
 
 
-@dataclass(slots=True)
-class Gathered:
-    """Names over a code object and the code objects in its constants.
-
-    An *owner* is the label of the object that an attribute is loaded from (`StackValue`).
-
-    Attributes:
-        loads: attributes with their owners.
-        guarded: those among them that a ``try`` surrounds.
-        accesses: owners and constant names that are passed to `ACCESSORS`.
-        whole: owners of which any attribute may be read.
-        chains: global variables with the attributes loaded right from them.
-        matched: attributes that ``match`` statements read.
-        uses_class: what ``type`` gives for an object may be used for more than its name.
-    """
-
-    loads: set[tuple[str, str]] = field(default_factory=set)
-    guarded: set[tuple[str, str]] = field(default_factory=set)
-    accesses: set[tuple[str, str]] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)
-    strings: set[str] = field(default_factory=set)
-    matched: set[str] = field(default_factory=set)
-    chains: dict[tuple[str, ...], None] = field(default_factory=dict)
-    stored_globals: set[str] = field(default_factory=set)
-    stored_cells: set[str] = field(default_factory=set)
-    stored_attributes: set[str] = field(default_factory=set)
-    stored_locals: set[str] = field(default_factory=set)
-    dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
-    imports: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
-    compares_identity: bool = False
-    compares_objects: bool = False
-    uses_class: bool = False
+_cache: dict[int, tuple[weakref.ref[CodeType], CodeNames]] = {}
 
 
-def gather(code: CodeType) -> Gathered:
-    """Everything that ``code`` names."""
-    gathered = Gathered()
-    _scan(code, gathered)
-    return gathered
+def names_of(code: CodeType) -> CodeNames:
+    """The names in ``code``, computed once per code object."""
+    key = id(code)
+    known = _cache.get(key)
+    if known is not None and known[0]() is code:
+        return known[1]
+    names = _Reader(code).names
+
+    def forget(reference: weakref.ref[CodeType]) -> None:
+        entry = _cache.get(key)
+        if entry is not None and entry[0] is reference:
+            del _cache[key]
+
+    _cache[key] = (weakref.ref(code, forget), names)
+    return names
 
 
-def _scan(code: CodeType, gathered: Gathered) -> None:
-    reading = _Reading(code, gathered)
-    for step in steps(code):
-        read = _READERS.get(step.operation)
-        if read is not None:
-            read(reading, step)
-        elif step.operands:
-            reading.use(step.operands)
-    gathered.chains.update(dict.fromkeys(chain for chain in reading.loaded if chain in reading.used))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _scan(constant, gathered)
-        elif isinstance(constant, str) and len(constant) < _LONGEST_NAME:
-            gathered.strings.update(part for part in constant.split(".") if part.isidentifier())
+def _argument_names(code: CodeType) -> tuple[str, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & _VARIADIC) + bool(code.co_flags & _KEYWORDS)
+    return code.co_varnames[:count]
 
 
-class _Reading:
-    """Reads the steps of one code object.
+class _Reader:
+    """Reads the instructions of a code object and of the code objects among its constants.
 
     Attributes:
-        loaded: chains, in the order in which they were last extended.
-        used: those among them that are used otherwise than by loading an attribute.
+        names: the names, complete after the constructor.
     """
 
-    def __init__(self, code: CodeType, gathered: Gathered) -> None:
-        self._code = code
-        self._gathered = gathered
-        self._tries = protected_ranges(code)
-        self.loaded: dict[tuple[str, ...], None] = {}
-        self.used: set[tuple[str, ...]] = set()
+    def __init__(self, code: CodeType) -> None:
+        self.names = CodeNames(_argument_names(code), code.co_freevars, kind_of(code) is CodeKind.MODULE)
+        self._attribute_loads: set[tuple[str, str]] = set()  # owners and attributes
+        self._tried: set[tuple[str, str]] = set()  # those inside of ``try``
+        self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `ACCESSORS`
+        self._strings: set[str] = set()  # the identifiers in constant strings
+        self._compares_constants = False  # by ``is`` with constants other than None
+        self._read(code)
+        self._complete(code)
+
+    def _read(self, code: CodeType) -> None:
+        self._code, self._tries = code, protected_ranges(code)
+        self._loaded: dict[tuple[str, ...], None] = {}  # chains in the order of their loads
+        self._used: set[tuple[str, ...]] = set()  # those used in other ways than by loading an attribute
+        for instruction in instructions(code):
+            method = _METHODS.get(instruction.operation)
+            if method is not None:
+                method(self, instruction)
+            elif instruction.operands:
+                self.use(instruction.operands)
+        self.names.chains.update(dict.fromkeys(chain for chain in self._loaded if chain in self._used))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._read(constant)
+            elif isinstance(constant, str) and len(constant) < _LONGEST_NAME:
+                self._strings.update(part for part in constant.split(".") if part.isidentifier())
+
+    def _complete(self, code: CodeType) -> None:
+        """Derive the names that depend on the whole code."""
+        names = self.names
+        loaded = {name for _, name in self._attribute_loads}
+        globals_loaded = {chain[0] for chain in names.chains}
+        named = loaded | globals_loaded
+        probes = set(self._accesses)
+        if globals_loaded & _ERRORS:
+            probes |= self._tried
+        if named & _GETTERS:
+            probes |= {(UNKNOWN, name) for name in self._strings}
+        # A variable or attribute that the code assigns can hold objects with different labels.
+        stored = names.stored_locals | names.stored_cells | names.stored_globals | names.stored_attributes
+        known = {*names.arguments, *names.free, *named} - stored - (loaded if names.stores_computed else set())
+        names.stores_items |= bool(named & _ADDING)
+        names.stores_computed |= bool(named & _ASSIGNING)
+        names.stores = names.stores_items or names.stores_computed or bool(stored - names.stored_locals)
+        reads_state = bool(named & _STATE) or "__dict__" in self._strings
+        if code.co_name in _CHANGES:  # the calling code contains the name of the attribute
+            names.whole = set()
+        elif reads_state:
+            names.whole.add(UNKNOWN)
+        names.whole = {owner if owner in known else UNKNOWN for owner in names.whole}
+        names.probes = {(owner if owner in known else UNKNOWN, name) for owner, name in probes}
+        names.attributes |= loaded | {name for _, name in probes}
+        names.reads_order = reads_state or not named.isdisjoint({"vars", "__dict__"})
+        names.reads_class = "__class__" in loaded or "type" in globals_loaded
+        names.uses_class |= "__class__" in loaded
+        compares_types = names.compares_identity or self._compares_constants
+        names.compares_types = compares_types or bool(named & _IDENTITY or globals_loaded & _TYPES)
+        names.compares_identity |= bool(named & _IDENTITY)
+        names.compares_objects |= bool(named & _MEMBERSHIP)
+        if code.co_name in LOOKUPS and is_pure_lookup(code):
+            names.of_lookup = replace(names, whole=set())
 
     def use(self, values: Iterable[StackValue]) -> None:
-        """Values are used in a way that nothing is known about."""
+        """Values are used in a way that no other method of this class records."""
         for value in values:
-            self._gathered.uses_class |= value.is_class or value.chain == ("type",)
+            self.names.uses_class |= value.is_class or value.chain == ("type",)
             if value.label:
-                self._gathered.dictionaries.value_used(value)
+                self.names.dictionaries.value_used(value)
                 self._use_chain(value)
-                if value.chain and _is_accessor(value):  # it is passed on, or its arguments are unpacked
-                    self._gathered.whole.add(UNKNOWN)
+                if value.chain and _is_accessor(value):  # passed to a function, or called with unpacked arguments
+                    self.names.whole.add(UNKNOWN)
 
     def _use_chain(self, value: StackValue) -> None:
         if value.chain:
-            self.used.add(value.chain)
+            self._used.add(value.chain)
 
-    def attribute_load(self, step: Step) -> None:
-        gathered, name = self._gathered, step.name
-        *others, owner = step.operands
+    def attribute_load(self, instruction: Instruction) -> None:
+        names, name = self.names, instruction.name
+        *others, owner = instruction.operands
         self.use(others)
-        gathered.uses_class |= owner.is_class and name not in CLASS_NAMES
-        load = (owner.label if step.operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
-        gathered.loads.add(load)
-        if self._tries and any(start <= step.position < end for start, end in self._tries):
-            gathered.guarded.add(load)
+        names.uses_class |= owner.is_class and name not in CLASS_NAMES
+        load = (owner.label if instruction.operation != "LOAD_SUPER_ATTR" else UNKNOWN, name)
+        self._attribute_loads.add(load)
+        if self._tries and any(start <= instruction.position < end for start, end in self._tries):
+            self._tried.add(load)
         if name == "__dict__":
-            gathered.whole.add(load[0])
-        gathered.dictionaries.attribute_loaded(owner, name)
+            names.whole.add(load[0])
+        names.dictionaries.attribute_loaded(owner, name)
         if owner.chain:
-            self.loaded[*owner.chain, name] = None
+            self._loaded[*owner.chain, name] = None
 
-    def global_load(self, step: Step) -> None:
-        self.loaded[step.name,] = None
+    def global_load(self, instruction: Instruction) -> None:
+        self._loaded[instruction.name,] = None
 
-    def call(self, step: Step) -> None:
-        callee, arguments = step.callee, step.call_arguments
+    def call(self, instruction: Instruction) -> None:
+        callee, arguments = instruction.callee, instruction.call_arguments
         self._use_chain(callee)
-        self._gathered.uses_class |= callee.is_class
-        self._gathered.dictionaries.called(callee, arguments)
+        self.names.uses_class |= callee.is_class
+        self.names.dictionaries.called(callee, arguments)
         self.use(arguments)
         if not _is_accessor(callee):
             return
         owner = arguments[0].label if arguments else UNKNOWN
         name = arguments[1].constant if len(arguments) > 1 else None
         if isinstance(name, str):
-            self._gathered.accesses.add((owner, name))
+            self._accesses.add((owner, name))
+            if callee.label in _STORING_ACCESSORS:
+                self.names.stored_attributes.add(name)
         else:
-            self._gathered.whole.add(owner)
+            self.names.whole.add(owner)
+            self.names.stores_computed |= callee.label in _STORING_ACCESSORS
 
-    def subscript(self, step: Step) -> None:
-        *stored, container, key = step.operands
-        self._gathered.compares_objects |= not (stored or key.is_constant)
+    def subscript(self, instruction: Instruction) -> None:
+        *stored, container, key = instruction.operands
+        self.names.stores_items |= bool(stored)
+        self.names.compares_objects |= not (stored or key.is_constant)
         self._entry(container, key)
         self.use(stored)
 
-    def membership(self, step: Step) -> None:
-        key, container = step.operands
-        self._gathered.compares_objects |= not (key.is_constant or container.is_constant)
+    def slice_store(self, instruction: Instruction) -> None:
+        self.names.stores_items = True
+        self.use(instruction.operands)
+
+    def operator(self, instruction: Instruction) -> None:
+        self.names.stores_items |= instruction.argument >= FIRST_ASSIGNMENT
+        self.use(instruction.operands)
+
+    def membership(self, instruction: Instruction) -> None:
+        key, container = instruction.operands
+        self.names.compares_objects |= not (key.is_constant or container.is_constant)
         self._entry(container, key)
 
     def _entry(self, container: StackValue, key: StackValue) -> None:
-        self._gathered.dictionaries.entry_used(container, key)
-        self._gathered.uses_class |= container.is_class
+        self.names.dictionaries.entry_used(container, key)
+        self.names.uses_class |= container.is_class
         self._use_chain(container)
         self.use((key,))
 
-    def identity(self, step: Step) -> None:
-        self._gathered.compares_identity |= not any(value.is_constant for value in step.operands)
-        self.use(step.operands)
+    def identity(self, instruction: Instruction) -> None:
+        constants = [value.constant for value in instruction.operands if value.is_constant]
+        self.names.compares_identity |= not constants
+        self._compares_constants |= any(constant is not None for constant in constants)
+        self.use(instruction.operands)
 
-    def comparison(self, step: Step) -> None:
-        self._gathered.compares_objects |= not any(value.is_constant for value in step.operands)
-        self.use(step.operands)
+    def comparison(self, instruction: Instruction) -> None:
+        self.names.compares_objects |= not any(value.is_constant for value in instruction.operands)
+        self.use(instruction.operands)
 
-    def hashed(self, step: Step) -> None:
-        """Values become elements of a set or keys of a dictionary."""
-        keys = step.operands[::2] if step.operation == "BUILD_MAP" else step.operands
-        keys = keys[-2:-1] if step.operation == "MAP_ADD" else keys
-        self._gathered.compares_objects |= not all(value.is_constant for value in keys)
-        self.use(step.operands)
+    def hashed(self, instruction: Instruction) -> None:
+        """Values become items of a set or keys of a dictionary."""
+        keys = instruction.operands[::2] if instruction.operation == "BUILD_MAP" else instruction.operands
+        keys = keys[-2:-1] if instruction.operation == "MAP_ADD" else keys
+        self.names.compares_objects |= not all(value.is_constant for value in keys)
+        self.use(instruction.operands)
 
-    def import_(self, step: Step) -> None:
-        level, members = step.operands
-        self._gathered.imports.append((level.constant, step.name, members.constant or ()))
+    def import_(self, instruction: Instruction) -> None:
+        level, members = instruction.operands
+        self.names.imports.append((level.constant, instruction.name, members.constant or ()))
 
-    def match_class(self, step: Step) -> None:
-        self._gathered.matched.update(step.operands[-1].constant)
-        self.use(step.operands)
+    def match_class(self, instruction: Instruction) -> None:
+        subject, _, keywords = instruction.operands
+        self.names.attributes.update(keywords.constant)
+        if instruction.argument:  # positional patterns, whose attributes are in ``__match_args__``
+            self.names.whole.add(subject.label)
+        self.use(instruction.operands)
 
-    def attribute_store(self, step: Step) -> None:
-        self._gathered.stored_attributes.add(step.name)
-        self.use(step.operands)
+    def attribute_store(self, instruction: Instruction) -> None:
+        self.names.stored_attributes.add(instruction.name)
+        self.use(instruction.operands)
 
-    def global_store(self, step: Step) -> None:
-        self._gathered.stored_globals.add(step.name)
-        self.use(step.operands)
+    def global_store(self, instruction: Instruction) -> None:
+        self.names.stored_globals.add(instruction.name)
+        self.use(instruction.operands)
 
-    def cell_store(self, step: Step) -> None:
-        self._gathered.stored_cells.add(variable_name(self._code, step.argument))
-        self.use(step.operands)
+    def cell_store(self, instruction: Instruction) -> None:
+        self.names.stored_cells.add(variable_name(self._code, instruction.argument))
+        self.use(instruction.operands)
 
-    def local_store(self, step: Step) -> None:
-        self._gathered.stored_locals.update(stored_variables(self._code, step.operation, step.argument))
-        self.use(step.operands)
+    def local_store(self, instruction: Instruction) -> None:
+        self.names.stored_locals.update(stored_variables(self._code, instruction.operation, instruction.argument))
+        self.use(instruction.operands)
 
 
 def _is_accessor(value: StackValue) -> bool:
     return value.label in ACCESSORS and value.chain == (value.label,)
 
 
-_READERS: dict[str, Callable[[_Reading, Step], None]] = {
-    **dict.fromkeys(ATTRIBUTE_LOADS, _Reading.attribute_load),
-    **dict.fromkeys(GLOBAL_LOADS, _Reading.global_load),
-    "CALL": _Reading.call,
-    "BINARY_SUBSCR": _Reading.subscript,
-    "STORE_SUBSCR": _Reading.subscript,
-    "CONTAINS_OP": _Reading.membership,
-    "IS_OP": _Reading.identity,
-    "COMPARE_OP": _Reading.comparison,
-    "BUILD_SET": _Reading.hashed,
-    "SET_ADD": _Reading.hashed,
-    "SET_UPDATE": _Reading.hashed,
-    "BUILD_MAP": _Reading.hashed,
-    "MAP_ADD": _Reading.hashed,
-    "IMPORT_NAME": _Reading.import_,
-    "MATCH_CLASS": _Reading.match_class,
-    "STORE_ATTR": _Reading.attribute_store,
-    "DELETE_ATTR": _Reading.attribute_store,
-    "STORE_GLOBAL": _Reading.global_store,
-    "DELETE_GLOBAL": _Reading.global_store,
-    "STORE_DEREF": _Reading.cell_store,
-    "DELETE_DEREF": _Reading.cell_store,
-    "STORE_FAST": _Reading.local_store,
-    "STORE_FAST_LOAD_FAST": _Reading.local_store,
-    "STORE_FAST_STORE_FAST": _Reading.local_store,
+_METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
+    **dict.fromkeys(ATTRIBUTE_LOADS, _Reader.attribute_load),
+    **dict.fromkeys(GLOBAL_LOADS, _Reader.global_load),
+    "CALL": _Reader.call,
+    "BINARY_SUBSCR": _Reader.subscript,
+    "STORE_SUBSCR": _Reader.subscript,
+    "STORE_SLICE": _Reader.slice_store,
+    "BINARY_OP": _Reader.operator,
+    "CONTAINS_OP": _Reader.membership,
+    "IS_OP": _Reader.identity,
+    "COMPARE_OP": _Reader.comparison,
+    "BUILD_SET": _Reader.hashed,
+    "SET_ADD": _Reader.hashed,
+    "SET_UPDATE": _Reader.hashed,
+    "BUILD_MAP": _Reader.hashed,
+    "MAP_ADD": _Reader.hashed,
+    "IMPORT_NAME": _Reader.import_,
+    "MATCH_CLASS": _Reader.match_class,
+    "STORE_ATTR": _Reader.attribute_store,
+    "DELETE_ATTR": _Reader.attribute_store,
+    "STORE_GLOBAL": _Reader.global_store,
+    "DELETE_GLOBAL": _Reader.global_store,
+    "STORE_DEREF": _Reader.cell_store,
+    "DELETE_DEREF": _Reader.cell_store,
+    "STORE_FAST": _Reader.local_store,
+    "STORE_FAST_LOAD_FAST": _Reader.local_store,
+    "STORE_FAST_STORE_FAST": _Reader.local_store,
 }
-"""What is read of an instruction; the operands of all others count as used."""
+"""The methods for instructions; `use` handles the operands of all others."""

@@ -1,4 +1,4 @@
-"""Checks: guards that are rows. Prologue code, explanation, message and dispatch key of each follow from its row."""
+"""Checks: guards that are declared as rows of a table, from which code, messages and dispatch keys derive."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.guard import Guard, Key, show
+from thunder_core.guards.guard import DispatchKey, Guard, show
 from thunder_core.guards.plain import SINGLETON_TYPES, identical, is_plain, literal
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
+from thunder_core.guards.sizes import NUMBER
+from thunder_core.guards.source import PATH_ERRORS, Args, Constants, ItemSource, Kwargs, Names, Source
 from thunder_core.ir.program import compile_source
 
 Functions = tuple[Callable[..., Any], ...]
-Constant = Callable[[Any, str], str]
-"""Gives the name of a constant, of the value and a hint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """How what was read is compared with what is expected.
+    """A comparison of an actual value with the expected one.
 
     Attributes:
-        failure: a Python condition that is true when they differ, with ``{actual}``, ``{expected}``, the latter's class
-            ``{type}``, and the names of ``uses``.
+        failure: Python of a condition that is true if they differ. Its placeholders are ``{actual}``, ``{expected}``,
+            ``{type}`` (the class of the expected value) and the names of the functions in ``uses``.
         uses: functions that the condition calls.
-        key: Python for the dispatch key, with ``{actual}``; empty when entries cannot be looked up by it.
+        key: Python of the dispatch key, with the placeholder ``{actual}``; empty if the value cannot be a key.
     """
 
     failure: str
@@ -38,7 +37,7 @@ class Comparison:
 
     @property
     def needs_type(self) -> bool:
-        """Whether the condition names the class of what is expected."""
+        """Whether the condition contains the class of the expected value."""
         return "{type}" in self.failure
 
 
@@ -51,7 +50,7 @@ LACKS: Final = Comparison("{expected} in {actual}")
 
 
 def expected_and_got(value: Any, expected: Any) -> str:
-    """The usual message."""
+    """The message of most conditions."""
     return f": expected {show(expected)}, got {show(value)}"
 
 
@@ -61,15 +60,17 @@ def _nothing(expected: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """What checks of one kind have in common: a row of `thunder_core.guards.conditions`.
+    """A property of an object and its comparison: a row of `thunder_core.guards.conditions`.
 
     Attributes:
-        kind: what is compared, in a word or two.
-        expression: Python for what is read, with ``{value}`` for the object and the names of ``uses``.
-        message: why it fails, to follow the path, of the object and what is expected.
-        summary: what is expected, for people.
+        kind: the compared property, in one or two words.
+        expression: Python of the actual value. Its placeholders are ``{value}`` (the object) and the names of the
+            functions in ``uses``.
+        comparison: how the actual value is compared with the expected one.
+        message: returns the message of a failed check, without the path, for an object and the expected value.
+        summary: returns a short text for an expected value.
         uses: functions that the expression calls.
-        title: what many objects have in common that the prologue checks in one loop; empty for all other conditions.
+        title: the comment above the loop, for a condition that the prologue checks in one loop over many objects.
     """
 
     kind: str
@@ -80,64 +81,61 @@ class Condition:
     uses: Functions = ()
     title: str = ""
 
-    def actual(self, value: str, constant: Constant) -> str:
-        """Python for what is read of the object ``value``."""
+    def actual(self, value: str, names: Names) -> str:
+        """Python of the actual value, where ``value`` is Python of the object."""
         if not self.uses:
             return self.expression.format(value=value)
-        return self.expression.format(value=value, **_constants(self.uses, constant))
+        return self.expression.format(value=value, **_constants(self.uses, names))
 
-    def failure(self, value: str, expected: str, kind: str, constant: Constant) -> str:
-        """Python that is true when the check fails, of expressions of the object, what is expected, and its class."""
-        actual = self.actual(value, constant)
-        used = _constants(self.comparison.uses, constant)
-        return self.comparison.failure.format(actual=actual, expected=expected, type=kind, **used)
+    def failure(self, value: str, expected: str, expected_type: str, names: Names) -> str:
+        """Python of a condition that is true if the check fails.
+
+        Args:
+            value, expected, expected_type: Python of the object, of the expected value and of its class.
+            names: the names of constants in the generated function.
+        """
+        actual = self.actual(value, names)
+        used = _constants(self.comparison.uses, names)
+        return self.comparison.failure.format(actual=actual, expected=expected, type=expected_type, **used)
 
 
-def _constants(functions: Functions, constant: Constant) -> dict[str, str]:
-    return {each.__name__: constant(each, each.__name__) for each in functions}
+def _constants(functions: Functions, names: Names) -> dict[str, str]:
+    """The names by which generated code calls these functions."""
+    return {each.__name__: names.constant(each, each.__name__) for each in functions}
 
 
 @functools.cache
 def key_expression(condition: Condition) -> str:
-    """Python for the dispatch key of the object ``{value}``."""
+    """Python of the dispatch key, with the placeholder ``{value}`` for the object."""
     return condition.comparison.key.format(actual=condition.expression)
 
 
 @functools.cache
-def holding(conditions: tuple[Condition, ...]) -> Callable[..., bool]:
-    """``f(value, *expected)``, true when each of the conditions holds: the code of prologues, as a function."""
-    namespace: dict[str, Any] = {}
-    names = [f"expected_{index}" for index in range(len(conditions))]
+def compiled_test(conditions: tuple[Condition, ...]) -> Callable[..., bool]:
+    """A function ``f(value, *expected)`` that returns whether all conditions hold, with the code of the prologue."""
+    names, expected = Constants(), [f"expected_{index}" for index in range(len(conditions))]
     failures = [
-        condition.failure("value", name, f"type({name})", _in(namespace))
-        for condition, name in zip(conditions, names, strict=True)
+        condition.failure("value", name, f"type({name})", names)
+        for condition, name in zip(conditions, expected, strict=True)
     ]
-    source = f"def holds(value, {', '.join(names)}):\n    return not ({' or '.join(failures)})\n"
-    return compile_source(source, "holds", namespace, title="conditions")
+    source = f"def holds(value, {', '.join(expected)}):\n    return not ({' or '.join(failures)})\n"
+    return compile_source(source, "holds", names.namespace, title="conditions")
 
 
 @functools.cache
-def reading(condition: Condition) -> Callable[[Any], Any]:
-    """``f(value)``, what the condition reads."""
-    namespace: dict[str, Any] = {}
-    source = f"def read(value):\n    return {condition.actual('value', _in(namespace))}\n"
-    return compile_source(source, "read", namespace, title="conditions")
-
-
-def _in(namespace: dict[str, Any]) -> Constant:
-    def constant(value: Any, hint: str) -> str:
-        namespace[hint] = value
-        return hint
-
-    return constant
+def compiled_reader(condition: Condition) -> Callable[[Any], Any]:
+    """A function ``f(value)`` that returns the actual value of a condition."""
+    names = Constants()
+    source = f"def read(value):\n    return {condition.actual('value', names)}\n"
+    return compile_source(source, "read", names.namespace, title="conditions")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check(Guard):
-    """A condition on the object that ``source`` leads to.
+    """A condition on the object at the path ``source``.
 
     Attributes:
-        expected: what the condition has to read; a path stands for the object that it leads to.
+        expected: the expected value, or a path to it.
     """
 
     condition: Condition
@@ -161,7 +159,7 @@ class Check(Guard):
         return Guard.remedy(self)
 
     def failure(self, value: str, names: Names) -> str:
-        expected, condition, constant = self.expected, self.condition, names.constant
+        expected, condition = self.expected, self.condition
         if isinstance(expected, Source):
             text = expected.expression(names)
         else:
@@ -169,8 +167,8 @@ class Check(Guard):
             if short is not None:
                 return short
             text = (None if condition.comparison is IS else literal(expected)) or _constant(condition, expected, names)
-        kind = _constant(condition, type(expected), names) if condition.comparison.needs_type else ""
-        return condition.failure(value, text, kind, constant)
+        expected_type = _constant(condition, type(expected), names) if condition.comparison.needs_type else ""
+        return condition.failure(value, text, expected_type, names)
 
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         expected = self.expected
@@ -180,30 +178,40 @@ class Check(Guard):
         except PATH_ERRORS as error:
             return f"{self.source.describe()}: is missing ({error})"
         try:
-            holds = holding((self.condition,))(value, expected)
-        except PATH_ERRORS:  # an object of another kind
+            holds = compiled_test((self.condition,))(value, expected)
+        except PATH_ERRORS:  # an object of another type
             holds = False
         return None if holds else self.source.describe() + self.condition.message(value, self.expected)
 
-    def keys(self) -> Iterator[tuple[Key, Any]]:
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
+        if self.condition.comparison is not IDENTICAL or isinstance(self.expected, Source):
+            return Guard.differing_sizes(self, args, kwargs)
+        try:
+            value = compiled_reader(self.condition)(self.source.read(args, kwargs))
+        except PATH_ERRORS:
+            return None
+        numbers = _differing_numbers(self.expected, value, self.source)
+        return None if numbers is None else {source: frozenset({NUMBER}) for source in numbers}
+
+    def keys(self) -> Iterator[tuple[DispatchKey, Any]]:
         condition, expected = self.condition, self.expected
         key = condition.comparison.key
         if not key or condition.uses or isinstance(expected, Source):
             return
         if condition.comparison is IDENTICAL:
-            yield Key(self.source, f"id(type({condition.expression}))"), id(type(expected))
+            yield DispatchKey(self.source, f"id(type({condition.expression}))"), id(type(expected))
         if condition.comparison is IS:
-            yield Key(self.source, key_expression(condition)), id(expected)
+            yield DispatchKey(self.source, key_expression(condition)), id(expected)
         elif _can_be_looked_up(expected):
-            yield Key(self.source, key_expression(condition)), expected
+            yield DispatchKey(self.source, key_expression(condition)), expected
 
 
 def _short_failure(condition: Condition, value: str, expected: Any, names: Names) -> str | None:
-    """A shorter or faster form of the code for what is expected here; None where there is none."""
+    """The condition in a shorter or faster form, if there is one for this expected value; else None."""
     comparison, kind = condition.comparison, type(expected)
     if comparison is not TRUTH and comparison is not IDENTICAL:
         return None
-    actual = condition.actual(value, names.constant)
+    actual = condition.actual(value, names)
     if comparison is TRUTH:
         return f"not {actual}" if expected else actual
     text = literal(expected)
@@ -211,19 +219,19 @@ def _short_failure(condition: Condition, value: str, expected: Any, names: Names
         return f"{actual} is not {text or _constant(condition, expected, names)}"
     if text is not None and (kind in (int, str, bytes) or (kind is float and expected != 0)):
         return f"type({actual}) is not {kind.__name__} or {actual} != {text}"
-    if isinstance(expected, list | dict | set):  # may change in place: being the same object proves nothing
+    if isinstance(expected, list | dict | set):  # may change in place, so identity does not imply equality
         return None
     constant = _constant(condition, expected, names)
     return f"{actual} is not {constant} and not {names.constant(identical, 'identical')}({actual}, {text or constant})"
 
 
 def _constant(condition: Condition, expected: Any, names: Names) -> str:
-    """The name of what is expected."""
-    return names.constant(expected, _hint(expected) or f"expected_{condition.kind.replace(' ', '_')}")
+    """The name of a value in generated code, as a constant."""
+    return names.constant(expected, _name_of(expected) or f"expected_{condition.kind.replace(' ', '_')}")
 
 
-def _hint(value: Any) -> str:
-    """A name for a constant; empty where its value has none."""
+def _name_of(value: Any) -> str:
+    """A name for a constant, from the name of the value or of its class; empty for builtin classes."""
     if isinstance(value, CodeType):
         return f"code_of_{value.co_name}"
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format | torch.device):
@@ -236,9 +244,32 @@ def _hint(value: Any) -> str:
 
 
 def _can_be_looked_up(value: Any) -> bool:
-    """True for values that a dictionary finds again: hashable, and no NaN (unequal to itself) inside."""
+    """Whether a value can be the key of a dictionary: hashable, and without NaN, which is not equal to itself."""
     try:
         hash(value)
     except TypeError:
         return False
     return is_plain(value) and (not isinstance(value, float | complex | tuple | frozenset) or "nan" not in repr(value))
+
+
+def _differing_numbers(expected: Any, value: Any, source: Source) -> list[Source] | None:
+    """The paths to ints and floats in ``value`` that differ from the expected ones; None if anything else differs.
+
+    Args:
+        source: the path to ``value``.
+    """
+    if identical(value, expected):
+        return []
+    kind = type(expected)
+    if type(value) is not kind:
+        return None
+    if kind is int or kind is float:
+        return [source]
+    if kind is dict and identical(list(value), list(expected)):  # also the types of keys: 1 == True
+        keys = list(expected)
+    elif kind is list and len(value) == len(expected):
+        keys = list(range(len(expected)))
+    else:
+        return None
+    parts = [_differing_numbers(expected[key], value[key], ItemSource(source, key)) for key in keys]
+    return None if None in parts else [source for numbers in parts for source in numbers or ()]

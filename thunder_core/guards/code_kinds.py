@@ -1,4 +1,4 @@
-"""Which frames are the user's: a code object is classified by the file it comes from, once."""
+"""Kinds of code by the files that contain it: of the user, of PyTorch's modules, of the standard library, ignored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import thunder_core
 class CodeKind(enum.Enum):
     """How the frames of a code object are observed."""
 
-    USER = enum.auto()  # attributes, globals and closures
-    MODULE = enum.auto()  # PyTorch's own modules: what they read of themselves
-    MODULE_CALL = enum.auto()  # nn.Module's call: hooks and forward
-    LIBRARY = enum.auto()  # the standard library: what it is given is read as a whole
-    IMPORT = enum.auto()  # the import of a module: what runs inside, once in a process, is no part of the program
+    USER = enum.auto()  # reads of attributes, globals and closures
+    MODULE = enum.auto()  # modules of torch.nn: reads of attributes of the module
+    MODULE_CALL = enum.auto()  # nn.Module.__call__: reads of hooks and forward
+    LIBRARY = enum.auto()  # the standard library: it may read any attribute of its arguments
+    IMPORT = enum.auto()  # the import of a module, which runs once in a process and is no part of the program
     IGNORED = enum.auto()  # PyTorch's internals, NumPy, SymPy, Thunder
 
 
@@ -39,20 +39,27 @@ _THUNDER = _folder(thunder_core.__file__)
 _THUNDER_FRONT = os.path.join(os.path.dirname(_THUNDER.rstrip(os.sep)), "thunder") + os.sep
 _LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib")})
-_COMPUTING = tuple(  # SymPy and its numbers are what PyTorch computes with sizes by
+_COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath
     [f"{os.sep}site-packages{os.sep}{package}{os.sep}" for package in ("numpy", "sympy", "mpmath")]
 )
 _MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
 _MODULE_CALLS = frozenset({"_call_impl", "_wrapped_call_impl"})
-# Attribute access and registration: what they do is seen in the frame that asked for it.
+# Attribute access and registration: the calling frame contains the names.
 _MODULE_INTERNALS = frozenset(
     {"__getattr__", "__setattr__", "__delattr__", "remove_from", "register_buffer", "register_parameter"}
 )
 
 _IMPORT_FILE = "<frozen importlib._bootstrap>"
-_IMPORT = "_find_and_load"  # runs the finders and the module; not called for modules that are there, nor by reload()
+_IMPORT = "_find_and_load"  # runs the finders and the module; not called for imported modules, nor by reload()
 
 _by_file: dict[str, CodeKind] = {}
+_packages: set[str] = set()  # folders of plugins, whose code counts as Thunder's
+
+
+def add_package(folder: str) -> None:
+    """Treat the files of a plugin's package as Thunder's, whose frames are not observed."""
+    _packages.add(os.path.abspath(folder) + os.sep)
+    _by_file.clear()
 
 
 def kind_of(code: CodeType) -> CodeKind:
@@ -71,13 +78,18 @@ def kind_of(code: CodeType) -> CodeKind:
     return kind
 
 
+def is_installed(filename: str) -> bool:
+    """Whether a file belongs to an installed package, whose classes and variables are assumed not to change."""
+    return f"{os.sep}site-packages{os.sep}" in filename
+
+
 def is_of_thunder(code: CodeType) -> bool:
-    """Whether a code object is in a file of Thunder's; programs that it generates are in none."""
-    return code.co_filename.startswith((_THUNDER, _THUNDER_FRONT))
+    """Whether a code object is in a file of Thunder; generated programs are in none."""
+    return code.co_filename.startswith((_THUNDER, _THUNDER_FRONT, *_packages))
 
 
 def kind_of_class(kind: type) -> CodeKind:
-    """How the code of a class is observed; classes without Python code count as the library's."""
+    """How the code of a class is observed; classes without a Python file count as the standard library's."""
     module = sys.modules.get(kind.__module__)
     filename = getattr(module, "__file__", None)
     if filename is None:
@@ -95,8 +107,10 @@ def _kind_of_file(filename: str) -> CodeKind:
     path = os.path.abspath(filename)
     if path.startswith(_OBSERVED_TORCH):
         return CodeKind.MODULE
-    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT)) or any(package in path for package in _COMPUTING):
+    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT, *_packages)) or any(
+        package in path for package in _COMPUTING
+    ):
         return CodeKind.IGNORED
-    if path.startswith(_SITE) or f"{os.sep}site-packages{os.sep}" in path:
+    if path.startswith(_SITE) or is_installed(path):
         return CodeKind.USER
     return CodeKind.LIBRARY if path.startswith(_LIBRARY) else CodeKind.USER

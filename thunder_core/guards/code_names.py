@@ -1,161 +1,153 @@
-"""What a code object may read: the names in its bytecode.
+"""The reads that a code object may execute, by the names in its bytecode.
 
-Names are collected, not interpreted, and nested code (lambdas, comprehensions, generators) counts as part of the code
-around it. That over-approximates what one execution reads.
+The names over-approximate the reads of one execution: they do not depend on control flow, and include those in nested
+code (lambdas, comprehensions, generators). `thunder_core.guards.bytecode.names_of` reads them.
+
+A dictionary that the code iterates, passes to a function or assigns to a variable may be read as a whole. Dictionaries
+are identified by the labels of `thunder_core.guards.abstract_stack.StackValue`.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from types import CodeType
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
-from thunder_core.guards.abstract_stack import UNKNOWN
-from thunder_core.guards.bytecode import Gathered, gather
-from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.lookups import LOOKUPS, may_answer
+from thunder_core.guards.abstract_stack import UNKNOWN, StackValue
 
-_VARIADIC = 0x04
-_KEYWORDS = 0x08
-_GETTERS = frozenset({"attrgetter", "methodcaller"})
-_IDENTITY = frozenset({"is_", "is_not"})
-_MEMBERSHIP = frozenset(
-    {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
-    | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
-)
-_ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
-_STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
-_CHANGES = frozenset({"__setattr__", "__delattr__"})
+_METHODS = frozenset(dir(dict))
+_APPENDS = frozenset({"append", "extend"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodeNames:
-    """Names in one code object, nested code included.
-
-    An *owner* is the variable or attribute that an object was reached through, or empty when that is not known.
+@dataclass(slots=True)
+class DictionaryUses:
+    """The uses of containers in code.
 
     Attributes:
-        arguments: its parameters.
-        free: variables it closes over.
-        attributes: attributes it loads, from whatever object.
-        probes: owners and attributes whose absence it may notice (``getattr`` with a default, ``hasattr``, ``try``).
+        keys: by label, the constant keys that the code reads or stores.
+        whole: labels of containers of which the code may read any item.
+        used: labels of containers that the code uses in other ways than by appending to them.
+    """
+
+    keys: dict[str, set[Hashable]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+    def attribute_loaded(self, owner: StackValue, name: str) -> None:
+        """An attribute is loaded. The method ``get`` counts when it is called."""
+        if owner.label:
+            if name not in _APPENDS:
+                self.used.add(owner.label)
+            if name in _METHODS and name != "get":
+                self.whole.add(owner.label)
+
+    def called(self, callee: StackValue, arguments: Sequence[StackValue]) -> None:
+        """A function is called with positional arguments."""
+        if callee.label == "get" and callee.owner is not None and arguments:
+            self.entry_used(callee.owner, arguments[0])
+        else:
+            self.value_used(callee)
+
+    def value_used(self, value: StackValue) -> None:
+        """A value is used other than by an attribute load, a call or an item access."""
+        self._used_whole(value.label)
+        if value.label == "get" and value.owner is not None:  # the method of a dictionary, which is not called here
+            self._used_whole(value.owner.label)
+
+    def entry_used(self, container: StackValue, key: StackValue) -> None:
+        """An item is read, stored, or searched with ``in``."""
+        label = container.label
+        if label and key.is_constant and isinstance(key.constant, Hashable):
+            self.used.add(label)
+            self.keys.setdefault(label, set()).add(key.constant)
+        else:
+            self._used_whole(label)
+
+    def _used_whole(self, label: str) -> None:
+        if label:
+            self.used.add(label)
+            self.whole.add(label)
+
+    def keys_of(self, label: str | None) -> tuple[Hashable, ...] | None:
+        """The keys that the code reads from a dictionary with this label; None if it may read all items."""
+        if label is None or label in self.whole:
+            return None
+        return tuple(sorted(self.keys.get(label, ()), key=repr))
+
+    def only_appends(self, label: str | None) -> bool:
+        """Whether the code uses a list with this label only to append to it, if at all."""
+        return label is not None and label not in self.used
+
+
+@dataclass(slots=True, eq=False)
+class CodeNames:
+    """The names in one code object, including nested code. It does not change after `names_of` has returned it.
+
+    An *owner* is the label of the object from which an attribute is loaded: the variable or attribute from which that
+    was loaded, or UNKNOWN.
+
+    Attributes:
+        arguments: the names of its parameters.
+        free: the variables in its closure.
+        attributes: the attributes that it loads from any object.
+        probes: owners and attributes whose absence it may test (``getattr`` with a default, ``hasattr``, ``try``).
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
-        reads_order: it may read in which order an object got its attributes.
-        keys: by label of a dictionary, the constant keys that it looks up.
-        read_whole: labels of containers that it also reads in other ways than by a constant key.
-        used: labels of containers that it does more with than appending.
-        chains: global names with the attributes that are loaded right from them: ``("F", "relu")``.
+        reads_order: it may read the order of the attributes of an object.
+        dictionaries: its uses of dictionaries and lists.
+        chains: global variables with the attributes loaded from them without other operations: ``("F", "relu")``.
         imports: level, module and names of the import statements.
-        asks_class: it may read the class of an object.
+        reads_class: it may read the class of an object.
         uses_class: it may use such a class for more than its name.
-        stored_globals, stored_cells: variables it rebinds.
-        stored_attributes: attributes it assigns or deletes, of whatever object.
+        stored_globals, stored_cells, stored_locals: the variables that it assigns or deletes.
+        stored_attributes: the attributes of any object that it assigns or deletes.
+        stores_items: it may store items in containers.
+        stores_computed: it may assign attributes whose names are not in ``stored_attributes``.
+        stores: it may store objects in objects or variables that it did not create.
         compares_identity: it compares two objects by ``is``.
-        compares_objects: it compares objects by ``==``, or looks for them in containers.
-        shallow: it is PyTorch's own module code, which reads the module it belongs to and no further.
-        of_lookup: for ``__getattr__`` and ``__getattribute__`` that guards may call, the names without ``whole``: which
-            attributes are read follows from the names in the calling code. None for other code.
+        compares_types: it reads the type of an object, whether it is callable, or its identity, except with None.
+        compares_objects: it compares objects by ``==``, hashes them, or searches them in containers.
+        shallow: it is code of a module of PyTorch, which reads this module only.
+        of_lookup: for ``__getattr__`` and ``__getattribute__`` that guards may call, the names without ``whole``: the
+            names in the calling code determine the attributes. None for other code.
+        key: an object that only the names of the same code share, as extended by getters.
     """
 
     arguments: tuple[str, ...]
     free: tuple[str, ...]
-    attributes: frozenset[str]
-    probes: frozenset[tuple[str, str]]
-    whole: frozenset[str]
-    reads_order: bool
-    keys: dict[str, tuple[Hashable, ...]]
-    read_whole: frozenset[str]
-    used: frozenset[str]
-    chains: tuple[tuple[str, ...], ...]
-    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
-    asks_class: bool
-    uses_class: bool
-    stored_globals: frozenset[str]
-    stored_cells: frozenset[str]
-    stored_attributes: frozenset[str]
-    compares_identity: bool
-    compares_objects: bool
     shallow: bool
-    of_lookup: CodeNames | None
+    attributes: set[str] = field(default_factory=set)
+    probes: set[tuple[str, str]] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    reads_order: bool = False
+    dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
+    chains: dict[tuple[str, ...], None] = field(default_factory=dict)
+    imports: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
+    reads_class: bool = False
+    uses_class: bool = False
+    stored_globals: set[str] = field(default_factory=set)
+    stored_cells: set[str] = field(default_factory=set)
+    stored_locals: set[str] = field(default_factory=set)
+    stored_attributes: set[str] = field(default_factory=set)
+    stores_items: bool = False
+    stores_computed: bool = False
+    stores: bool = False
+    compares_identity: bool = False
+    compares_types: bool = False
+    compares_objects: bool = False
+    of_lookup: CodeNames | None = None
+    key: object = field(default_factory=object)
+
+    def label_of(self, name: str) -> str | None:
+        """The label of an attribute; None if the code may read it by other means than an attribute load."""
+        return None if any(name == probed for _, probed in self.probes) else name
+
+    def reads_variable(self, name: str) -> bool:
+        """Whether it may read a global or closure variable with this name, also as an attribute of a Python module."""
+        return name in self.free or name in self.attributes or any(chain[0] == name for chain in self.chains)
 
     def probed(self, label: str | None) -> list[str]:
-        """Attributes whose absence may be noticed on an object reached as ``label`` (None: in an unknown way)."""
+        """The attributes whose absence it may test on an object. ``label`` is None if it is not known."""
         return sorted({name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)})
 
-    def keys_of(self, label: str | None) -> tuple[Hashable, ...] | None:
-        """The keys that it looks up in a dictionary reached as ``label``; None when it may read all of it."""
-        if label is None or label in self.read_whole:
-            return None
-        return self.keys.get(label, ())
-
-    def only_appends(self, label: str | None) -> bool:
-        """Whether it does nothing with a list reached as ``label`` but append to it, if anything."""
-        return label is not None and label not in self.used
-
     def reads_whole(self, label: str | None) -> bool:
-        """Whether any attribute may be read of an object reached as ``label``."""
+        """Whether it may read any attribute of an object with this label."""
         return bool(self.whole) and (label is None or label in self.whole or UNKNOWN in self.whole)
-
-
-_cache: dict[int, tuple[weakref.ref[CodeType], CodeNames]] = {}
-
-
-def names_of(code: CodeType) -> CodeNames:
-    """The names in ``code``; computed once for each code object."""
-    key = id(code)
-    known = _cache.get(key)
-    if known is not None and known[0]() is code:
-        return known[1]
-    names = _build(code, gather(code))
-
-    def forget(reference: weakref.ref[CodeType]) -> None:
-        entry = _cache.get(key)
-        if entry is not None and entry[0] is reference:
-            del _cache[key]
-
-    _cache[key] = (weakref.ref(code, forget), names)
-    return names
-
-
-def _build(code: CodeType, gathered: Gathered) -> CodeNames:
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & _VARIADIC) + bool(code.co_flags & _KEYWORDS)
-    arguments = code.co_varnames[:count]
-    loaded = {name for _, name in gathered.loads}
-    globals_loaded = {chain[0] for chain in gathered.chains}
-    named = loaded | globals_loaded
-    probes = set(gathered.accesses)
-    if globals_loaded & _ERRORS:
-        probes |= gathered.guarded
-    if (loaded | globals_loaded) & _GETTERS:
-        probes |= {(UNKNOWN, name) for name in gathered.strings}
-    # What a local variable holds is not known by its name.
-    known = {*arguments, *code.co_freevars, *globals_loaded, *loaded} - gathered.stored_locals
-    asks_for_state = bool(named & _STATE) or "__dict__" in gathered.strings
-    whole = gathered.whole | {UNKNOWN} if asks_for_state else gathered.whole
-    whole = set() if code.co_name in _CHANGES else whole  # the names in the code that asks say which
-    names = CodeNames(
-        arguments=arguments,
-        free=code.co_freevars,
-        attributes=frozenset(loaded | {name for _, name in probes} | gathered.matched),
-        probes=frozenset((owner if owner in known else UNKNOWN, name) for owner, name in probes),
-        whole=frozenset(owner if owner in known else UNKNOWN for owner in whole),
-        reads_order=asks_for_state or not named.isdisjoint({"vars", "__dict__"}),
-        keys={label: tuple(sorted(keys, key=repr)) for label, keys in gathered.dictionaries.keys.items()},
-        read_whole=frozenset(gathered.dictionaries.whole),
-        used=frozenset(gathered.dictionaries.used),
-        chains=tuple(gathered.chains),
-        imports=tuple(gathered.imports),
-        asks_class="__class__" in loaded or "type" in globals_loaded,
-        uses_class="__class__" in loaded or gathered.uses_class,
-        stored_globals=frozenset(gathered.stored_globals),
-        stored_cells=frozenset(gathered.stored_cells),
-        stored_attributes=frozenset(gathered.stored_attributes),
-        compares_identity=gathered.compares_identity or bool(named & _IDENTITY),
-        compares_objects=gathered.compares_objects or bool(named & _MEMBERSHIP),
-        shallow=kind_of(code) is CodeKind.MODULE,
-        of_lookup=None,
-    )
-    answers = code.co_name in LOOKUPS and may_answer(code)
-    return replace(names, of_lookup=replace(names, whole=frozenset())) if answers else names

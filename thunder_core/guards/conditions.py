@@ -1,8 +1,11 @@
-"""The kinds of checks, a row each: what is read of an object, and how it is compared with what is expected."""
+"""The kinds of checks, one row each: an expression of an object, and its comparison with an expected value."""
 
 from __future__ import annotations
 
+import enum
+import sys
 import weakref
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
@@ -16,13 +19,13 @@ from thunder_core.guards.check import (
     Comparison,
     Condition,
 )
+from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
 from thunder_core.guards.guard import show, type_name
 from thunder_core.guards.plain import identical, is_plain, key_text
-from thunder_core.guards.source import Source
-from thunder_core.guards.steps import NamespaceSource
+from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
 from thunder_core.guards.stored_content import stored_items
 
-# ---------------------------------------------------------------- what an object is
+# ---------------------------------------------------------------- type, value and identity
 
 TYPE: Final = Condition(
     "type",
@@ -32,24 +35,24 @@ TYPE: Final = Condition(
     type_name,
 )
 VALUE: Final = Condition("value", "{value}", IDENTICAL, summary=show)
-"""Type and value of plain data, all the way down."""
+"""Type and value of plain data at all levels."""
 EQUALITY: Final = Condition("equality", "{value}", Comparison("type({actual}) is not {type} or {actual} != {expected}"))
-"""Type and ``==``, for objects with an equality of their own."""
+"""Type and ``==``, for objects whose class defines ``__eq__``."""
 IDENTITY: Final = Condition("identity", "{value}", IS)
-"""The very same object, which the check keeps alive: for classes, builtins, Python modules."""
+"""Identity, with a strong reference to the object: for classes, builtins, Python modules."""
 REFERENT: Final = Condition(
     "identity",
     "{value}",
-    Comparison("{actual} is None or {actual} is not {expected}()"),  # a reference to what is gone gives None
+    Comparison("{actual} is None or {actual} is not {expected}()"),  # a dead reference returns None
     lambda value, expected: f": is another object than before ({expected.name})",
 )
-"""The very same object, which the check does not keep alive."""
+"""Identity, with a weak reference to the object."""
 ALIAS: Final = Condition("alias", "{value}", IS, lambda value, expected: f": is no longer {expected.describe()}")
-"""The object that another path leads to."""
+"""Identity with the object at another path."""
 DISTINCT: Final = Condition(
     "distinct", "{value}", IS_NOT, lambda value, expected: f": is now the same object as {expected.describe()}"
 )
-"""Another object than the one that another path leads to."""
+"""No identity with the object at another path."""
 NOT_AMONG: Final = Condition(
     "not among",
     "id({value})",
@@ -57,21 +60,21 @@ NOT_AMONG: Final = Condition(
     lambda value, expected: ": is now one of the objects that a container holds",
     lambda expected: f"{len(expected)} objects",
 )
-"""None of some objects, which are expected by id."""
+"""No identity with any of several objects; the expected value maps ids to the objects."""
 
 
 class _Referent(weakref.ref[Any]):
-    """A weak reference that knows the name of the object's class."""
+    """A weak reference with the name of the object's class."""
 
     __slots__ = ("name",)
     name: str
 
 
 def identity_check(source: Source, value: Any) -> Check:
-    """``source`` leads to ``value``, which the check keeps alive only if it must."""
+    """Check the identity of an object, with a weak reference if its class allows that."""
     try:
         reference = _Referent(value)
-    except TypeError:  # its class has no room for weak references
+    except TypeError:  # its class has no slot for weak references
         return Check(source, IDENTITY, value)
     reference.name = type(value).__name__
     return Check(source, REFERENT, reference)
@@ -87,7 +90,7 @@ def _other_code(value: Any, expected: CodeType) -> str:
 
 
 CODE: Final = Condition("function", "{value}.__code__", IS, _other_code)
-"""A Python function with this code; which function object it is does not matter."""
+"""A Python function with this code, whichever function object it is."""
 SUBCLASS: Final = Condition(
     "subclass",
     "{value}",
@@ -95,7 +98,7 @@ SUBCLASS: Final = Condition(
     lambda value, expected: f": {expected.__qualname__} is no longer a subclass of it",
     lambda expected: f"{expected.__qualname__} is one",
 )
-"""An abstract class, in which others can be registered at any time, and a subclass of it."""
+"""An abstract class, which can register subclasses at any time, and one of its subclasses."""
 NO_SUBCLASS: Final = Condition(
     "subclass",
     "{value}",
@@ -109,43 +112,54 @@ CACHED_RESULTS: Final = Condition(
     Comparison("{actual} < {expected}"),
     lambda value, expected: ": its cache was cleared",
 )
-"""A function of ``functools.lru_cache`` whose results were not cleared: it has at least as many misses."""
+"""A function of ``functools.lru_cache`` whose cache was not cleared: its number of misses has not decreased."""
 
 
-def own_names(kind: Any) -> frozenset[str]:
-    """The names that a class defines itself, but for those that Python gives it."""
+def class_attribute_names(kind: Any) -> frozenset[str]:
+    """The names that a class defines itself, without special names."""
     return frozenset(name for name in vars(kind) if not name.startswith("__"))
 
 
-OWN_NAMES: Final = Condition(
+CLASS_ATTRIBUTE_NAMES: Final = Condition(
     "names",
-    "{own_names}({value})",
+    "{class_attribute_names}({value})",
     EQUAL,
-    lambda value, expected: f": has other attributes than before: {show(tuple(sorted(own_names(value) ^ expected)))}",
-    uses=(own_names,),
+    lambda value, expected: (
+        f": has other attributes than before: {show(tuple(sorted(class_attribute_names(value) ^ expected)))}"
+    ),
+    uses=(class_attribute_names,),
 )
-_MADE_LATE: Final = frozenset(
+_ADDED_BY_PYTHON: Final = frozenset(
     {"__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__"}
     | {"__doc__", "__slotnames__", "_abc_impl"}
 )
-"""What Python keeps in a class when it is first asked for it."""
+"""Attributes that Python adds to a class when they are first read."""
 
 
 def newly_defined(kind: type, expected: frozenset[str]) -> frozenset[str]:
-    """The names that a class defines itself and did not, or no longer does; what Python keeps there may come and go."""
-    return frozenset(vars(kind).keys() ^ expected) - _MADE_LATE
+    """The names that a class has added or removed, except for those that Python adds when they are first read."""
+    return frozenset(vars(kind).keys() ^ expected) - _ADDED_BY_PYTHON
 
 
 DEFINED_NAMES: Final = Condition(
     "defined names",
     "{value}",
-    # first what takes half of the time
+    # comparing the keys first is sufficient for most checks, and takes half of the time
     Comparison("vars({actual}).keys() != {expected} and {newly_defined}({actual}, {expected})", (newly_defined,)),
     lambda value, expected: f": defines other names than before: {show(tuple(sorted(newly_defined(value, expected))))}",
 )
-"""All names that a class defines itself, special ones among them."""
+"""All names that a class defines itself, special names included."""
 
-# ---------------------------------------------------------------- what objects consist of
+
+def defined_names_checks(kind: type) -> Iterator[Check]:
+    """Checks of the names that a class and its bases define, except for library classes and installed packages."""
+    for base in kind.__mro__:
+        filename = str(getattr(sys.modules.get(base.__module__), "__file__", ""))
+        if kind_of_class(base) is CodeKind.USER and not issubclass(base, enum.Enum) and not is_installed(filename):
+            yield Check(ConstantSource(base, base.__name__), DEFINED_NAMES, frozenset(vars(base)))
+
+
+# ---------------------------------------------------------------- containers and attributes
 
 
 def _other_length(value: Any, expected: int) -> str:
@@ -154,7 +168,7 @@ def _other_length(value: Any, expected: int) -> str:
 
 LENGTH: Final = Condition("length", "len({value})", EQUAL, _other_length)
 STORED_LENGTH: Final = Condition("length", "len({stored_items}({value}))", EQUAL, _other_length, uses=(stored_items,))
-"""Of a container whose class says something else than what it holds."""
+"""The number of stored items, if the class overrides access to them."""
 
 
 def _other_keys(value: Any, expected: tuple[Any, ...]) -> str:
@@ -165,20 +179,20 @@ def _other_attributes(value: Any, expected: Any) -> str:
     return f": expected the attributes {show(tuple(expected))}, got {show(tuple(value))}"
 
 
-# By their method, since dispatch evaluates this on whatever the path leads to: an iterator would be consumed.
+# `keys()` instead of iteration: dispatch evaluates this on any object at the path, and must not consume an iterator.
 KEYS: Final = Condition("keys", "tuple({value}.keys())", IDENTICAL, _other_keys)
 STRING_KEYS: Final = Condition("keys", "tuple({value}.keys())", EQUAL, _other_keys)
 STORED_KEYS: Final = Condition("keys", "{stored_items}({value})", IDENTICAL, _other_keys, uses=(stored_items,))
-"""Of a dictionary whose class says something else than what it holds."""
+"""The stored keys of a dictionary, if its class overrides access to them."""
 ATTRIBUTES: Final = Condition("attributes", "tuple({value}.keys())", EQUAL, _other_attributes)
-"""Of a dictionary of attributes, the path of which is that of the object: all names in it, in their order."""
+"""The names in a dictionary of attributes (`NamespaceSource`), in their order."""
 ATTRIBUTES_IN_ANY_ORDER: Final = Condition(
     "attributes", "{value}", Comparison("{actual}.keys() != {expected}"), _other_attributes
 )
 
 
 def keys_check(source: Source, keys: tuple[Any, ...], *, stored: bool = False) -> Check:
-    """The keys of a dictionary, in their order; ``stored``: its class says something else than what it holds."""
+    """Check the keys of a dictionary and their order; ``stored``: its class overrides access to its items."""
     if stored:
         return Check(source, STORED_KEYS, keys)
     return Check(source, STRING_KEYS if all(type(key) is str for key in keys) else KEYS, keys)
@@ -187,7 +201,7 @@ def keys_check(source: Source, keys: tuple[Any, ...], *, stored: bool = False) -
 def attributes_check(
     source: Source, names: tuple[str, ...], dictionary: str = "__dict__", *, ordered: bool = True
 ) -> Check:
-    """The names in one of the dictionaries of an object, in their order if that counts."""
+    """Check the names in one of the dictionaries of attributes of an object, and their order if ``ordered``."""
     namespace = NamespaceSource(source, dictionary)
     if ordered:
         return Check(namespace, ATTRIBUTES, names)
@@ -195,7 +209,7 @@ def attributes_check(
 
 
 def same_members(items: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
-    """True for the very same objects, and plain values that are identical."""
+    """Whether ``items`` are identical to the expected items: plain values by type and value, others by identity."""
     return len(items) == len(expected) and all(
         item is other or (is_plain(other) and identical(item, other))
         for item, other in zip(items, expected, strict=True)
@@ -209,16 +223,16 @@ MEMBERS: Final = Condition(
     lambda value, expected: f": expected the items {show(expected)}, got {show(value)}",
     uses=(stored_items,),
 )
-"""The items of a set, in the order in which they come: plain values by value, objects by identity."""
+"""The items of a set in the order of iteration, compared by `same_members`."""
 
 
 def array_content(array: Any, *, content: bool = True) -> tuple[Any, ...]:
-    """Element type and shape of a NumPy array, and its bytes unless it is an input of the compiled program."""
+    """The dtype and shape of a NumPy array; also its bytes, unless it is an input of the compiled program."""
     return array.dtype.str, array.shape, array.tobytes() if content else None
 
 
 def same_array(value: Any, expected: tuple[Any, ...]) -> bool:
-    """Whether a value is an array with that `array_content`."""
+    """Whether a value is an array with this `array_content`."""
     return hasattr(value, "tobytes") and array_content(value, content=expected[2] is not None) == expected
 
 
@@ -229,20 +243,18 @@ ARRAY: Final = Condition(
     lambda value, expected: f": expected the same array as before of {expected[:2]}, got {show(value)}",
 )
 
-# ---------------------------------------------------------------- what objects lack
+# ---------------------------------------------------------------- absence
 
-_NOW_IT_DOES: Final = "did not exist, now it does"
-NO_ENTRY: Final = Condition(
-    "absent", "{value}", LACKS, lambda value, expected: f"[{key_text(expected)}]: {_NOW_IT_DOES}"
-)
+_ADDED: Final = "did not exist, now it does"
+NO_ENTRY: Final = Condition("absent", "{value}", LACKS, lambda value, expected: f"[{key_text(expected)}]: {_ADDED}")
 """A dictionary without a key."""
-NOT_ITS_OWN: Final = Condition("absent", "{value}", LACKS, lambda value, expected: f".{expected}: {_NOW_IT_DOES}")
-"""A dictionary of attributes, the path of which is that of the object, without one of that name."""
+NOT_IN_DICT: Final = Condition("absent", "{value}", LACKS, lambda value, expected: f".{expected}: {_ADDED}")
+"""A dictionary of attributes (`NamespaceSource`) without a name."""
 NO_ATTRIBUTE: Final = Condition(
     "absent",
     "{value}",
     Comparison("hasattr({actual}, {expected})"),
-    lambda value, expected: f".{expected}: {_NOW_IT_DOES}",
+    lambda value, expected: f".{expected}: {_ADDED}",
 )
 NOT_SHADOWED: Final = Condition(
     "not shadowed",
@@ -251,10 +263,10 @@ NOT_SHADOWED: Final = Condition(
     lambda value, expected: f": {', '.join(sorted(value.keys() & expected))} is no longer the builtin",
     lambda expected: ", ".join(sorted(expected)),
 )
-"""The global variables of a Python module, among which are none with the names of these builtins."""
+"""A Python module without global variables that have the names of these builtins."""
 
 HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""The dictionaries in which a module holds its hooks."""
+"""The attributes in which a module stores its hooks."""
 
 
 def _hooked(value: Any, expected: None) -> str:
@@ -270,9 +282,9 @@ NO_HOOKS: Final = Condition(
     _hooked,
     title="modules that were called: no hooks, and the forward of their class",
 )
-"""The attributes of a module without forward or backward hooks and with the ``forward`` of its class."""
+"""A module without forward or backward hooks and without an instance attribute ``forward``."""
 
 
-def not_its_own(source: Source, name: str, dictionary: str = "__dict__") -> Check:
-    """The object has no attribute of its own by that name in one of its dictionaries."""
-    return Check(NamespaceSource(source, dictionary), NOT_ITS_OWN, name)
+def not_in_dict(source: Source, name: str, dictionary: str = "__dict__") -> Check:
+    """Check that one of the dictionaries of attributes of an object lacks a name."""
+    return Check(NamespaceSource(source, dictionary), NOT_IN_DICT, name)

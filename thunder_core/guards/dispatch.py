@@ -1,4 +1,4 @@
-"""Find the cache entry that serves a call, at a cost that does not grow with the number of entries."""
+"""The dispatcher: it finds the cache entry that is valid for a call, in a time independent of the number of entries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from thunder_core.guards.global_state import READERS
-from thunder_core.guards.guard import Change, Key
+from thunder_core.guards.guard import Change, DispatchKey
 from thunder_core.guards.prologue import Prologue
-from thunder_core.guards.prologue_names import PrologueNames
+from thunder_core.guards.prologue_writer import PrologueNames
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs
 from thunder_core.ir.program import compile_source
 
@@ -19,7 +19,7 @@ _UNKNOWN = object()
 
 
 class HasPrologue(Protocol):
-    """A cache entry, as far as dispatch is concerned."""
+    """A cache entry."""
 
     @property
     def prologue(self) -> Prologue: ...
@@ -27,38 +27,37 @@ class HasPrologue(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """An entry with what it expects, by key; the first expectation of a key counts."""
+    """A cache entry with the expected values of its dispatch keys; the first of each key."""
 
     entry: Any
     check: Callable[[Args, Kwargs], tuple[Any, ...] | None]
-    expected: dict[Key, Any] = field(repr=False)
+    expected: dict[DispatchKey, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """One immutable state of the dispatcher; readers take the whole.
+    """One immutable state of the dispatcher.
 
     Attributes:
         candidates: all entries, oldest first.
-        keys: what entries are looked up by.
-        read: ``read(args, kwargs)`` gives what a call has for the keys; None where there are none.
-        buckets: candidates by what they expect, newest first, followed in each bucket by those in ``open``.
-        open: candidates that expect nothing of one of the keys, newest first.
+        keys: the dispatch keys in use.
+        read: ``read(args, kwargs)`` returns the values of the keys in a call; None if there are no keys.
+        buckets: candidates by the expected values of the keys, newest first, followed by those in ``open``.
+        open: candidates that do not have all of the keys, newest first.
     """
 
     candidates: tuple[_Candidate, ...] = ()
-    keys: tuple[Key, ...] = ()
+    keys: tuple[DispatchKey, ...] = ()
     read: Callable[[Args, Kwargs], Any] | None = None
     buckets: dict[Any, tuple[_Candidate, ...]] = field(default_factory=dict)
     open: tuple[_Candidate, ...] = ()
 
 
 class Dispatcher:
-    """Finds entries. Reading takes no lock; adding copies.
+    """A collection of cache entries. `find` takes no lock; `add` and `remove` replace the immutable table.
 
-    Entries are told apart by a few keys, chosen because existing entries expect different things of them (a shape, an
-    integer, a module's attribute, gradient mode). The guards of the entries that are looked up by them are then checked
-    in full, so keys decide about cost only.
+    The dispatcher selects entries by a few keys for which entries expect different values: a shape, an integer, an
+    attribute of a module, gradient mode. It checks all guards of the selected entries, so keys affect only the cost.
     """
 
     def __init__(self) -> None:
@@ -71,12 +70,12 @@ class Dispatcher:
         return tuple(candidate.entry for candidate in self._table.candidates)
 
     @property
-    def keys(self) -> tuple[Key, ...]:
-        """What entries are looked up by now."""
+    def keys(self) -> tuple[DispatchKey, ...]:
+        """The dispatch keys in use."""
         return self._table.keys
 
     def find(self, args: Args, kwargs: Kwargs) -> tuple[Any, tuple[Any, ...]] | None:
-        """The entry that serves the call and its computation's inputs; None when there is none."""
+        """The entry that is valid for a call, and the inputs of its computation; None if there is none."""
         table = self._table
         candidates = table.candidates if table.read is None else _choose(table, args, kwargs)
         for candidate in candidates:
@@ -86,21 +85,21 @@ class Dispatcher:
         return None
 
     def add(self, entry: HasPrologue) -> None:
-        """Make an entry known."""
+        """Add an entry."""
         with self._lock:
             self._table = _extend(self._table, entry)
 
     def remove(self, entry: HasPrologue) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
         with self._lock:
-            kept = [candidate.entry for candidate in self._table.candidates if candidate.entry is not entry]
+            others = [candidate.entry for candidate in self._table.candidates if candidate.entry is not entry]
             table = _Table()
-            for other in kept:
+            for other in others:
                 table = _extend(table, other)
             self._table = table
 
     def change(self, args: Args, kwargs: Kwargs) -> Change | None:
-        """Why the newest entry does not serve the call; None if there are no entries."""
+        """Why the newest entry is not valid for a call; None if there are no entries."""
         changes = (candidate.entry.prologue.change(args, kwargs) for candidate in reversed(self._table.candidates))
         return next((change for change in changes if change is not None), None)
 
@@ -109,12 +108,12 @@ def _choose(table: _Table, args: Args, kwargs: Kwargs) -> Sequence[_Candidate]:
     assert table.read is not None
     try:
         return table.buckets.get(table.read(args, kwargs), table.open)
-    except PATH_ERRORS:  # an unhashable value, or a path that only some entries have
+    except PATH_ERRORS:  # an unhashable value, or a path that does not exist in this call
         return table.candidates
 
 
 def _extend(table: _Table, entry: HasPrologue) -> _Table:
-    expected: dict[Key, Any] = {}
+    expected: dict[DispatchKey, Any] = {}
     for key, value in dispatch_keys(entry.prologue):
         expected.setdefault(key, value)
     candidate = _Candidate(entry, entry.prologue.function, expected)
@@ -127,11 +126,11 @@ def _extend(table: _Table, entry: HasPrologue) -> _Table:
     return _make_table((*table.candidates, candidate), tuple(keys), table)
 
 
-def _expect_the_same(one: _Candidate, other: _Candidate, keys: Sequence[Key]) -> bool:
+def _expect_the_same(one: _Candidate, other: _Candidate, keys: Sequence[DispatchKey]) -> bool:
     return all(one.expected.get(key, _UNKNOWN) == other.expected.get(key, _UNKNOWN) for key in keys)
 
 
-def _first_difference(one: _Candidate, other: _Candidate) -> Key | None:
+def _first_difference(one: _Candidate, other: _Candidate) -> DispatchKey | None:
     for key, value in one.expected.items():
         expected = other.expected.get(key, _UNKNOWN)
         if expected is not _UNKNOWN and expected != value:
@@ -139,7 +138,7 @@ def _first_difference(one: _Candidate, other: _Candidate) -> Key | None:
     return None
 
 
-def _make_table(candidates: tuple[_Candidate, ...], keys: tuple[Key, ...], before: _Table) -> _Table:
+def _make_table(candidates: tuple[_Candidate, ...], keys: tuple[DispatchKey, ...], before: _Table) -> _Table:
     newest_first = candidates[::-1]
     if not keys:
         return _Table(candidates)
@@ -156,23 +155,23 @@ def _make_table(candidates: tuple[_Candidate, ...], keys: tuple[Key, ...], befor
     return _Table(candidates, keys, read, buckets, tuple(left_open))
 
 
-_CALL = Key(None, "len(args), tuple(kwargs)")
+_CALL = DispatchKey(None, "len(args), tuple(kwargs)")
 
 
-def dispatch_keys(prologue: Prologue) -> Iterator[tuple[Key, Any]]:
-    """What an entry can be looked up by, with what it expects; what is cheapest to read comes first."""
+def dispatch_keys(prologue: Prologue) -> Iterator[tuple[DispatchKey, Any]]:
+    """The dispatch keys of an entry with their expected values, the cheapest first."""
     yield _CALL, (prologue.shape.positional, prologue.shape.keywords)
     for guard in prologue.guards:
         if guard.source.parent is None:
             yield from guard.keys()
     for name, value in prologue.state.values.items():
-        yield Key(None, name), value
+        yield DispatchKey(None, name), value
     for guard in prologue.guards:
         if guard.source.parent is not None:
             yield from guard.keys()
 
 
-def _compile_keys(keys: Sequence[Key]) -> Callable[[Args, Kwargs], Any]:
+def _compile_keys(keys: Sequence[DispatchKey]) -> Callable[[Args, Kwargs], Any]:
     names = PrologueNames("    ")
     parts = [_expression(key, names) for key in keys]
     parts = [f"({part})" if "," in part else part for part in parts]
@@ -181,7 +180,7 @@ def _compile_keys(keys: Sequence[Key]) -> Callable[[Args, Kwargs], Any]:
     return compile_source(source, "key", names.namespace, title="key")
 
 
-def _expression(key: Key, names: PrologueNames) -> str:
+def _expression(key: DispatchKey, names: PrologueNames) -> str:
     if key.source is not None:
         return key.expression.format(value=key.source.expression(names))
     if key is _CALL:

@@ -1,4 +1,4 @@
-"""Guards on identity for programs that compare objects: which paths lead to different objects, and to which ones."""
+"""Guards on identity for programs that compare objects: on paths to different objects, and on identities."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import torch
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import DISTINCT, IDENTITY, NOT_AMONG, identity_check
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.node import Node, NodeKind
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source, is_argument
+from thunder_core.guards.node import CONTAINERS, MODULE_DICTIONARIES, Node, NodeKind
+from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source, StoredAttributeSource, is_argument
 from thunder_core.guards.tensor_index import TensorIndex
 
-_CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistinctGuard(Guard):
-    """Paths that lead to different objects, all of them.
+    """Paths to objects of which no two are the same.
 
     Attributes:
         others: the paths after the first.
@@ -56,16 +55,16 @@ class DistinctGuard(Guard):
 
 
 class DistinctObjects:
-    """What the program may have compared by identity.
+    """The objects that a program may have compared by identity.
 
-    A path that leads to an object that is known by another path has a guard of its own (`ALIAS`). What remains are
-    different objects, which must stay different, and objects whose very identity was read.
+    If two paths lead to one object, an `ALIAS` check guards that. This class adds the guards that different objects
+    stay different, and that objects whose identity was read stay the same.
 
     Attributes:
-        compares_identity: observed code compares objects by ``is``.
-        compares_objects: observed code compares objects by ``==`` or looks for them in containers, which compares those
-            without an equality of their own by identity.
-        wrote_arguments: the program changed an object among, or in, the arguments.
+        compares_identity: whether executed code compares objects by ``is``.
+        compares_objects: whether executed code compares objects by ``==`` or searches them in containers, which may
+            compare them by identity.
+        wrote_arguments: whether the program changed an argument, or an object in one.
     """
 
     def __init__(self) -> None:
@@ -77,16 +76,16 @@ class DistinctObjects:
         self._hashed: dict[int, weakref.ref[torch.Tensor]] = {}
 
     def identified(self, value: Any) -> None:
-        """The program read the identity of ``value``, by ``id``, or by ``hash`` of an object without one of its own."""
+        """The program read the identity of ``value`` by ``id``, or by the default ``hash``."""
         try:
-            self._identified[id(value)] = weakref.ref(value)  # the program may have made it, and drop it
+            self._identified[id(value)] = weakref.ref(value)  # the program may have created it, and release it
         except TypeError:
             self._identified[id(value)] = lambda: value
 
     def members(self, values: Iterable[Any]) -> None:
-        """Keys of a dictionary or items of a set that guards hold: what equals them is found."""
+        """Add keys of a dictionary or items of a set, with which the container compares other objects."""
         for value in values:
-            if isinstance(value, weakref.ref):  # which equals other references to the same object
+            if isinstance(value, weakref.ref):  # equal to other references to the same object
                 value = value()
             if isinstance(value, tuple | list):
                 self.members(value)
@@ -94,11 +93,11 @@ class DistinctObjects:
                 self._members[id(value)] = value
 
     def hashed(self, tensor: torch.Tensor) -> None:
-        """The program put a tensor into a set or a dictionary, or looked for it there."""
+        """The program added a tensor to a set or a dictionary, or searched it there."""
         self._hashed[id(tensor)] = weakref.ref(tensor)
 
     def guards(self, nodes: Iterable[Node], tensors: TensorIndex) -> Iterator[Guard]:
-        """The guards; to be called when the program has run."""
+        """The guards, after the run of the program."""
         for key, reference in self._identified.items():
             value = reference()
             source = None if value is None else tensors.find(value)
@@ -107,7 +106,7 @@ class DistinctObjects:
             self._members.pop(key, None)
         groups: dict[Any, list[tuple[Any, Source]]] = {}
         for node in nodes:
-            if self._counts(node):
+            if self._is_compared(node):
                 groups.setdefault(_group(node), []).append((node.object, node.source))
         for reference in self._hashed.values():
             tensor = reference()
@@ -115,13 +114,14 @@ class DistinctObjects:
             if tensor is not None and source is not None:
                 groups.setdefault(type(tensor), []).append((tensor, source))
         for tensor, source in tensors.known() if self.compares_identity else ():
-            if is_argument(source) and id(tensor) not in self._hashed:
+            of_module = isinstance(source, StoredAttributeSource) and source.dictionary in MODULE_DICTIONARIES
+            if not of_module and id(tensor) not in self._hashed:
                 groups.setdefault(type(tensor), []).append((tensor, source))
         for group in groups.values():
             yield from self._apart(group)
 
-    def _counts(self, node: Node) -> bool:
-        if node.kind in _CONTAINERS:
+    def _is_compared(self, node: Node) -> bool:
+        if node.kind in CONTAINERS:
             return (self.compares_identity or self.wrote_arguments) and is_argument(node.source)
         if node.kind not in _OBJECTS:
             return False
@@ -131,7 +131,7 @@ class DistinctObjects:
         return compared or id(node.object) in self._members
 
     def _apart(self, group: list[tuple[Any, Source]]) -> Iterator[Guard]:
-        """Objects that could be the same one stay different ones; members of guarded containers stay who they are."""
+        """Guard that the objects of a group stay different, and that members of containers stay the same objects."""
         kinds = {type(value) for value, _ in group}
         members = {key: value for key, value in self._members.items() if type(value) in kinds}
         others = []
@@ -144,7 +144,7 @@ class DistinctObjects:
                 yield Check(source, NOT_AMONG, members)
         arguments = [source for _, source in others if is_argument(source)]
         if not arguments and any(isinstance(value, torch.nn.Module) for value, _ in others):
-            return  # the parts of a model
+            return  # the modules of a model
         sources = list(dict.fromkeys(source for _, source in others))
         if len(sources) == 2:
             yield Check(sources[0], DISTINCT, sources[1])
@@ -153,7 +153,7 @@ class DistinctObjects:
 
 
 def _group(node: Node) -> Any:
-    """What objects that could be one and the same have in common, by the other guards on them."""
+    """A key that is equal for objects that could be the same object according to all other guards."""
     kind = type(node.object)
     return (kind, id(node.object.__code__)) if node.kind is NodeKind.FUNCTION else kind
 

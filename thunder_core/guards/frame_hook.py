@@ -1,4 +1,4 @@
-"""A hook on the Python frames that the calling thread enters and leaves."""
+"""Hooks on the Python frames that the calling thread enters and leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.outside_reads import NAMES, is_generator_method
+from thunder_core.guards.external_calls import NAMES, is_generator_method
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
@@ -32,7 +32,7 @@ class FrameHook(Protocol):
 
 
 class ProfileHook:
-    """Through ``sys.setprofile``. A profiler that is already installed keeps being called, pauses excepted."""
+    """The hook for Python 3.11, by ``sys.setprofile``. It also calls an installed profiler, except in pauses."""
 
     def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> None:
         self._previous: Any = None
@@ -60,16 +60,16 @@ class ProfileHook:
 
         self._previous = previous
         hook = chained if callable(previous) else own_hook
-        # no methods, whose frames the hook would see
+        # not methods, whose frames would call the hook
         self.pause, self.resume = partial(sys.setprofile, None), partial(sys.setprofile, hook)
         sys.setprofile(hook)
 
     def stop(self) -> None:
-        self.pause = self.resume = _do_nothing  # the program's last calls may come after the end of observation
+        self.pause = self.resume = _do_nothing  # a pause may begin after the end of the observation
         previous = self._previous
         if callable(previous) or previous is None:
             sys.setprofile(previous)
-        else:  # cProfile installs itself from C and answers getprofile() with the profiler object
+        else:  # cProfile is installed from C; sys.getprofile() returns the profiler object
             sys.setprofile(None)
             previous.enable()
 
@@ -79,7 +79,7 @@ def _do_nothing() -> None:
 
 
 class MonitoringHook:
-    """Through ``sys.monitoring`` (Python 3.12): code that is never observed is switched off at its first event."""
+    """The hook since Python 3.12, by ``sys.monitoring``. It disables the events of ignored code at the first one."""
 
     def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
         self._on_call, self._on_return, self._on_builtin = on_call, on_return, on_builtin
@@ -90,7 +90,7 @@ class MonitoringHook:
 
     def start(self) -> None:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        # Ids 0-2 and 5 have names of their own (debugger, coverage, profiler, optimizer).
+        # Ids 0-2 and 5 are reserved for debugger, coverage, profiler and optimizer.
         free = [tool for tool in (3, 4, 5, 2) if monitoring.get_tool(tool) is None]
         if not free:
             raise AcquisitionError(
@@ -109,7 +109,7 @@ class MonitoringHook:
             monitoring.register_callback(self._tool, event, callback)
         self._thread = threading.get_ident()
         self._active = True
-        # Switched-off places stay so across tools; this one must see them again.
+        # Events stay disabled across tools.
         monitoring.restart_events()
         monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.CALL)
 
@@ -154,10 +154,10 @@ class MonitoringHook:
 
 
 def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> FrameHook:
-    """The hook that this Python offers.
+    """The hook for this version of Python.
 
     Args:
-        ignored: the ids of code objects, grown as they are met, whose frames need not be called back for.
+        ignored: the ids of code objects without callbacks; the observer adds to them during the run.
     """
     if sys.version_info >= (3, 12):
         return MonitoringHook(on_call, on_return, on_builtin)

@@ -1,4 +1,4 @@
-"""What the entry of one frame says about reads: its method, its module's call, its closure, its globals."""
+"""Reads that follow from the entry of a frame: of the method, the module's hooks, the closure and the globals."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from typing import Any
 import torch
 
 from thunder_core.guards.check import Check
+from thunder_core.guards.class_reads import function_behind
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_its_own
+from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_in_dict
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.node import MISSING, Node, NodeKind
+from thunder_core.guards.node import MISSING, Node, NodeKind, content_of
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
-    GlobalSource,
-)
-from thunder_core.guards.steps import (
     ClosureSource,
-    InstanceAttributeSource,
+    GlobalSource,
     ItemSource,
     NamespaceSource,
+    StoredAttributeSource,
     module_variable,
 )
 
@@ -43,24 +42,23 @@ _FIXED = frozenset(
     | {"hexversion", "implementation", "int_info", "maxsize", "maxunicode", "orig_argv", "platform", "prefix"}
     | {"stdlib_module_names", "thread_info", "version", "version_info", "warnoptions"}
 )
-"""Variables of ``sys`` that stay as they are."""
+"""Variables of ``sys`` that do not change."""
 
 
 class FrameReads:
-    """Turns frames into reads of the heap."""
+    """Adds the reads of entered frames to the heap."""
 
     def __init__(self, heap: Heap, following: Following) -> None:
         self._heap = heap
         self._following = following
-        self.environment = heap.environment
         self._seen: set[tuple[int, int]] = set()
         self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
-        """A module's call was seen: its hooks and ``forward`` were read."""
+        """A module is called, which reads its hooks and ``forward``."""
         heap = self._heap
         node = heap.nodes.get(id(module))
-        if node is None and heap.tensors.find(module) is not None:  # held where no code of the user's looks
+        if node is None and heap.tensors.find(module) is not None:  # no code of the user has read it
             node = heap.nodes.get(id(module))
         if node is None or node.called:
             return
@@ -72,39 +70,40 @@ class FrameReads:
         else:
             for name in (*HOOKS, "forward"):
                 if name in attributes:
-                    heap.meet(attributes[name], InstanceAttributeSource(node.source, name))
+                    heap.visit(attributes[name], StoredAttributeSource(node.source, name))
             if "forward" not in attributes:
-                heap.guards.append(not_its_own(node.source, "forward"))
+                heap.guards.append(not_in_dict(node.source, "forward"))
         self._following.classes.function(type(module), "forward")
 
     def _held_before(self, module: Node, name: str) -> Any:
-        """The content that a dictionary of a module had before the program ran, which may have changed it since."""
+        """The content of a dictionary of a module before the run of the program, which may have changed it."""
         dictionary = module.attributes.get(name)
         node = self._heap.nodes.get(id(dictionary))
         return dictionary if node is None else node.content
 
     def method_entered(self, receiver: Any, code: CodeType) -> None:
-        """A method of ``receiver`` runs that nobody may have named (``__len__``, ``__call__``)."""
-        self._following.classes.function(receiver if isinstance(receiver, type) else type(receiver), code.co_name)
+        """A method of ``receiver`` is called, whose name may not be in any code (``__len__``, ``__call__``)."""
+        kind, name = receiver if isinstance(receiver, type) else type(receiver), code.co_name
+        owner = next((base for base in kind.__mro__ if _defines(base, name, code)), kind)  # a base, by ``super()``
+        overridden = any(name in vars(base) for base in kind.__mro__[: kind.__mro__.index(owner)])
+        self._following.classes.function(owner if overridden else kind, name)
 
     def function_entered(self, code: CodeType, names: CodeNames) -> None:
-        """Closure variables of the functions with this code that were reached by a path."""
+        """Read the closure variables of visited functions with this code."""
         for node in self._heap.functions.get(id(code), ()):
             if node.called or node.object.__closure__ is None:
                 continue
             node.called = True
             for index, (name, cell) in enumerate(zip(code.co_freevars, node.object.__closure__, strict=True)):
-                source = ClosureSource(node.source, index, name)
-                try:
-                    value = cell.cell_contents
-                except ValueError:  # not assigned yet
+                source, value = ClosureSource(node.source, index, name), content_of(cell)
+                if value is MISSING:
                     continue
                 if name in names.stored_cells:
                     self._heap.stored_cells.setdefault(id(cell), (source, cell, value))
-                self._heap.meet(value, source, by_key=True)
+                self._heap.visit(value, source, by_key=True)
 
     def globals_read(self, code: CodeType, names: CodeNames, namespace: dict[str, Any]) -> None:
-        """Globals, and attributes of Python modules, that the code names."""
+        """Read the global variables, and attributes of Python modules, whose names are in the code."""
         key = (id(names), id(namespace))
         if key in self._seen:
             return
@@ -127,25 +126,28 @@ class FrameReads:
             named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
             for name in named:
                 self._chain((name,), names, namespace, module)
-            if not named or names.compares_objects:  # which finds variables by computed names, too
+            if not named or names.compares_objects:  # the code may search a variable by a computed name
                 self._following.read_namespace(namespace, names)
 
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
         name = chain[0]
         value = namespace.get(name, MISSING)
         if value is MISSING:
-            if hasattr(builtins, name):  # else an error that the program will raise
+            if hasattr(builtins, name):  # else the program raises an error
                 self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
             return
         stored = self._heap.stored_globals.get((id(namespace), name))
-        if stored is None or stored[1] is value:  # else overwritten before any code that names it ran
+        if stored is None or stored[1] is value:  # else the program has overwritten it before it read it
             self._heap.read_global((id(namespace), name), value, GlobalSource(module, name, namespace))
+        else:
+            self._following.reach(value, names, name)
         self._attributes_of(value, chain[1:], name, names)
 
     def _attributes_of(self, value: Any, chain: tuple[str, ...], name: str, names: CodeNames) -> None:
-        """Follow attributes through Python modules, and what they lead to."""
+        """Read a chain of attributes through Python modules, and follow its value."""
         if isinstance(value, ModuleType):
             self._following.module_written(value, names)
+            self._following.probe_python_module(value, names, name)
         for attribute in chain:
             if not isinstance(value, ModuleType):
                 break
@@ -165,13 +167,14 @@ class FrameReads:
             self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
             if isinstance(value, ModuleType):
                 self._following.module_written(value, names)
+                self._following.probe_python_module(value, names, name)
         self._following.follow_all((value,), names, name)
 
     def _of_interpreter(self, name: str, value: Any, names: CodeNames) -> None:
-        """A variable of ``sys``, most of which never change; of ``sys.modules`` the entries that the code names."""
+        """Read a variable of ``sys``, most of which do not change; of ``sys.modules`` the items with these keys."""
         source = module_variable(sys, name)
         if name == "modules":
-            for key in names.keys_of(name) or ():
+            for key in names.dictionaries.keys_of(name) or ():
                 module = value.get(key)
                 if module is None:
                     self._heap.guards.append(Check(source, NO_ENTRY, key))
@@ -182,13 +185,13 @@ class FrameReads:
             self._heap.read_global((id(vars(sys)), name), value, source)
 
     def _property(self, module: ModuleType, name: str) -> None:
-        """A variable that a module computes: the flags in ``torch.backends``."""
+        """Read a property of a module, such as the flags in ``torch.backends``."""
         value = getattr(module, name)
         if is_plain(value):
             self._heap.read_global((id(vars(module)), name), value, module_variable(module, name))
 
     def _imports(self, names: CodeNames, namespace: dict[str, Any]) -> None:
-        """Python modules that the code imports when it runs, as far as they are loaded already."""
+        """Read the modules that the code imports, if they are loaded."""
         for level, name, members in names.imports:
             package = str(namespace.get("__package__") or namespace.get("__name__", "").rpartition(".")[0])
             above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
@@ -196,14 +199,20 @@ class FrameReads:
             if module is not None:
                 self._following.follow_python_module(module, members or names.attributes, names)
 
-    def handed_to_library(self, value: Any) -> None:
-        """An object whose attributes code that is not observed may read."""
+    def passed_to_library(self, value: Any) -> None:
+        """Read all attributes of an argument of code that is not observed."""
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind is NodeKind.OBJECT:
             self._heap.objects.read_everything(node, names=True)
 
 
+def _defines(kind: type, name: str, code: CodeType) -> bool:
+    """Whether a class itself defines a method with this name and code."""
+    behind = function_behind(vars(kind).get(name))
+    return behind is not None and behind[1].__code__ is code
+
+
 def _added_to_tensors() -> frozenset[str]:
-    """Methods of tensors that are the user's."""
+    """The names of methods that the user has added to `torch.Tensor`."""
     methods = [(name, held) for name, held in vars(torch.Tensor).items() if type(held) is FunctionType]
     return frozenset(name for name, held in methods if kind_of(held.__code__) is CodeKind.USER)

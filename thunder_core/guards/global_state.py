@@ -1,6 +1,6 @@
-"""PyTorch's modes and flags that decide what a program means, or how its operations run.
+"""PyTorch's modes and flags, on which the results of a program depend, and the conditions that prologues check.
 
-A program that names one gets a guard on what it tells, or on more, where the function takes arguments.
+If a program reads a function such as `torch.get_num_threads`, `state_guard` guards its result.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from torch.nn.modules import module as _module
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE
-from thunder_core.guards.source import ConstantSource, Names
-from thunder_core.guards.steps import ReferentSource
+from thunder_core.guards.source import ConstantSource, Names, ResultSource
 from thunder_core.ir.switches import SWITCHES
+from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
+    GlobalStateGuard,
     autocast_supported_devices,
     current_level,
     get_function_stack_at,
@@ -49,20 +50,20 @@ _GLOBAL_HOOKS = (
 
 @dataclass(frozen=True, slots=True)
 class GlobalState:
-    """One reading of the modes and flags, for the calling thread: values by the names of `READERS`."""
+    """The values of the modes and flags in the calling thread at one moment, by the names of `READERS`."""
 
     values: Mapping[str, Any]
 
     @classmethod
     def current(cls) -> GlobalState:
-        """What holds now."""
+        """The current values."""
         return cls({name: read() for name, read in READERS.items()})
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
     def differences(self, other: GlobalState) -> list[str]:
-        """``torch grad_enabled: expected True, got False`` for each of ``other`` that differs."""
+        """``torch grad_enabled: expected True, got False`` for each value of ``other`` that differs."""
         return [
             f"torch {name}: expected {value}, got {other[name]}"
             for name, value in self.values.items()
@@ -70,7 +71,7 @@ class GlobalState:
         ]
 
     def bypass_reason(self) -> str | None:
-        """Why a program must not be compiled under these modes; None when it may."""
+        """Why a program cannot be compiled under these modes; None if it can."""
         modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
         for mode in modes:
             if not is_device_context(mode):
@@ -83,7 +84,7 @@ class GlobalState:
 
 
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
-    """Device type and element type of each autocast that is on."""
+    """Device type and dtype of each enabled autocast."""
     if not is_any_autocast_enabled():
         return ()
     devices = autocast_supported_devices()
@@ -91,24 +92,24 @@ def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
 
 
 def functorch_level() -> int:
-    """How many functorch transforms (``vmap``, ``grad``) the thread is in."""
+    """The number of active functorch transforms (``vmap``, ``grad``)."""
     interpreter = peek_interpreter_stack()
     return 0 if interpreter is None else int(interpreter.level())
 
 
 def global_module_hooks() -> tuple[int, ...]:
-    """Identities of the hooks that run for every module, and where something is registered with any."""
+    """The ids of the hooks that run for every module, including registration hooks."""
     return tuple(id(hook) for name in _GLOBAL_HOOKS for hook in getattr(_module, name).values())
 
 
 def copy_module_hooks() -> dict[str, Any]:
-    """These hooks and how they are called, for `restore_module_hooks`."""
+    """A copy of these hooks and their settings, for `restore_module_hooks`."""
     held = {name: value for name, value in vars(_module).items() if name.startswith("_global_")}
     return {name: dict(value) if isinstance(value, dict) else value for name, value in held.items()}
 
 
 def restore_module_hooks(before: dict[str, Any]) -> None:
-    """Set them as they were."""
+    """Restore the hooks and settings of `copy_module_hooks`."""
     for name, value in before.items():
         held = getattr(_module, name)
         if isinstance(held, dict) and held != value:
@@ -119,14 +120,14 @@ def restore_module_hooks(before: dict[str, Any]) -> None:
 
 
 def is_device_context(mode: Any) -> bool:
-    """True for the mode through which PyTorch implements default devices."""
+    """Whether a torch-function mode is the one by which PyTorch implements default devices."""
     from thunder_core.pytorch_internals import DeviceContext
 
     return isinstance(mode, DeviceContext)
 
 
 READERS: Final[Mapping[str, Callable[[], Any]]] = {
-    "grad_enabled": torch.is_grad_enabled,  # first: it tells entries apart most often
+    "grad_enabled": torch.is_grad_enabled,  # first: entries differ most often in this mode
     "inference_mode": torch.is_inference_mode_enabled,
     "autocast": autocast_state,
     **{switch.guard: switch.get for switch in SWITCHES if switch.guard},
@@ -137,21 +138,21 @@ READERS: Final[Mapping[str, Callable[[], Any]]] = {
     "dual_level": lambda: current_level.value,
     "module_hooks": global_module_hooks,
 }
-"""What is read, by the names that messages have for it."""
+"""The functions that read modes and flags, by their names in messages."""
 _COVERED: Final = (
     *("grad_enabled", "autocast_cache", "deterministic", "deterministic_warn_only", "cublas_tf32", "cudnn_tf32"),
     *("autocast", "default_dtype", "matmul_precision"),
 )
-"""What PyTorch's own combined check covers."""
+"""The modes that PyTorch's combined check compares."""
 _COMPARED: Final = (
     *("inference_mode", "function_modes", "dispatch_modes"),
     *("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp"),
 )
-"""What it does not, and generated code compares by calling the reader; `always_checked` writes the others out."""
+"""Other modes that prologues compare by calling the reader; `always_checked` generates special code for the rest."""
 
 
 def always_checked(state: GlobalState, names: Names) -> list[str]:
-    """Conditions, true when a mode differs, that PyTorch's own combined check does not cover."""
+    """Conditions, true if a mode differs, for the modes that PyTorch's combined check does not compare."""
     conditions = [_differs(state, name, names) for name in _COMPARED]
     if state["functorch_level"]:
         conditions.append(_differs(state, "functorch_level", names))
@@ -173,12 +174,26 @@ def always_checked(state: GlobalState, names: Names) -> list[str]:
 
 
 def remaining(state: GlobalState, names: Names) -> list[str]:
-    """Conditions, true when a mode differs, for everything else."""
+    """Conditions, true if a mode differs, for the modes that PyTorch's combined check compares."""
     return [_differs(state, name, names) for name in _COVERED]
 
 
+class ModesMemo:
+    """PyTorch's combined check of the modes in `_COVERED`, as they were when a full check last passed."""
+
+    __slots__ = ("check",)
+
+    def __init__(self) -> None:
+        self.check: Callable[[], bool] = lambda: False
+
+    def remember(self) -> None:
+        """Accept the current modes from now on. Does nothing where PyTorch has no combined check."""
+        if not is_missing(GlobalStateGuard):
+            self.check = GlobalStateGuard().check
+
+
 def _differs(state: GlobalState, name: str, names: Names) -> str:
-    """A condition that calls the reader of that name."""
+    """A condition that calls the reader of a mode."""
     expected, read = state[name], f"{names.constant(READERS[name], name)}()"
     if expected is True:
         return f"not {read}"
@@ -191,12 +206,12 @@ def _differs(state: GlobalState, name: str, names: Names) -> str:
 
 
 def _autocast_dtypes() -> tuple[torch.dtype, ...]:
-    """The dtypes of autocast, which it has where it is off as well."""
+    """The dtypes of autocast for all devices, enabled or not."""
     return tuple([torch.get_autocast_dtype(device) for device in autocast_supported_devices()])
 
 
 def _process_group() -> tuple[int, int] | None:
-    """Rank and size of the default process group; None where there is none."""
+    """Rank and size of the default process group; None if there is none."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -220,12 +235,12 @@ _FUNCTIONS: Final[dict[str, _Reader]] = {
     "torch.get_overwrite_module_params_on_conversion": torch.__future__.get_overwrite_module_params_on_conversion,
     "torch.get_swap_module_params_on_conversion": torch.__future__.get_swap_module_params_on_conversion,
 }
-"""Functions that take no arguments, which read themselves, by name."""
+"""Functions without parameters, by name; a program that reads one gets a guard on its result."""
 _OF_ARGUMENTS: Final[tuple[tuple[str, _Reader, str], ...]] = (
     ("torch", _autocast_dtypes, "get_autocast_dtype get_autocast_cpu_dtype get_autocast_gpu_dtype"),
     ("torch.distributed", _process_group, "is_initialized get_rank get_world_size"),
 )
-"""Module, reader of all that its functions tell, and their names."""
+"""Module, reader of the state that functions with parameters read, and the names of these functions."""
 
 
 def _readers() -> dict[int, tuple[str, _Reader]]:
@@ -242,9 +257,9 @@ _by_id: Final = _readers()
 
 
 def state_guard(value: Any) -> Check | None:
-    """The check of what the function ``value`` tells now; None for all other objects."""
-    found = _by_id.get(id(value))
-    if found is None:
+    """The check of the current result of such a function; None for other objects."""
+    row = _by_id.get(id(value))
+    if row is None:
         return None
-    name, reader = found
-    return Check(ReferentSource(ConstantSource(reader, name)), VALUE, reader())
+    name, reader = row
+    return Check(ResultSource(ConstantSource(reader, name)), VALUE, reader())

@@ -1,4 +1,4 @@
-"""Guards: what must hold for a cache entry to be valid. Most are rows, see `thunder_core.guards.check`."""
+"""Guards: conditions under which a cache entry is valid for a call. Most are rows, see `thunder_core.guards.check`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LONGEST_VALUE = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """Something cheap to read from a call, by which cache entries are looked up.
+class DispatchKey:
+    """An expression that is cheap to evaluate in a call, by which the dispatcher looks up cache entries.
 
     Attributes:
-        source: the path to the object that is read; None for the form of the call and for PyTorch's modes.
-        expression: Python for what is read, with ``{value}`` for the object, or the name of a mode.
+        source: the path to the object; None for the numbers and names of arguments, and for PyTorch's modes.
+        expression: Python with ``{value}`` for the object, or the name of a mode.
     """
 
     source: Source | None
@@ -26,41 +26,41 @@ class Key:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """Root of the family: something that must hold of the object that ``source`` leads to."""
+    """A condition on the object at the path ``source``. This is the base class of all guards."""
 
     source: Source
 
     @property
     def kind(self) -> str:
-        """What must hold, in a word or two: a class variable of most guards."""
+        """The condition in one or two words; most subclasses define a class variable."""
         return ""
 
     @property
     def paths(self) -> tuple[Source, ...]:
-        """Other paths that `failure` reads."""
+        """The other paths in the code of `failure`."""
         return ()
 
     def summary(self) -> str:
-        """What is expected, in a few words; empty where the kind says it all."""
+        """The expected value in a few words; empty if `kind` describes the condition completely."""
         return ""
 
     def describe(self) -> str:
-        """The guard, for people: ``module.scale: value 2``."""
+        """The guard as one line of text: ``module.scale: value 2``."""
         return f"{self.source.describe()}: {self.kind} {self.summary()}".rstrip()
 
     def remedy(self) -> str:
-        """How to change a program that is compiled again and again because this does not hold."""
+        """How to change a program that is recompiled often because this guard fails."""
         return "make it the same at each call, or store what changes in a tensor"
 
     def failure(self, value: str, names: Names) -> str:
-        """A Python condition that is true when the guard fails; ``value`` is an expression of the object."""
+        """A Python condition that is true if the guard fails, where ``value`` is Python for the object."""
         raise NotImplementedError
 
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
-        """Why the guard fails for a call: ``module.scale: expected 2, got 3``; None when it holds.
+        """Why the guard fails in a call: ``module.scale: expected 2, got 3``; None if it holds.
 
         Raises:
-            one of PATH_ERRORS: when an object is of a kind that cannot be compared.
+            one of PATH_ERRORS: an object has a type that cannot be compared.
         """
         path = self.source.describe()
         try:
@@ -70,23 +70,55 @@ class Guard:
         differences = self.differences(value)
         return f"{path}: {', '.join(differences)}" if differences else None
 
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
+        """The dimensions whose sizes differ in a call, by path of the tensor; None if anything else differs.
+
+        For a Python int or float the dimension is `thunder_core.guards.sizes.NUMBER`; for strides that differ, although
+        the sizes are equal, it is `STRIDES` there. The result is empty if symbolic sizes do not satisfy a condition.
+        """
+        try:
+            return {} if self.violation(args, kwargs) is None else None
+        except PATH_ERRORS:
+            return None
+
     def differences(self, value: Any) -> list[str]:
-        """What of ``value`` is not as expected; for guards whose `violation` reads nothing else."""
+        """How ``value`` differs from the expected one; defined by guards that do not override `violation`."""
         raise NotImplementedError
 
-    def keys(self) -> Iterator[tuple[Key, Any]]:
-        """What entries can be looked up by, each with the value that this entry expects."""
+    def keys(self) -> Iterator[tuple[DispatchKey, Any]]:
+        """The keys by which the dispatcher can look up the entry, with their expected values."""
         return iter(())
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """The number of positional arguments of a call, and the names of its keyword arguments in order."""
+
+    positional: int
+    keywords: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, args: Args, kwargs: Kwargs) -> CallShape:
+        """The shape of one call."""
+        return cls(len(args), tuple(kwargs))
+
+    def difference(self, args: Args, kwargs: Kwargs) -> str | None:
+        """The text of an error if another call has other arguments; else None."""
+        if len(args) != self.positional:
+            return f"expected {self.positional} positional arguments, got {len(args)}"
+        if tuple(kwargs) != self.keywords:
+            return f"expected the keyword arguments {show(self.keywords)}, got {show(tuple(kwargs))}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The first reason why an entry does not serve a call.
+    """The first reason why a cache entry is not valid for a call.
 
     Attributes:
-        place: what changed: ``module.scale``.
-        text: how, with the place: ``module.scale: expected 2, got 3``.
-        remedy: how to change the program so that it is not compiled again for this.
+        place: the path that changed: ``module.scale``.
+        text: the change: ``module.scale: expected 2, got 3``.
+        remedy: how to change the program so that it is not recompiled for this reason.
     """
 
     place: str
@@ -95,7 +127,7 @@ class Change:
 
 
 def show(value: Any) -> str:
-    """``value`` for a message, shortened; objects whose ``repr`` fails are shown by their class."""
+    """The shortened ``repr`` of a value, for messages; that of `object` if the class's own raises an exception."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  the user's code may raise anything
@@ -104,5 +136,5 @@ def show(value: Any) -> str:
 
 
 def type_name(kind: type) -> str:
-    """A class for a message: bare for builtins, with its module otherwise."""
+    """The name of a class for messages, with its module except for builtins and classes of ``torch``."""
     return kind.__qualname__ if kind.__module__ in ("builtins", "torch") else f"{kind.__module__}.{kind.__qualname__}"

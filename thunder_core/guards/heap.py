@@ -1,11 +1,10 @@
-"""The part of the user's heap that was met during one observation, and the guards on it."""
+"""The Python objects that one observation visited, and the guards on them."""
 
 from __future__ import annotations
 
 import abc
 import collections
 import enum
-import os
 import sys
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -14,81 +13,84 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, kind_of_class
-from thunder_core.guards.compiled_modules import ORIGINAL, original_of
+from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
     ALIAS,
+    CLASS_ATTRIBUTE_NAMES,
     IDENTITY,
     NOT_SHADOWED,
-    OWN_NAMES,
     TYPE,
     VALUE,
+    class_attribute_names,
+    defined_names_checks,
     identity_check,
-    own_names,
 )
 from thunder_core.guards.global_state import state_guard
-from thunder_core.guards.lookups import defined_names_checks
-from thunder_core.guards.node import PARTS, Node, NodeKind, make_node, node_kind
+from thunder_core.guards.node import (
+    MODULE_DICTIONARIES,
+    ORIGINAL,
+    PARTS,
+    Node,
+    NodeKind,
+    is_compiled,
+    make_node,
+    node_kind,
+    original_of,
+)
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.records import Records
-from thunder_core.guards.source import ConstantSource, FunctionSource, Source
-from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
-from thunder_core.guards.steps import (
+from thunder_core.guards.source import (
     AttributeSource,
-    BufferSource,
-    DictionarySource,
-    InstanceAttributeSource,
-    ParameterSource,
-    SubmoduleSource,
+    ConstantSource,
+    HeldSource,
+    Source,
+    StoredAttributeSource,
 )
+from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 
 _KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
-"""Packages whose variables are taken for constants."""
-MODULE_SOURCES: tuple[type[DictionarySource], ...] = (ParameterSource, BufferSource, SubmoduleSource)
+"""Packages whose variables are assumed constant."""
 
 GUARDED_APART: Final[set[str]] = set()
-"""Classes of PyTorch, as ``"module:class"``, of whose objects a plugin guards what programs depend on."""
+"""Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
 
 
 class Heap(Records):
-    """Makes nodes and guards of objects as they are met.
+    """Creates nodes and guards of the objects that an observation visits.
 
     Attributes:
-        objects: makes the guards of single objects.
+        objects: creates guards by kind of object.
     """
 
     def __init__(
         self, stand_in: StandIn | None = None, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> None:
         super().__init__(StandIns(stand_in, args, kwargs or {}, self._holder), self.index_modules)
-        self.objects = ObjectGuards(self, self.meet, self.meet_receiver)
+        self.objects = ObjectGuards(self)
         self._variables: set[tuple[int, str]] = set()
         self._classes: set[type] = set()
 
-    # ------------------------------------------------------------ meeting a value on a path
+    # ------------------------------------------------------------ visits
 
-    def meet(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
-        """Note that ``value`` was read from ``source``: guard it; the node of an object that can be read further.
-
-        Args:
-            by_key: the caller goes on to say which entries of a dictionary are read; otherwise all of them are.
-        """
+    def visit(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
         held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
             if held is not value and source in self.stand_ins.numbers:
-                self.guards.append(Check(source, TYPE, type(value)))  # facts about sizes say what has to hold of ints
+                self.guards.append(
+                    Check(source, TYPE, type(value))
+                )  # the conditions on symbolic sizes include this number
             else:
                 self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self._guard_class(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):
-            self.tensors.met(value, source)
+            self.tensors.visit(value, source)
             return None
         original = original_of(value)
         if original is not None:
-            return self._meet_compiled(value, original, source)
+            return self._visit_compiled(value, original, source)
         node = self.nodes.get(id(value))
         if node is not None:
             if node.source is not source and node.source != source:
@@ -100,29 +102,26 @@ class Heap(Records):
             return node
         if type(value) in FUNCTIONS_OF_C or isinstance(value, ModuleType):
             self.guards.append(Check(source, IDENTITY, value))
-            self.getters.met_function(value)
+            self.getters.visit_function(value)
             if held is value:
-                self.stand_ins.met(value, source)
-            self.meet_receiver(value, source)
+                self.stand_ins.visit(value, source)
+            self.visit_receiver(value, source)
             return None
-        if is_wrapper(value) and not callable(value):  # Thunder's own records, which the program does not write to
+        if is_compiled(value) and not callable(value):  # an object of Thunder, to which the program does not write
             self.guards.append(identity_check(source, value))
             return None
         return self._make(value, source, by_key)
 
-    def meet_receiver(self, function: Any, source: Source) -> None:
-        """Meet the object whose builtin method ``function`` may be: the method reads and writes it without a frame."""
+    def visit_receiver(self, function: Any, source: Source) -> None:
         receiver = getattr(function, "__self__", None)
         if receiver is not None and not isinstance(receiver, ModuleType | type):
             if isinstance(receiver, Generator):
-                self.generators.method_met(function.__name__)
+                self.generators.visit_method(function.__name__)
             self.watch(receiver, source)
-            self.meet(receiver, AttributeSource(source, "__self__"))
+            self.visit(receiver, AttributeSource(source, "__self__"))
 
-    def _enum_node(self, member: enum.Enum, source: Source) -> Node | None:
-        """The node of a member of an enumeration that has attributes beside its name and its value."""
-        if all(name.startswith("_") for name in vars(member)):
-            return None
+    def _enum_node(self, member: enum.Enum, source: Source) -> Node:
+        """The node of a member of an enumeration."""
         node = self.nodes.get(id(member))
         if node is None:
             node = self.nodes[id(member)] = make_node(member, source, NodeKind.OBJECT)
@@ -130,7 +129,7 @@ class Heap(Records):
 
     def _make(self, value: Any, source: Source, by_key: bool) -> Node:
         kind = node_kind(value)
-        if kind is NodeKind.MODULE and not isinstance(source, MODULE_SOURCES):
+        if kind is NodeKind.MODULE and not _is_part_of_module(source):
             self.index_modules(value, source)
             node = self.nodes[id(value)]
         else:
@@ -151,15 +150,15 @@ class Heap(Records):
             self.objects.guard_function(node)
         elif kind is NodeKind.CLASS:
             self.guards.append(Check(source, IDENTITY, value))
-            self.met_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
+            self.visited_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
         elif kind is NodeKind.METHOD:
             self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
         elif kind is NodeKind.PARTIAL:
             self.objects.guard_parts(node, type(value), PARTS[type(value)])
-        elif kind is NodeKind.OBJECT and is_wrapper(value):
+        elif kind is NodeKind.OBJECT and is_compiled(value):
             self.guards.append(Check(source, TYPE, type(value)))
             for inner, path in self._wrapped(node):
-                self.meet(inner, path)
+                self.visit(inner, path)
         elif kind is NodeKind.OBJECT:
             self.guards.append(Check(source, TYPE, type(value)))
             if any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
@@ -170,17 +169,17 @@ class Heap(Records):
             self.objects.guard_opaque(node)
         return node
 
-    def _meet_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
-        """A compiled module was read: its node is the original's, with which it shares all attributes."""
+    def _visit_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
+        """Visit a compiled module. It shares all attributes with its original, and so the node."""
         self.guards.append(Check(source, TYPE, type(module)))
         self.keep(module)
-        node = self.meet(original, AttributeSource(source, ORIGINAL))
+        node = self.visit(original, AttributeSource(source, ORIGINAL))
         if node is not None:
             self.nodes[id(module)] = node
         return node
 
     def index_modules(self, root: Module, source: Source) -> None:
-        """Make a node of ``root`` and of every module below it, and know their tensors by path."""
+        """Create nodes of a module and its submodules, and index their tensors."""
         pending: list[tuple[Module, Source, Node | None]] = [(root, source, None)]
         compiled: list[tuple[Module, Module]] = []
         while pending:
@@ -194,14 +193,14 @@ class Heap(Records):
                 continue
             node = self.nodes[id(module)] = make_node(module, path, NodeKind.MODULE)
             node.parent = parent
-            parameters, buffers, children = node.content
-            for held, step in ((parameters, ParameterSource), (buffers, BufferSource)):
+            *tensors, children = node.content
+            for held, dictionary in zip(tensors, MODULE_DICTIONARIES, strict=False):
                 for name, tensor in held.items():
                     if tensor is not None:
-                        self.tensors.index(tensor, path, step, name)
+                        self.tensors.index(tensor, StoredAttributeSource(path, name, dictionary))
             for name, child in reversed(children.items()):
                 if child is not None:
-                    pending.append((child, SubmoduleSource(path, name), node))
+                    pending.append((child, StoredAttributeSource(path, name, "_modules"), node))
         for module, original in compiled:
             self.keep(module)
             self.nodes[id(module)] = self.nodes[id(original)]
@@ -209,13 +208,13 @@ class Heap(Records):
     # ------------------------------------------------------------ guards of one node
 
     def _guard_class(self, kind: type) -> None:
-        """What the class defines, once: it was met, or an object of it."""
+        """Guard the names that a class defines, once per class."""
         if kind not in self._classes:
             self._classes.add(kind)
             self.guards.extend(defined_names_checks(kind))
 
     def guard_module(self, node: Node) -> None:
-        """What holds for every module that is reached, from the root down: its class."""
+        """Guard the classes of a module and of its parents, from the root down."""
         if node.reached:
             return
         node.reached = True
@@ -225,53 +224,53 @@ class Heap(Records):
         self._guard_class(type(node.object))
 
     def _wrapped(self, node: Node) -> list[tuple[Any, Source]]:
-        """The programs that a compiled program stands for."""
+        """The programs from which a compiled program was compiled."""
         return [
-            (value, InstanceAttributeSource(node.source, name))
+            (value, StoredAttributeSource(node.source, name))
             for name, value in node.attributes.items()
             if name != "__wrapped__"
-            and (isinstance(value, Module | FunctionType | MethodType) or (is_wrapper(value) and callable(value)))
+            and (isinstance(value, Module | FunctionType | MethodType) or (is_compiled(value) and callable(value)))
         ]
 
     def tensor_node(self, tensor: Tensor, *, written: bool) -> Node | None:
-        """The node of a tensor with a known path that has Python attributes, or may be given some."""
+        """The node of a tensor with a known path that has Python attributes, or to which code may assign some."""
         node = self.nodes.get(id(tensor))
-        if node is None and (written or tensor.__dict__) and not is_wrapper(tensor):
+        if node is None and (written or tensor.__dict__) and not is_compiled(tensor):
             source = self.tensors.source(tensor)
             if source is not None:
                 node = self.nodes[id(tensor)] = make_node(tensor, source, NodeKind.OBJECT)
         return node
 
     def class_node(self, kind: type) -> Node | None:
-        """The node of a user's class, which entries hold; None for other classes."""
+        """The node of a class of the user; None for other classes."""
         node = self.nodes.get(id(kind))
         if node is None and kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum):
             node = self.nodes[id(kind)] = make_node(kind, ConstantSource(kind, kind.__name__), NodeKind.CLASS)
         return node
 
     def read_global(self, key: tuple[int, str], value: Any, source: Source, *, late: bool = False) -> None:
-        """Meet a variable of a Python module, once; ``late`` for functions that acquisition may have replaced."""
+        """Visit a variable of a Python module, once; ``late`` for functions that recording may have replaced."""
         if key in self._variables:
             return
         self._variables.add(key)
-        told = state_guard(value)
-        if told is not None:
-            self.guards.append(told)
+        guard = state_guard(value)
+        if guard is not None:
+            self.guards.append(guard)
         if late and callable(value):
             self.late.append(source)
         else:
-            self.meet(value, source, by_key=True)
+            self.visit(value, source, by_key=True)
 
-    # ------------------------------------------------------------ at the end
+    # ------------------------------------------------------------ the end of the observation
 
     def without_stand_ins(self) -> None:
-        """Put back what stand-ins stand for, also in what is known of objects that were met meanwhile."""
+        """Replace stand-ins by their originals, also in the recorded contents of nodes."""
         self.stand_ins.restore()
         if self.stand_ins.any:
             self._forget_stand_ins()
 
     def forget_overwritten(self) -> None:
-        """Put back the rest in what is known of objects, which writes were told from what stands there now by."""
+        """Replace the overwritten stand-ins in the recorded contents of nodes, after the writes were determined."""
         if self.stand_ins.overwritten:
             self.stand_ins.overwritten.clear()
             self._forget_stand_ins()
@@ -287,30 +286,30 @@ class Heap(Records):
             self.stored_cells[identity] = (closure, cell, stand_ins.before(before))
 
     def _holder(self, source: Source) -> Any:
-        """The object that was met on a path."""
-        if isinstance(source, ConstantSource | FunctionSource):
-            return source.read((), {})
+        """The object that was read from a path."""
+        if isinstance(source, HeldSource):
+            return source.value
         return next((node.object for node in self.nodes.values() if node.source == source), None)
 
     def finish(self) -> None:
-        """Add the guards that could not be made while the program ran."""
+        """Add the guards that could not be created while the program ran."""
         for source in self.late:
             self.guards.append(Check(source, IDENTITY, source.read((), {})))
         self.late.clear()
         for node in self.late_classes:
-            self.guards.append(Check(node.source, OWN_NAMES, own_names(node.object)))
+            self.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, class_attribute_names(node.object)))
         self.late_classes.clear()
         self._guard_builtins()
         self.guards.extend(self.environment.guards())
         self.guards.extend(self.levels.guards())
         self.objects.finish()
         self.guards.extend(self.distinct.guards(self.distinct_nodes(), self.tensors))
-        self.guards.extend(self.facts.guards(self.tensors.asked, self.tensors.find))
+        self.guards.extend(self.facts.guards(self.tensors.requested, self.tensors.find))
 
     def _guard_builtins(self) -> None:
-        """Nobody shadows a builtin in the user's own modules; those of installed packages stay as they are."""
+        """Guard that the user's Python modules do not shadow a builtin; those of installed packages are not guarded."""
         for namespace, names in self.builtins_read.values():
-            if f"{os.sep}site-packages{os.sep}" not in str(namespace.get("__file__", "")):
+            if not is_installed(str(namespace.get("__file__", ""))):
                 name = str(namespace.get("__name__", "")).rpartition(".")[2]
                 self.guards.append(
                     Check(ConstantSource(namespace, f"globals_of_{name}"), NOT_SHADOWED, frozenset(names))
@@ -319,7 +318,7 @@ class Heap(Records):
 
 
 def _originals(content: Any, stand_ins: StandIns) -> Any:
-    """What a node holds, without stand-ins."""
+    """The contents of a node with the originals of stand-ins."""
     if isinstance(content, dict):
         return {key: stand_ins.before(value) for key, value in content.items()}
     if isinstance(content, tuple):
@@ -327,6 +326,5 @@ def _originals(content: Any, stand_ins: StandIns) -> Any:
     return content
 
 
-def is_wrapper(value: Any) -> bool:
-    """True for a compiled program, which stands for the program that it was made from."""
-    return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")
+def _is_part_of_module(source: Source) -> bool:
+    return isinstance(source, StoredAttributeSource) and source.dictionary in MODULE_DICTIONARIES

@@ -1,7 +1,7 @@
-"""State that no path leads to: of random generators, iterators and loggers, and the environment variables.
+"""State without paths: of random generators outside of PyTorch, iterators, environment variables and loggers.
 
-Environment variables are guarded. A program that consumes another state (random numbers outside of PyTorch, items of
-iterators, clocks) is compiled at each call.
+Environment variables and levels of loggers are guarded. A program that changes another state (random numbers, items of
+iterators) or reads the time is compiled in each call.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.lookups import has_own_lookup
+from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ConstantSource, EnvironmentSource
-from thunder_core.guards.steps import ReferentSource
+from thunder_core.guards.source import ConstantSource, EnvironmentSource, ResultSource
 
 # ---------------------------------------------------------------- random generators outside of PyTorch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Generators:
-    """A kind of random generators.
+    """A class of random generators.
 
     Attributes:
-        module, name: where its class is; the module has functions for the state of a default generator.
-        get, set: read and write the state of a generator, or by way of the module that of the default one.
+        module, name: module and name of the class; functions of the module access the state of a default generator.
+        get, set: read and write the state of a generator; with the module as argument, that of the default generator.
     """
 
     module: str
@@ -65,9 +64,9 @@ _GENERATORS: Final = (
     _Generators("numpy.random", "BitGenerator", lambda one: one.state, _set_state),
 )
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
-"""How generators are asked for their states, or given one."""
+"""The names by which code reads or sets the state of a generator."""
 _REPEATABLE: Final = frozenset({"datetime", "gc", "numpy", "random", "sys", "time"})
-"""Modules whose functions may run once more than in eager: they only tell something."""
+"""Modules whose functions have no side effects, so that they may run once more than in eager mode."""
 
 
 def _generators_of(value: Any) -> _Generators | None:
@@ -75,19 +74,19 @@ def _generators_of(value: Any) -> _Generators | None:
 
 
 class HiddenStates:
-    """States of Python's and NumPy's random generators at one moment, and of other such objects as they are met."""
+    """The states of Python's and NumPy's random generators, and of iterators, at the first visit."""
 
     def __init__(self) -> None:
         self._objects: dict[int, tuple[Any, str, Any]] = {}
         self._iterators = IteratorStates()
         self._called: list[str] = []
         for name in dict.fromkeys(row.module for row in _GENERATORS):
-            # NumPy imports its own when it is first used; None stands for a module whose import is blocked
+            # NumPy imports numpy.random at the first use; None represents a module whose import is blocked
             if sys.modules.get(name.partition(".")[0]) is not None:
                 self.watch(importlib.import_module(name), name)
 
     def watch(self, generator: Any, name: str) -> None:
-        """Also compare a random generator or an iterator from now on."""
+        """Record the state of a random generator or an iterator, to detect changes."""
         if id(generator) in self._objects:
             return
         if not has_own_lookup(type(generator)) and getattr(generator, "__name__", None) in _OF_STATES:
@@ -98,13 +97,13 @@ class HiddenStates:
         if state is not None:
             self._objects[id(generator)] = (generator, name, state)
 
-    def asked(self, generator: Any, name: str, attributes: Collection[str]) -> None:
-        """Code that names these attributes reads an object: it may read or set a state without changing it."""
+    def read_by(self, generator: Any, name: str, attributes: Collection[str]) -> None:
+        """Code with these names reads an object: it may read or set the state of a generator."""
         if not _OF_STATES.isdisjoint(attributes) and _generators_of(generator):
             self.called(name)
 
     def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
-        """Code asks a Python module for the first of these names, which leads to the others."""
+        """Code reads a chain of attributes from a Python module."""
         value: Any = module
         for name in names:
             value = getattr(value, name, None)
@@ -112,25 +111,25 @@ class HiddenStates:
             self.called(f"{module.__name__}.{'.'.join(names)}")
 
     def entered(self, frame: FrameType) -> None:
-        """A frame of the standard library is entered, which may be the one that seeds a generator from the system."""
+        """A frame of the standard library is entered, which may seed a generator from the operating system."""
         if frame.f_code is random.Random.seed.__code__ and frame.f_locals.get("a") is None:
             self.called("random.Random")
 
     def left(self, frame: FrameType) -> None:
-        """A frame has yielded or returned, which may be that of a generator."""
+        """A frame has yielded or returned; it may belong to a generator."""
         self._iterators.left(frame)
 
     def called(self, name: str) -> None:
-        """The program called a function that tells something else each time."""
+        """The program called a function with another result in each call."""
         if name not in self._called:
             self._called.append(name)
 
     def consumed(self) -> list[str]:
-        """Names of what has another state since, and of functions that were called."""
+        """The names of such functions, and of objects whose state has changed."""
         return [*self._called, *[name for _, name, _ in self._changed()]]
 
     def rewind(self) -> list[str]:
-        """Give random generators the states back that they had; names of all else that has advanced since."""
+        """Restore the states of random generators; returns the names of other objects that have changed."""
         advanced = [name for name in self._called if name.partition(".")[0] not in _REPEATABLE]
         for value, name, state in self._changed():
             row = _generators_of(value)
@@ -150,7 +149,7 @@ class HiddenStates:
 
 
 def _functions() -> tuple[Any, ...]:
-    """Functions of modules that read or set the state of a default generator."""
+    """The functions that read or set the state of a default generator."""
     modules = filter(None, [sys.modules.get(row.module) for row in _GENERATORS])
     return tuple(getattr(module, name) for module in modules for name in sorted(_OF_STATES) if hasattr(module, name))
 
@@ -159,7 +158,7 @@ def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
     if isinstance(left, tuple | list):
-        if all(type(item) is int for item in left):  # of `random`: 625 numbers
+        if all(type(item) is int for item in left):  # the state of `random`: 625 numbers
             return bool(left == right)
         return len(left) == len(right) and all(map(_equal, left, right))
     same: Any = left == right
@@ -173,7 +172,7 @@ _DEEPEST = 8
 
 
 class Unknown:
-    """A position that nobody can tell; differs from every position, itself included."""
+    """An unknown position, which differs from every position, also from itself."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -182,22 +181,22 @@ class Unknown:
 
 
 class IteratorStates:
-    """Positions of iterators, of those that they are made from, and of generators by the frames that were left."""
+    """The positions of iterators, including those of the iterators that they use, and of generators by their yields."""
 
     def __init__(self) -> None:
         self._yields: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self._generators: list[Any] = []
 
     def left(self, frame: FrameType) -> None:
-        """A frame has yielded or returned: it may be that of a generator that was asked for."""
+        """A frame has yielded or returned; it may belong to a generator whose state was read."""
         if id(frame) in self._yields:
             self._yields[id(frame)] += 1
 
     def state(self, value: Any) -> Any:
-        """Something that differs when ``value`` has advanced meanwhile; None for other objects than iterators."""
+        """A value that differs after an iterator has advanced; None for other objects."""
         if isinstance(value, GeneratorType):
             return self._generator(value)
-        if isinstance(value, Iterator):  # others: open files, readers of tables
+        if isinstance(value, Iterator):  # others are open files and readers of tables
             return self._iterator(value, 0) if type(value).__module__ in _MODULES else Unknown()
         return None
 
@@ -205,16 +204,18 @@ class IteratorStates:
         frame = generator.gi_frame
         if frame is None:
             return "finished"
-        if kind_of(frame.f_code) is CodeKind.IGNORED:  # nobody sees its frame
+        if kind_of(frame.f_code) is CodeKind.IGNORED:  # its frame is not observed
             return Unknown()
         if id(frame) not in self._yields:
             self._yields[id(frame)] = 0
-            self._kept.append(generator)  # the frame lives as long; to keep that would keep what a finished one held
+            self._generators.append(
+                generator
+            )  # keeps the frame alive; a reference to the frame would keep the variables of a finished one alive
         return self._yields[id(frame)]
 
     def _iterator(self, iterator: Iterator[Any], depth: int) -> Any:
         try:
-            with warnings.catch_warnings():  # those of itertools warn that they will lose this
+            with warnings.catch_warnings():  # iterators of itertools warn that they will lose this method
                 warnings.simplefilter("ignore", DeprecationWarning)
                 reduced = iterator.__reduce__()
         except TypeError:
@@ -222,7 +223,7 @@ class IteratorStates:
         return self._part(reduced[1:], depth + 1) if isinstance(reduced, tuple) else Unknown()
 
     def _part(self, value: Any, depth: int) -> Any:
-        """What one of the parts that a copy would be made from says about the position."""
+        """The position of a part in the result of ``__reduce__``."""
         if type(value) in ATOM_TYPES:
             return value
         if depth > _DEEPEST:
@@ -231,14 +232,14 @@ class IteratorStates:
             return self._generator(value)
         if type(value) is tuple:
             return tuple([self._part(item, depth + 1) for item in value])
-        if type(value) is list:  # of what is left, made for the copy, or what is gone through, with the index beside it
+        if type(value) is list:  # a copy of the remaining items, or the whole list beside an index
             return len(value)
         if isinstance(value, Iterator):
             return self._iterator(value, depth) if type(value).__module__ in _MODULES else Unknown()
         if isinstance(value, BuiltinFunctionType | MethodWrapperType) and not isinstance(
             value.__self__, ModuleType | type | None
         ):
-            return Unknown()  # what the method does to its object cannot be seen
+            return Unknown()  # the changes of the object by the method are unknown
         return id(value)
 
 
@@ -251,7 +252,7 @@ _WRITES = {_KIND.__setitem__.__code__, _KIND.__delitem__.__code__}
 
 
 class Environment:
-    """The environment variables when the observation began, and which of them the program read."""
+    """The environment variables at the start of the observation, and the reads and writes of the program."""
 
     def __init__(self) -> None:
         self._before = os.environ.copy()
@@ -260,7 +261,7 @@ class Environment:
         self._written = False
 
     def entered(self, frame: FrameType) -> None:
-        """A frame of the standard library is entered, which may be that of a read or a write."""
+        """A frame of the standard library is entered, which may be a method of `os.environ`."""
         code = frame.f_code
         if code in _READS or code in _WALKS or code in _WRITES:
             caller = frame.f_back
@@ -275,14 +276,14 @@ class Environment:
                 self._read.add(key)
 
     def guards(self) -> Iterator[Guard]:
-        """What must stay as it was."""
+        """The guards of the variables that the program read, and of all names if it iterated them."""
         for name in sorted(self._read):
             yield Check(EnvironmentSource(name), VALUE, self._before.get(name))
         if self._walked:
             yield keys_check(ConstantSource(os.environ, "environ"), tuple(self._before))
 
     def changes(self) -> Iterator[tuple[EnvironmentSource, str | None]]:
-        """What the program set, and with None what it deleted."""
+        """The variables that the program set, with their values, and those that it deleted, with None."""
         if self._written:
             now = os.environ.copy()
             for name in self._before.keys() | now.keys():
@@ -290,7 +291,7 @@ class Environment:
                     yield EnvironmentSource(name), now.get(name)
 
     def undo(self) -> None:
-        """Give every variable its value back."""
+        """Restore all variables."""
         for source, _ in tuple(self.changes()):
             before = self._before.get(source.name)
             if before is None:
@@ -305,31 +306,31 @@ _IS_ENABLED_FOR = logging.Logger.isEnabledFor.__code__
 
 
 def caller_of_logging(frame: FrameType | None) -> FrameType | None:
-    """The first frame outwards from `frame` that is neither of the module `logging` nor Thunder's."""
+    """The innermost frame, from `frame` outwards, that is neither of the module `logging` nor of Thunder."""
     while frame is not None and (frame.f_globals is vars(logging) or is_of_thunder(frame.f_code)):
         frame = frame.f_back
     return frame
 
 
 class LoggerLevels:
-    """Which levels of which loggers the program asked for, itself or by logging something."""
+    """The results of `logging.Logger.isEnabledFor` that the program read, by calls of it or of logging methods."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[int, int], tuple[logging.Logger, bool]] = {}
+        self._read: dict[tuple[int, int], tuple[logging.Logger, bool]] = {}
 
     def entered(self, frame: FrameType) -> None:
-        """A frame of the standard library is entered, which may be that of `logging.Logger.isEnabledFor`."""
+        """A frame of the standard library is entered, which may be `logging.Logger.isEnabledFor`."""
         if frame.f_code is not _IS_ENABLED_FOR:
             return
         caller = caller_of_logging(frame)
         if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
             logger, level = frame.f_locals["self"], frame.f_locals["level"]
-            if (id(logger), level) not in self._asked:
-                self._asked[id(logger), level] = logger, logger.isEnabledFor(level)
+            if (id(logger), level) not in self._read:
+                self._read[id(logger), level] = logger, logger.isEnabledFor(level)
 
     def guards(self) -> Iterator[Guard]:
-        """Each logger takes a level as it did when it was first asked."""
-        for (_, level), (logger, answer) in self._asked.items():
-            takes = functools.partial(logger.isEnabledFor, level)
-            source = ReferentSource(ConstantSource(takes, f"{logger.name}_takes_{logging.getLevelName(level)}"))
-            yield Check(source, VALUE, answer)
+        """The guards of these results."""
+        for (_, level), (logger, enabled) in self._read.items():
+            is_enabled = functools.partial(logger.isEnabledFor, level)
+            source = ResultSource(ConstantSource(is_enabled, f"{logger.name}_takes_{logging.getLevelName(level)}"))
+            yield Check(source, VALUE, enabled)

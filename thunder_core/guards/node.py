@@ -1,4 +1,4 @@
-"""Nodes: objects of the user's heap that were met, with what they held when they were first met."""
+"""Nodes: the Python objects that a program reads, with their contents at the first visit."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, MemberDescriptorType, MethodType
-from typing import Any, Final
+from types import CellType, FunctionType, MemberDescriptorType, MethodType
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.nn import Module
 
-from thunder_core.guards.source import Source
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.source import AttributeSource, Source, StoredAttributeSource, item_source
 from thunder_core.guards.stored_content import entries, stored_items
 from thunder_core.pytorch_internals import ScriptMethod
 
+T = TypeVar("T")
 MISSING = object()
-"""What an object has that lacks an attribute, and a Python module that lacks a variable."""
+"""Replaces the value of an attribute or variable that does not exist."""
 MODULE_DICTIONARIES = ("_parameters", "_buffers", "_modules")
 
 
 class NodeKind(enum.Enum):
-    """How an object is walked and restored."""
+    """How the contents of an object are read, compared and restored."""
 
     MODULE = enum.auto()
     OBJECT = enum.auto()
@@ -40,24 +43,28 @@ class NodeKind(enum.Enum):
     OPAQUE = enum.auto()
 
 
+CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
+
+
 @dataclass(slots=True, eq=False)
 class Node:
-    """A met object.
+    """A visited object.
 
     Attributes:
-        object: the object; held until the observation ends, so that ids stay unique.
-        source: the first path it was met on.
-        kind: how it is walked.
-        attributes: its own attributes when it was first met; for modules without the three dictionaries.
-        content: its items when it was first met (containers), or the three dictionaries (modules).
-        followed: code objects (by their names) that were followed from here.
-        edges: names that were already guarded.
-        asked: code objects (by their names) with labels that asked for attributes by computed names or absence.
-        called: it is a module or a function whose call was seen.
-        reached: it is a module whose path is guarded, or a container that is guarded as a whole.
-        asked_keys: keys of a dictionary that were guarded one by one.
-        depth: number of computed attributes on its path.
-        parent: of a module that was found below another one: that one.
+        object: the object. The reference keeps its id unique until the observation ends.
+        source: the path of its first visit.
+        kind: how its contents are read.
+        attributes: the attributes that it stored at the first visit; for modules without `MODULE_DICTIONARIES`.
+        content: the items of a container, or the `MODULE_DICTIONARIES` of a module, at the first visit.
+        followed: by id, the `CodeNames` that were followed from it.
+        changed_by: by key, the `CodeNames` of code that has stored objects in it since the first visit.
+        guarded: the names of its guarded attributes.
+        probed: ids of `CodeNames` and labels for which computed names and absence were guarded.
+        called: a module or function that was called.
+        reached: a module with a guard on its class, or a container with guards on its whole content.
+        guarded_keys: the keys of a dictionary with guards on single items.
+        parent: the parent of a submodule.
+        depth: the number of computed attributes on its path.
     """
 
     object: Any
@@ -65,18 +72,31 @@ class Node:
     kind: NodeKind
     attributes: dict[str, Any] = field(default_factory=dict)
     content: Any = None
-    followed: set[int] = field(default_factory=set)
-    edges: set[str] = field(default_factory=set)
-    asked: set[tuple[int, str | None]] = field(default_factory=set)
+    followed: dict[int, CodeNames] = field(default_factory=dict)
+    changed_by: dict[object, CodeNames] = field(default_factory=dict)
+    guarded: set[str] = field(default_factory=set)
+    probed: set[tuple[int, str | None]] = field(default_factory=set)
     called: bool = False
     reached: bool = False
-    asked_keys: set[Any] = field(default_factory=set)
+    guarded_keys: set[Any] = field(default_factory=set)
     parent: Node | None = None
     depth: int = 0
 
+    def attribute_source(self, name: str) -> Source:
+        """The path to an attribute that the object stores in ``__dict__`` or in a slot."""
+        is_in_dictionary = name in (namespace_of(self.object) or ())
+        return StoredAttributeSource(self.source, name) if is_in_dictionary else AttributeSource(self.source, name)
+
+    def items(self) -> Iterator[tuple[Any, Any, Source]]:
+        """Key, value and path of each item in the content of a dictionary or sequence."""
+        if self.kind is NodeKind.DICTIONARY or self.kind is NodeKind.SEQUENCE:
+            items = self.content.items() if self.kind is NodeKind.DICTIONARY else enumerate(self.content)
+            for key, value in items:
+                yield key, value, item_source(self.object, self.source, key)
+
 
 def node_kind(value: Any) -> NodeKind:
-    """How ``value``, which is neither plain nor a tensor, is walked."""
+    """The kind of an object that is neither plain nor a tensor."""
     kind = type(value)
     if isinstance(value, torch.nn.Module):
         return NodeKind.MODULE
@@ -102,23 +122,32 @@ PARTS: Final[Mapping[type, tuple[str, ...]]] = {
     functools.partialmethod: ("func", "args", "keywords"),
     functools.singledispatchmethod: ("func", "dispatcher"),
 }
-"""Classes of the standard library whose objects call functions of the user's, with the attributes that say which."""
+"""Classes of the standard library whose objects call functions of the user, with the attributes that refer to these."""
 
 _OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
-_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators keep what they have looked up in attributes of their own
+_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
 _FOLLOWED_LIBRARY = frozenset(
     {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
 )
 
 
+def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Cache the results of a function by class, with weak references to the classes."""
+    results: WeakKeyDictionary[type, T] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def cached(kind: type, /) -> T:
+        try:
+            return results[kind]
+        except KeyError:
+            result = results[kind] = function(kind)
+            return result
+
+    return cached
+
+
+@cached_by_class
 def _is_followable(kind: type) -> bool:
-    known = _followable.get(kind)
-    if known is None:
-        known = _followable[kind] = _has_readable_state(kind)
-    return known
-
-
-def _has_readable_state(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
     if issubclass(kind, threading.local):
         return True
@@ -132,15 +161,9 @@ def _has_readable_state(kind: type) -> bool:
     return has_state
 
 
+@cached_by_class
 def slot_names(kind: type) -> tuple[str, ...]:
-    """Attributes that objects of the class keep in ``__slots__``."""
-    known = _slots.get(kind)
-    if known is None:
-        known = _slots[kind] = _find_slots(kind)
-    return known
-
-
-def _find_slots(kind: type) -> tuple[str, ...]:
+    """The names of the slots of a class and its bases."""
     return tuple(
         name
         for base in kind.__mro__
@@ -149,32 +172,36 @@ def _find_slots(kind: type) -> tuple[str, ...]:
     )
 
 
-_followable: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
-_slots: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
-
-
 def namespace_of(value: Any) -> dict[str, Any] | None:
-    """The ``__dict__`` of an object, or None, without a call of its class's ``__getattr__`` or ``__getattribute__``."""
+    """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
     try:
         own: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots only, or is of C
+    except AttributeError:  # it has only slots, or is implemented in C
         return None
     return own
 
 
-_KEPT_BY_PYTORCH: Final = frozenset(
+_CACHED_BY_PYTORCH: Final = frozenset(
     {f"_sym_{what}_capsule{end}" for what in ("sizes", "strides") for end in ("", "_len")}
 )
-"""Attributes in which PyTorch keeps what a wrapper subclass once said of its sizes."""
+"""Attributes in which PyTorch caches the sizes and strides that a wrapper subclass returned."""
+
+
+def content_of(cell: CellType) -> Any:
+    """The value of a closure variable; `MISSING` if it has none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
-    """A copy of the attributes that ``value`` keeps itself, in ``__dict__`` and ``__slots__``."""
+    """A copy of the attributes that an object stores in ``__dict__`` and ``__slots__``."""
     attributes = dict(namespace_of(value) or ())
     if isinstance(value, torch.Tensor):
-        for name in _KEPT_BY_PYTORCH.intersection(attributes):
+        for name in _CACHED_BY_PYTORCH.intersection(attributes):
             del attributes[name]
-    if isinstance(value, torch.jit.ScriptModule):  # methods that it keeps when they are first asked for
+    if isinstance(value, torch.jit.ScriptModule):  # it caches methods at the first read
         attributes = {name: held for name, held in attributes.items() if type(held) is not ScriptMethod}
     for name in slot_names(type(value)):
         held = getattr(value, name, MISSING)
@@ -184,7 +211,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 
 def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
-    """A node with a shallow snapshot of ``value`` as it is now."""
+    """A node with a shallow copy of the current contents of ``value``."""
     node = Node(value, source, kind)
     if kind is NodeKind.MODULE:
         attributes = node.attributes = own_attributes(value)
@@ -201,3 +228,25 @@ def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
     elif kind is not NodeKind.METHOD and kind is not NodeKind.PARTIAL:
         node.attributes = dict(namespace_of(value) or ())
     return node
+
+
+# ---------------------------------------------------------------- compiled programs
+
+ORIGINAL: Final = "_thunder_original"
+"""The slot of a compiled module that refers to its original. Only classes of compiled modules define it."""
+
+
+def original_of(value: Any) -> Module | None:
+    """The module from which a compiled module was compiled, with which it shares all attributes; None for all else.
+
+    Guards read the original in place of the compiled module.
+    """
+    if ORIGINAL not in type(value).__dict__:
+        return None
+    original: Module = getattr(value, ORIGINAL)
+    return original
+
+
+def is_compiled(value: Any) -> bool:
+    """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
+    return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")

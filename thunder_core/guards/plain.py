@@ -1,4 +1,4 @@
-"""Plain values: those that a guard compares by type and value."""
+"""Plain values, which guards compare by type and value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LONGEST_LITERAL = 60
 
 
 def is_plain(value: Any) -> bool:
-    """True for an immutable value that consists of nothing but plain values."""
+    """Whether a value is immutable and consists of plain values only."""
     kind = type(value)
     if kind in ATOM_TYPES:
         return True
@@ -55,7 +55,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_plain_content(value: Any, _inside: tuple[int, ...] = ()) -> bool:
-    """True for a container, mutable or not, that consists of nothing but plain values and such containers."""
+    """Whether a value consists of plain values and of builtin containers of them, mutable or not."""
     kind = type(value)
     if kind in ATOM_TYPES:
         return True
@@ -72,7 +72,7 @@ def is_plain_content(value: Any, _inside: tuple[int, ...] = ()) -> bool:
 
 
 def copy_content(value: Any) -> Any:
-    """A copy of a container of plain values that later writes to ``value`` do not reach."""
+    """A copy of a container of plain values, including nested containers."""
     kind = type(value)
     if kind is list:
         return [copy_content(item) for item in value]
@@ -86,10 +86,10 @@ def copy_content(value: Any) -> Any:
 
 
 def identical(value: Any, expected: Any) -> bool:
-    """True when both have the same type and value, all the way down.
+    """Whether two values have the same types and values at all levels.
 
-    Unlike ``==`` this tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to NaN. Dictionaries must also
-    agree in the order of their keys.
+    Unlike ``==``, this distinguishes 1 from 1.0 and True, and 0.0 from -0.0, and NaN is identical to NaN. Dictionaries
+    are identical if their keys have the same order, too.
     """
     kind = type(expected)
     if type(value) is not kind:
@@ -126,13 +126,13 @@ def identical(value: Any, expected: Any) -> bool:
 
 
 def key_text(key: Any) -> str:
-    """The key of a dictionary for a message; runs no code of the user's."""
+    """The text of a key for messages, without calls of the user's code."""
     text = repr(key) if is_plain(key) else f"<{type(key).__qualname__}>"
     return text if len(text) <= _LONGEST_LITERAL else text[: _LONGEST_LITERAL - 3] + "..."
 
 
 def literal(value: Any) -> str | None:
-    """Python for ``value`` that needs no name and reads well; None when there is no such thing."""
+    """A short Python literal for a value; None if there is none."""
     kind = type(value)
     if kind is float and not math.isfinite(value):
         return None

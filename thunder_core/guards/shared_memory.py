@@ -1,4 +1,4 @@
-"""How tensors share memory: what a program that writes to one of them computes depends on it."""
+"""Guards on memory that inputs share, for programs that write to inputs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _address = torch.Tensor.data_ptr
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What autograd takes the tensor for a view of; itself, if for none.
-
-    Also itself if it is a view of something whose elements are others: of a complex tensor's parts, or of sparse ones.
-    """
+    """The base of a view in autograd; the tensor itself if it is no view, or one with another dtype or layout."""
     base: torch.Tensor | None = view_base(tensor)
     if base is None or base.layout is not torch.strided or base.dtype != tensor.dtype:
         return tensor
@@ -28,36 +25,36 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def relations(*tensors: torch.Tensor) -> Relations | None:
-    """None for tensors without common memory, else for each where it starts in bytes and what autograd knows of it.
+    """For each tensor its offset in bytes and its state in autograd; None if the tensors do not share memory.
 
-    That is: which of the tensors is the first that is a view of the same base, whether writes to it are recorded (not
-    those to what was made a view under `torch.no_grad`, say), whether it and its base are leaves and require grad.
+    The state is the index of the first tensor that is a view of the same base, whether autograd records writes to it,
+    whether it and its base are leaves, and whether the base requires grad.
     """
     first, start = tensors[0], tensors[0].storage_offset() * tensors[0].element_size()
     bases: dict[int, int] = {}
-    found = []
+    rows = []
     for index, tensor in enumerate(tensors):
         if not is_alias_of(first, tensor):
             return None
         base = base_of(tensor)
         distance = tensor.storage_offset() * tensor.element_size() - start
         leaves = tensor.is_leaf, base.is_leaf, base.requires_grad
-        found.append((distance, bases.setdefault(tensor_identity(base), index), is_recorded(tensor), *leaves))
-    return tuple(found)
+        rows.append((distance, bases.setdefault(tensor_identity(base), index), is_recorded(tensor), *leaves))
+    return tuple(rows)
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether autograd takes writes to it as to its base; not if it was made a view under `torch.no_grad`, say."""
+    """Whether autograd records writes to a tensor as writes to its base; not of views from `torch.no_grad`."""
     return view_base(tensor) is None or bool(get_creation_meta(tensor) == CreationMeta.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedMemoryGuard(Guard):
-    """Inputs in one memory, which the program writes, stand to each other as they did.
+    """Inputs that share memory, which the program writes, with the same `relations` as during recording.
 
     Attributes:
-        others: where the tensors after the first are found.
-        relations: of the tensors.
+        others: the paths of the tensors after the first.
+        relations: the relations during recording.
     """
 
     others: tuple[Source, ...]
@@ -78,7 +75,10 @@ class SharedMemoryGuard(Guard):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NonOverlappingGuard(Guard):
-    """A tensor that shares no memory with another input: one of them is written. `OverlapCheck` checks all pairs."""
+    """A tensor that shares no memory with another input, if the program writes to one of them.
+
+    The prologue checks all pairs by `OverlapCheck`.
+    """
 
     expected: Source
     kind: ClassVar[str] = "overlap"
@@ -92,7 +92,7 @@ class NonOverlappingGuard(Guard):
 
 
 def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True when both may show the same memory: their storages are equal and their extents meet."""
+    """Whether two tensors may share elements: their storages are equal and their extents intersect."""
     if one is other:
         return True
     if not is_alias_of(one, other):
@@ -103,7 +103,7 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte and the byte after the last one that the tensor shows of its storage."""
+    """The offsets in the storage, in bytes, of the first element and of the end of the last."""
     offset = int(tensor.storage_offset())
     if tensor.numel() == 0:
         return offset, offset
@@ -113,15 +113,15 @@ def extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 class OverlapCheck:
-    """Says whether no pair of some tensors overlaps.
+    """Checks that pairs of tensors do not overlap.
 
-    A decoder with a cache writes two tensors in each layer and reads all its parameters: thousands of pairs. The
-    addresses of the last call that was right are right again; others are sorted, and only neighbours are compared.
+    A decoder with a cache writes two tensors in each layer and reads all its parameters: thousands of pairs. Addresses
+    that are equal to those of the last valid call are valid; others are sorted, and only neighbours are compared.
 
     Args:
         pairs: positions of tensors that must not overlap.
-        tensors: with the metadata that the tensors of all calls will have.
-        varies: whether they have other sizes in other calls; each pair is then compared each time.
+        tensors: tensors with the metadata of those in all calls.
+        varies: whether sizes vary between calls; if so, each call compares each pair.
     """
 
     __slots__ = ("_known", "_lengths", "_pairs")
@@ -135,7 +135,7 @@ class OverlapCheck:
         self._lengths: list[Any] | None = [_length(one) for one in tensors] if remembers else None
 
     def apart(self, *tensors: torch.Tensor) -> bool:
-        """True when no pair of them shows the same memory."""
+        """Whether no pair of the tensors overlaps."""
         if self._lengths is None:
             return not any(overlaps(tensors[one], tensors[other]) for one, other in self._pairs)
         starts = list(map(_address, tensors))
@@ -148,14 +148,14 @@ class OverlapCheck:
 
     def _some_overlap(self, starts: list[int], lengths: list[Any], tensors: tuple[torch.Tensor, ...]) -> bool:
         pairs = self._pairs
-        begun: list[tuple[int, int]] = []  # position and end of those that reach further than the start of the next
+        begun: list[tuple[int, int]] = []  # position and end of the tensors that end after the start of the next
         for start, index in sorted(zip(starts, range(len(starts)))):
             if not lengths[index]:
                 continue
             begun = [entry for entry in begun if entry[1] > start]
             for other, _ in begun:
                 expected = (index, other) in pairs or (other, index) in pairs
-                if expected and overlaps(tensors[index], tensors[other]):  # devices may use the same addresses
+                if expected and overlaps(tensors[index], tensors[other]):  # addresses of different devices may be equal
                     return True
             begun.append((index, start + lengths[index]))
         return False
@@ -167,6 +167,6 @@ def _has_address(tensor: torch.Tensor) -> bool:
 
 
 def _length(tensor: torch.Tensor) -> Any:
-    """Bytes from its first element to its last."""
+    """The number of bytes from the start of the first element to the end of the last."""
     first, end = extent(tensor)
     return end - first

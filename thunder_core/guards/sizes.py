@@ -1,4 +1,4 @@
-"""Sizes that vary between calls, as the prologue reads and checks them."""
+"""The guard of symbolic sizes: it reads the values of the symbols from the inputs, and checks conditions on them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
 NUMBER: Final = -1
-"""In place of a dimension: not a size of a tensor but the Python int that the path leads to."""
+"""In place of a dimension: the Python number at the path, which is no tensor."""
 STRIDES: Final = -2
-"""In place of a dimension: the strides of a tensor that are no products of sizes. That of dimension ``i`` is -2 - i."""
+"""In place of a dimension: symbolic strides that are no products of sizes. The stride of dimension ``i`` is -2 - i."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeFact:
-    """Something that has to hold for a compiled program to be right.
+    """A condition on symbols under which a compiled program is valid.
 
     Attributes:
-        condition: Python over the symbols, true if it holds.
-        location: the user's line that asked; None for what the compiler needs, and for the ranges of symbols.
-        value: for a symbol that is a constant after all, its name and value.
-        symbols: names of those in the condition; empty for the ranges of symbols.
+        condition: Python over the symbols.
+        location: the line of the user's program that depends on it; None for conditions of the compiler, and ranges.
+        value: for a symbol with one possible value, its name and value.
+        symbols: the names of the symbols in the condition; empty for ranges.
     """
 
     condition: str
@@ -37,11 +37,11 @@ class SizeFact:
 
 @dataclass(frozen=True, slots=True)
 class SizedInput:
-    """A tensor with sizes that vary.
+    """An input tensor with symbolic sizes.
 
     Attributes:
-        source: where it is found.
-        shape, stride: as the program was recorded with.
+        source: its path.
+        shape, stride: its sizes and strides during recording.
     """
 
     source: Source
@@ -49,13 +49,11 @@ class SizedInput:
     stride: tuple[Size, ...]
 
     def conditions(self, tensor: str, *, exact: bool) -> list[str]:
-        """Python that is true of a tensor with this shape and these strides, over the symbols.
-
-        Sizes that do not vary are checked before.
+        """Python conditions over the symbols for symbolic sizes, and for strides. Other guards check constant sizes.
 
         Args:
-            tensor: a Python expression of it.
-            exact: strides count in dimensions of one element as well.
+            tensor: Python for the tensor.
+            exact: compare strides also in dimensions of one element.
         """
         shape = [
             f"{tensor}.shape[{index}] == {size}" for index, size in enumerate(self.shape) if type(size) is SizeExpr
@@ -68,30 +66,30 @@ class SizedInput:
 
 @dataclass(frozen=True, slots=True)
 class VaryingNumber:
-    """A Python int that varies.
+    """A Python number that is a symbol.
 
     Attributes:
-        source: where it is found. That it is an int is checked before.
-        symbol: as the program was recorded with.
+        source: its path. An earlier guard checks its type.
+        symbol: the symbol during recording.
     """
 
     source: Source
     symbol: Size
 
     def conditions(self, number: str, *, exact: bool) -> list[str]:
-        """None: the facts say what has to hold of it."""
+        """None; the facts include all conditions on it."""
         return []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizesGuard(Guard):
-    """What has to hold of the sizes of all inputs, and of Python numbers that vary, together.
+    """The conditions on all symbolic sizes and numbers of the inputs.
 
     Attributes:
-        inputs: the tensors with sizes that vary, and the numbers.
-        symbols: their names, each with the position of its tensor and the dimension, or of a number and `NUMBER`.
-        facts: what has to hold of them.
-        exact_stride: strides count in dimensions of one element.
+        inputs: the tensors with symbolic sizes, and the numbers.
+        symbols: by name, the position of the input and the dimension from which a symbol is read.
+        facts: the conditions on the symbols.
+        exact_stride: compare strides also in dimensions of one element.
     """
 
     inputs: tuple[SizedInput | VaryingNumber, ...]
@@ -104,7 +102,7 @@ class SizesGuard(Guard):
     def of(
         cls, inputs: Sequence[SizedInput | VaryingNumber], facts: Sequence[SizeFact], *, exact_stride: bool
     ) -> SizesGuard:
-        """The guard of these inputs, of which there is one at least. Each symbol is read where it appears by itself."""
+        """The guard of these inputs, at least one. Each symbol is read where a size or stride consists of it alone."""
         symbols: dict[str, tuple[int, int]] = {}
         for position, sized in enumerate(inputs):
             if isinstance(sized, VaryingNumber):
@@ -119,12 +117,12 @@ class SizesGuard(Guard):
 
     @property
     def places(self) -> dict[str, str]:
-        """Where each symbol is read, for people: ``x.shape[0]``."""
+        """By name, the expression from which a symbol is read: ``x.shape[0]``."""
         paths = [sized.source.describe() for sized in self.inputs]
         return {name: _read(paths[position], index) for name, (position, index) in self.symbols.items()}
 
     def constant_places(self) -> list[tuple[str, int]]:
-        """Where symbols are read that can have one value only: for each the path of the tensor and the dimension."""
+        """The path and dimension of each symbol with one possible value."""
         names = dict.fromkeys([fact.value[0] for fact in self.facts if fact.value is not None])
         places = [self.symbols[name] for name in names if name in self.symbols]
         return [(self.inputs[position].source.describe(), max(index, STRIDES)) for position, index in places]
@@ -137,7 +135,7 @@ class SizesGuard(Guard):
         return "pad it to a few shapes, or leave out what the program does by its size"
 
     def lines(self, tensors: Sequence[str]) -> list[str]:
-        """Statements that read the symbols, of variables that hold the tensors."""
+        """Statements that assign the symbols, from Python for the inputs."""
         return [f"{name} = {_read(tensors[position], index)}" for name, (position, index) in self.symbols.items()]
 
     def conditions(self, tensors: Sequence[str]) -> list[str]:
@@ -150,6 +148,9 @@ class SizesGuard(Guard):
             if condition not in read
         ]
         return [fact.condition for fact in self.facts] + geometry
+
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]]:
+        return {}
 
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         try:
@@ -173,11 +174,13 @@ class SizesGuard(Guard):
         return None if failing is None else self._message(conditions[failing], failing, values)
 
     def _message(self, condition: str, failing: int, values: Sequence[Any]) -> str:
-        found = {
+        values_of = {
             name: eval(_read("value", index), {"value": values[position]})
             for name, (position, index) in self.symbols.items()
         }
-        read = ", ".join([f"{name} = {self.places[name]} is {found[name]}" for name in found if name in condition])
+        read = ", ".join(
+            [f"{name} = {self.places[name]} is {values_of[name]}" for name in values_of if name in condition]
+        )
         if failing >= len(self.facts):
             for index, sized in enumerate(self.inputs):
                 condition = condition.replace(f"value_{index}.", f"{sized.source.describe()}.")

@@ -1,44 +1,75 @@
-"""Sources: access paths from what a call is given to a Python object.
+"""Sources: access paths to Python objects, from the arguments of a call or from an object that a cache entry holds.
 
-A source can be read directly (``read``) and can print itself as Python (``expression``, ``assignment``, ``deletion``);
-both mean the same object. ``describe`` is for people.
+A path is a root, such as `ArgumentSource`, followed by steps, such as `AttributeSource`. A class defines Python for its
+last step, `Source.step`. Prologues and the statements that repeat writes contain this code; `Source.read` evaluates it.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
+import keyword
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import CodeType, ModuleType
+from typing import Any
+
+from thunder_core.guards.plain import identical, is_plain, key_text, literal
+from thunder_core.guards.stored_content import delete_item, is_overridden, store_item, stored_item
 
 Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
 
-# What reading a path may raise when a part of it is gone.
 PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+"""The exceptions of a read whose path does not exist in this call, or leads through objects of other types."""
 
 
-class Names(Protocol):
-    """What printing a source needs from the program it is printed into."""
+class Names(ABC):
+    """The names that Python code can use for objects, in the program that will contain the code."""
 
+    @abstractmethod
     def constant(self, value: Any, hint: str) -> str:
-        """A global name of the program that holds ``value``."""
-        ...
+        """A global name that holds ``value``; ``hint`` resembles it where the program is shown to users."""
 
     def bound(self, source: Source) -> str | None:
-        """The local variable that already holds the source's object, if any."""
-        ...
+        """The local variable that holds the object at a path; None if there is none."""
+        return None
+
+    def bind(self, source: Source) -> object:
+        """Assign the object at a path to a local variable, in programs that consist of statements."""
+        return None
+
+    def dictionary(self, base: str, attribute: str) -> str:
+        """Python for ``base.attribute``, one of the dictionaries that store the attributes of an object."""
+        return f"{base}.{attribute}"
 
 
-def dictionary_expression(base: str, attribute: str, names: Names) -> str:
-    """Python for ``base.attribute``, a dictionary; programs that ask for it many times keep it in a variable."""
-    variable = getattr(names, "dictionary", None)
-    return f"{base}.{attribute}" if variable is None else str(variable(base, attribute))
+class Constants(Names):
+    """The names of constants in one expression.
+
+    Attributes:
+        namespace: the constants by name.
+    """
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+
+    def constant(self, value: Any, hint: str = "") -> str:
+        name = f"constant_{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(step: str) -> CodeType:
+    return compile(step, __file__, "eval")  # in a file of Thunder, so that the frame is not observed
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Root of the family."""
+    """The access path to a Python object."""
 
     @property
     def parent(self) -> Source | None:
@@ -47,62 +78,64 @@ class Source:
 
     @property
     def root(self) -> Source:
-        """The first step of the path."""
+        """The first part of the path."""
         source: Source = self
         while (parent := source.parent) is not None:
             source = parent
         return source
 
     def describe(self) -> str:
-        """The path as the user would write it."""
-        raise NotImplementedError
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        """The object at the end of the path, now.
-
-        Raises:
-            one of PATH_ERRORS: when a part of the path is missing.
-        """
+        """The path as a user would write it: ``module.layers[0].weight``."""
         raise NotImplementedError
 
     def step(self, base: str, names: Names) -> str:
-        """Python for the last step, given Python for the rest of the path."""
+        """Python for the last step, where ``base`` is Python for the path before it; of ``args`` and ``kwargs`` for a
+        root.
+        """
         raise NotImplementedError
 
+    def read(self, args: Args, kwargs: Kwargs) -> Any:
+        """The object to which the path leads in a call with these arguments.
+
+        Raises:
+            one of PATH_ERRORS: the path does not exist in this call.
+        """
+        parent, names = self.parent, Constants()
+        base = None if parent is None else parent.read(args, kwargs)
+        code = _compiled(self.step("base", names))
+        return eval(code, names.namespace, {"base": base, "args": args, "kwargs": kwargs})
+
     def expression(self, names: Names) -> str:
-        """Python for the whole path, from the nearest part that has a variable."""
-        variable = names.bound(self)
-        if variable is not None:
-            return variable
-        parent = self.parent
-        return self.step(parent.expression(names) if parent is not None else "", names)
+        """Python for the whole path, from the longest part of it that has a variable."""
+        return names.bound(self) or self._whole(names)
 
     def assignment(self, names: Names, value: str) -> str:
-        """A Python statement that makes the path lead to the expression ``value``."""
-        parent = self.parent
-        return f"{self.step(parent.expression(names) if parent is not None else '', names)} = {value}"
+        """A Python statement that puts the value of an expression where the path leads."""
+        return f"{self._whole(names)} = {value}"
 
     def deletion(self, names: Names) -> str:
         """A Python statement that removes the last step of the path."""
-        parent = self.parent
-        return f"del {self.step(parent.expression(names) if parent is not None else '', names)}"
+        return f"del {self._whole(names)}"
+
+    def _whole(self, names: Names) -> str:
+        return self.step("" if self.parent is None else self.parent.expression(names), names)
 
     def __str__(self) -> str:
         return self.describe()
 
 
+# ---------------------------------------------------------------- roots
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentSource(Source):
-    """The positional argument ``args[index]``; ``name`` is the parameter's, for messages."""
+    """The positional argument ``args[index]``; messages contain the name of the parameter."""
 
     index: int
     name: str = field(default="", compare=False)
 
     def describe(self) -> str:
         return self.name or f"args[{self.index}]"
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return args[self.index]
 
     def step(self, base: str, names: Names) -> str:
         return f"args[{self.index}]"
@@ -117,57 +150,45 @@ class KeywordSource(Source):
     def describe(self) -> str:
         return self.name
 
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return kwargs[self.name]
-
     def step(self, base: str, names: Names) -> str:
         return f"kwargs[{self.name!r}]"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionSource(Source):
-    """What is compiled: the user's function, callable object or root module. Held strongly, as its owner does."""
-
-    function: Any = field(repr=False)
-    label: str = field(default="function", compare=False)
-
-    def describe(self) -> str:
-        return self.label
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self.function
-
-    def step(self, base: str, names: Names) -> str:
-        return names.constant(self.function, self.label)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FunctionSource) and self.function is other.function
-
-    def __hash__(self) -> int:
-        return id(self.function)
+def is_argument(source: Source) -> bool:
+    """Whether a path begins at an argument."""
+    return isinstance(source.root, ArgumentSource | KeywordSource)
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantSource(Source):
-    """An object that the entry holds strongly: a class, a Python module, a tensor of unknown origin."""
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldSource(Source):
+    """An object to which the cache entry has a strong reference."""
 
     value: Any = field(repr=False)
-    label: str = field(default="constant", compare=False)
+    label: str = "constant"
 
     def describe(self) -> str:
         return self.label
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self.value
 
     def step(self, base: str, names: Names) -> str:
         return names.constant(self.value, self.label)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConstantSource) and self.value is other.value
+        return isinstance(other, HeldSource) and type(other) is type(self) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+class FunctionSource(HeldSource):
+    """The function, callable object or module that is compiled."""
+
+    __slots__ = ()
+
+
+class ConstantSource(HeldSource):
+    """Another object: a class, a Python module, a tensor without a path."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +202,6 @@ class GlobalSource(Source):
     def describe(self) -> str:
         return self.name
 
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self.namespace[self.name]
-
     def step(self, base: str, names: Names) -> str:
         hint = "globals_of_" + self.module.rpartition(".")[2]
         return f"{names.constant(self.namespace, hint)}[{self.name!r}]"
@@ -191,15 +209,12 @@ class GlobalSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSource(Source):
-    """The environment variable ``name``; None when it is not set."""
+    """The environment variable ``name``; None if it is not set."""
 
     name: str
 
     def describe(self) -> str:
         return f"os.environ[{self.name!r}]"
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return os.environ.get(self.name)
 
     def step(self, base: str, names: Names) -> str:
         return f"{names.constant(os.environ, 'environ')}.get({self.name!r})"
@@ -213,13 +228,13 @@ class EnvironmentSource(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CreatedSource(Source):
-    """``make(*parts)``, one object in each call; ``label`` is for messages.
+    """``create(*parts)``, a new object in each call; messages contain the label.
 
     Attributes:
-        parts: where the arguments are found. An object that is part of several is made once.
+        parts: paths to the arguments. A `CreatedSource` that is a part of several others is created once.
     """
 
-    make: Callable[..., Any] = field(repr=False)
+    create: Callable[..., Any] = field(repr=False)
     parts: tuple[Source, ...]
     label: str
 
@@ -232,18 +247,186 @@ class CreatedSource(Source):
     def describe(self) -> str:
         return self.label
 
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self.make(*[part.read(args, kwargs) for part in self.parts])
+    def step(self, base: str, names: Names) -> str:
+        for part in self.parts:
+            if isinstance(part, CreatedSource):
+                names.bind(part)
+        parts = ", ".join([part.expression(names) for part in self.parts])
+        return f"{names.constant(self.create, 'make_' + self.label)}({parts})"
+
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True, slots=True)
+class StepSource(Source):
+    """A path that extends ``base`` by one step."""
+
+    base: Source
+
+    @property
+    def parent(self) -> Source:
+        return self.base
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSource(StepSource):
+    """``base.name``, by ordinary attribute lookup: class attributes, slots, ``__getattr__``."""
+
+    name: str
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}.{self.name}"
 
     def step(self, base: str, names: Names) -> str:
-        bind: Callable[[Source], Any] | None = getattr(names, "bind", None)
-        for part in self.parts:
-            if bind is not None and isinstance(part, CreatedSource):
-                bind(part)
-        parts = ", ".join([part.expression(names) for part in self.parts])
-        return f"{names.constant(self.make, 'make_' + self.label)}({parts})"
+        return f"{base}.{self.name}" if _follows_dot(self.name) else f"getattr({base}, {self.name!r})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        if _follows_dot(self.name):
+            return StepSource.assignment(self, names, value)
+        return f"setattr({self.base.expression(names)}, {self.name!r}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        if _follows_dot(self.name):
+            return StepSource.deletion(self, names)
+        return f"delattr({self.base.expression(names)}, {self.name!r})"
 
 
-def is_argument(source: Source) -> bool:
-    """True for a path that begins at an argument."""
-    return isinstance(source.root, ArgumentSource | KeywordSource)
+def _follows_dot(name: str) -> bool:
+    """Whether Python source can use a name after a dot. Python normalizes identifiers that are not ASCII."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def module_variable(module: ModuleType, name: str) -> Source:
+    """The path to a variable of a Python module, to which the cache entry has a reference."""
+    return AttributeSource(ConstantSource(module, module.__name__.replace(".", "_")), name)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAttributeSource(StepSource):
+    """``base.<dictionary>[name]``: an attribute as it is stored in the object, without attribute lookup.
+
+    Attributes:
+        dictionary: ``__dict__``, or one of those in which modules store parameters, buffers and submodules.
+    """
+
+    name: str
+    dictionary: str = "__dict__"
+
+    def describe(self) -> str:
+        base = self.base.describe()
+        return f"{base}.{self.name}" if self.name.isidentifier() else f"{base}[{self.name}]"
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{names.dictionary(base, self.dictionary)}[{self.name!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSource(StepSource):
+    """``base.<dictionary>``: all of these attributes. Messages contain the path of the object."""
+
+    dictionary: str = "__dict__"
+
+    def describe(self) -> str:
+        return self.base.describe()
+
+    def step(self, base: str, names: Names) -> str:
+        return names.dictionary(base, self.dictionary)
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource(StepSource):
+    """The item of a container under ``key``. Keys that are not plain values (tensors) are compared by identity."""
+
+    key: Any
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}[{key_text(self.key)}]"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return False
+        same = self.key is other.key or (is_plain(self.key) and identical(other.key, self.key))
+        return same and self.base == other.base
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.key))
+
+    def _key(self, names: Names) -> str:
+        return literal(self.key) or names.constant(self.key, "key")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemSource(KeySource):
+    """``base[key]``."""
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}[{self._key(names)}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredItemSource(KeySource):
+    """The item that a container stores under ``key``, where its class overrides ``base[key]``."""
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{names.constant(stored_item, 'stored_item')}({base}, {self._key(names)})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        store = names.constant(store_item, "store_item")
+        return f"{store}({self.base.expression(names)}, {self._key(names)}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        return f"{names.constant(delete_item, 'delete_item')}({self.base.expression(names)}, {self._key(names)})"
+
+
+def item_source(container: Any, source: Source, key: Any) -> Source:
+    """The path to the item ``key`` of the container at ``source``."""
+    return StoredItemSource(source, key) if is_overridden(container) else ItemSource(source, key)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosureSource(StepSource):
+    """The variable ``name`` that the function ``base`` closes over, its cell number ``index``."""
+
+    index: int
+    name: str
+
+    def describe(self) -> str:
+        return self.name
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.__closure__[{self.index}].cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSource(StepSource):
+    """``base()``: the result of a function, or the referent of a weak reference."""
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}()"
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}()"
+
+
+class Unset(enum.Enum):
+    """The value of a context variable that is not set; a variable can be set to None."""
+
+    UNSET = "unset"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSource(StepSource):
+    """The value of the context variable ``base``, or `Unset.UNSET`.
+
+    Within one program, Python sets a context variable or resets it to an earlier value, so there is no `deletion`.
+    """
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}.get()"
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.get({names.constant(Unset.UNSET, 'unset')})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        return f"{self.base.expression(names)}.set({value})"

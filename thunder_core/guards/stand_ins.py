@@ -1,38 +1,49 @@
-"""What the user's variables, attributes and items hold while a program is recorded, in place of what they held before.
+"""Stand-ins: objects that replace values of the user's variables, attributes and items while a program is recorded.
 
-Functions of C that acquisition replaces, where the program holds them under names of its own (``log = print``): the
-code of a Python function can be replaced, and a function of C has none. A place that cannot hold another object keeps
-the function, and its call is refused.
+Functions implemented in C that recording intercepts have stand-ins where the program refers to them by other names
+(``log = print``). Recording can replace the code of a Python function, but a function implemented in C has none. If a
+variable, attribute or item cannot hold another object, it still holds the function, and a call of it is refused.
 
-Numbers that vary between calls: the places hold symbols, put there before anything is read. A place that cannot hold
-one keeps its number, which is a constant then.
+Numbers that vary between calls have symbols as stand-ins, from the start of the observation. If a variable, attribute
+or item cannot hold a symbol, its number is a constant.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
 from thunder_core.guards.node import slot_names
-from thunder_core.guards.source import PATH_ERRORS, Args, ArgumentSource, GlobalSource, KeywordSource, Kwargs, Source
-from thunder_core.guards.steps import AttributeSource, ClosureSource, DictionarySource, KeySource
+from thunder_core.guards.source import (
+    PATH_ERRORS,
+    Args,
+    ArgumentSource,
+    AttributeSource,
+    ClosureSource,
+    GlobalSource,
+    KeySource,
+    KeywordSource,
+    Kwargs,
+    Source,
+    StoredAttributeSource,
+)
 from thunder_core.guards.stored_content import store_item, stored_item
 
 _turn = threading.Condition()
 _recording: Counter[int] = Counter()
-"""Recordings by thread."""
+"""The number of recordings by thread."""
 _placing: Counter[int] = Counter()
-"""Recordings that have stand-ins in the user's objects; all of one thread."""
+"""The number of recordings with stand-ins in the user's objects, by thread; at most one thread has any."""
 
 
 @contextmanager
 def recording_turn() -> Iterator[None]:
-    """One recording: while stand-ins are in the user's objects, those of other threads wait."""
+    """The context of one recording. It waits while another thread has stand-ins in the user's objects."""
     thread = threading.get_ident()
     with _turn:
         _turn.wait_for(lambda: not _placing or thread in _placing)
@@ -52,22 +63,22 @@ def _leave(count: Counter[int], thread: int) -> None:
 
 
 NUMBER_CLASSES: dict[type, str] = {}
-"""The classes of numbers that vary, each with the name of the class that programs take them for."""
+"""The classes of symbolic numbers, with the names of the classes of the numbers that they replace."""
 FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
 StandIn = Callable[[Any], Any]
-"""The stand-in of a function that acquisition replaces; None for other functions."""
+"""Returns the stand-in of a function that recording intercepts; None for other functions."""
 
 
 class StandIns:
-    """The stand-ins that one recording puts into objects of the user.
+    """The stand-ins of one recording in objects of the user.
 
     Attributes:
         args, kwargs: the arguments of the call, with stand-ins.
-        numbers: where symbols for numbers were put.
-        overwritten: the ids of stand-ins in whose place the program has put something, be it what was there before.
+        numbers: the paths to symbols.
+        overwritten: the ids of stand-ins that the program has overwritten, even with the original.
 
     Args:
-        holder: gives the object that was met on a path.
+        holder: returns the object that was read from a path.
     """
 
     def __init__(
@@ -86,16 +97,16 @@ class StandIns:
     def place_numbers(
         self, numbers: Iterable[Source], symbol: Callable[[Any, Source], Any], args: Args, kwargs: Kwargs
     ) -> None:
-        """Put symbols where these paths lead to ints and floats, as far as the places can hold them.
+        """Replace the ints and floats at these paths by symbols, where that is possible.
 
         Args:
-            symbol: makes one, of the number and its path; gives None for a number that is to be a constant.
+            symbol: creates the symbol for a number and its path; returns None for a number that is a constant.
         """
         for source in numbers:
             try:
                 value = source.read(args, kwargs)
                 holder = None if source.parent is None else source.parent.read(args, kwargs)
-            except PATH_ERRORS:  # this call has no such path
+            except PATH_ERRORS:  # the path does not exist in this call
                 continue
             if type(value) not in (int, float) or not _may_hold_number(holder, source) or not self._claim():
                 continue
@@ -105,8 +116,8 @@ class StandIns:
                 self._originals[id(stand_in)] = (stand_in, value)
                 self._put(source, stand_in, holder)
 
-    def met(self, function: Any, source: Source) -> None:
-        """An object is read from ``source``, before the program gets it."""
+    def visit(self, function: Any, source: Source) -> None:
+        """Replace a function implemented in C that was read from a path, before the program reads it."""
         if type(function) not in FUNCTIONS_OF_C:
             return
         if not self._active:
@@ -118,20 +129,20 @@ class StandIns:
             self._put(source, stand_in, None if source.parent is None else self._holder(source.parent))
 
     def start(self) -> None:
-        """Replace the functions seen so far, and from now on each function when it is first seen."""
+        """Replace the functions that were visited before, and from now on each function at its first visit."""
         self._active = True
         for function, source in self._waiting:
-            self.met(function, source)
+            self.visit(function, source)
         self._waiting.clear()
 
     def restore(self) -> None:
-        """Give each place its function back, if the program has not put something else there."""
+        """Restore the originals of stand-ins that the program has not overwritten."""
         self._active = False
         while self._undo:
             self._undo.pop()()
 
     def forget(self) -> None:
-        """Let go of stand-ins, all of which were put back."""
+        """Release the stand-ins after the originals were restored."""
         self._originals.clear()
         self._tuples.clear()
         self.overwritten.clear()
@@ -140,16 +151,16 @@ class StandIns:
 
     @property
     def any(self) -> bool:
-        """Whether anything was put into objects of the user."""
+        """Whether there are stand-ins in objects of the user."""
         return bool(self._originals)
 
     def original(self, value: Any) -> Any:
-        """What a stand-in stands for that was put into one of the user's objects; any other object itself."""
+        """The object that a stand-in replaces; any other object itself."""
         held = self._originals.get(id(value))
         return value if held is None else held[1]
 
     def before(self, value: Any) -> Any:
-        """`original`, but a stand-in that the program has overwritten itself: nothing that it put there is the same."""
+        """`original`, except that an overwritten stand-in is returned itself, so that any new value differs from it."""
         return value if id(value) in self.overwritten else self.original(value)
 
     def _claim(self) -> bool:
@@ -157,10 +168,10 @@ class StandIns:
         with _turn:
             if self._undo:
                 return True
-            if _recording.keys() - {thread}:  # they may have met the same objects
+            if _recording.keys() - {thread}:  # they may have visited the same objects
                 return False
             _placing[thread] += 1
-        self._undo.append(functools.partial(_release, thread))
+        self._undo.append(partial(_release, thread))
         return True
 
     def _put(self, source: Source, value: Any, holder: Any) -> None:
@@ -184,7 +195,7 @@ class StandIns:
     def _put_into(self, holder: Any, source: Source, value: Any) -> None:
         if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
             self._put_attribute((holder.__closure__ or ())[source.index], "cell_contents", value)
-        elif isinstance(source, DictionarySource):
+        elif isinstance(source, StoredAttributeSource):
             self._put_item(getattr(holder, source.dictionary), source.name, value)
         elif isinstance(source, KeySource) and isinstance(holder, tuple) and not hasattr(holder, "__dict__"):
             self._put_in_tuple(holder, source, value)
@@ -196,33 +207,27 @@ class StandIns:
             self._put_item(vars(holder), source.name, value)
         elif isinstance(holder, FunctionType) or source.name in slot_names(type(holder)):
             self._put_attribute(holder, source.name, value)
-        elif type(holder) is functools.partial and source.name == "func":
+        elif type(holder) is partial and source.name == "func":
             self._put_function(holder, value)
         else:
             self._put_on_class(holder if isinstance(holder, type) else type(holder), source.name, value)
 
     def _put_item(self, holder: Any, key: Any, value: Any) -> None:
-        before = stored_item(holder, key)
-        store_item(holder, key, value)
-
-        def undo() -> None:
-            with suppress(LookupError):  # the program has removed it
-                if stored_item(holder, key) is value:
-                    store_item(holder, key, before)
-                    return
-            self.overwritten.add(id(value))
-
-        self._undo.append(undo)
+        self._replace(partial(stored_item, holder, key), partial(store_item, holder, key), value)
 
     def _put_attribute(self, holder: Any, name: str, value: Any) -> None:
-        before = getattr(holder, name)
-        object.__setattr__(holder, name, value)
+        self._replace(partial(getattr, holder, name), partial(object.__setattr__, holder, name), value)
+
+    def _replace(self, read: Callable[[], Any], write: Callable[[Any], None], value: Any) -> None:
+        before = read()
+        write(value)
 
         def undo() -> None:
-            if getattr(holder, name, None) is value:
-                object.__setattr__(holder, name, before)
-            else:
-                self.overwritten.add(id(value))
+            with suppress(AttributeError, LookupError, ValueError):  # the program has deleted it
+                if read() is value:
+                    write(before)
+                    return
+            self.overwritten.add(id(value))
 
         self._undo.append(undo)
 
@@ -236,7 +241,7 @@ class StandIns:
         if owner is None or not owner.__flags__ & _HEAP_TYPE:
             return
         before = vars(owner)[name]
-        held = staticmethod(value) if type(value) is FunctionType else value  # a function of C is no method
+        held = staticmethod(value) if type(value) is FunctionType else value  # a function implemented in C is no method
         type.__setattr__(owner, name, held)
 
         def undo() -> None:
@@ -247,21 +252,21 @@ class StandIns:
 
 
 def _may_hold_number(holder: Any, source: Source) -> bool:
-    """Whether the place that a path leads to can hold a symbol, and belongs to one object alone."""
+    """Whether the variable, attribute or item at a path can hold a symbol, and belongs to one object only."""
     if isinstance(source, ArgumentSource | KeywordSource | GlobalSource):
         return True
     if isinstance(source, ClosureSource):
         return isinstance(holder, FunctionType)
-    if isinstance(source, DictionarySource):
+    if isinstance(source, StoredAttributeSource):
         return source.dictionary == "__dict__"
     if isinstance(source, KeySource):
-        return isinstance(holder, dict | list)  # the program may know a tuple from elsewhere
+        return isinstance(holder, dict | list)  # other paths may lead to a tuple
     return isinstance(source, AttributeSource) and (
         isinstance(holder, ModuleType) or source.name in slot_names(type(holder))
     )
 
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a ``class`` statement, which can be changed
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of a ``class`` statement, whose attributes can be assigned
 
 
 def _release(thread: int) -> None:

@@ -1,8 +1,9 @@
-"""What containers hold, whatever their own classes make of it: by the methods of the builtin class under them."""
+"""The stored content of containers, accessed by the methods of their builtin base class, which classes may override."""
 
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +22,12 @@ _LIBRARY = ("builtins", "collections")
 _MISSING = object()
 
 
-def base_of(container: Any) -> Any:
-    """The builtin class under a container. Raises TypeError for other objects."""
+def builtin_class(container: Any) -> Any:
+    """The builtin base class of a container.
+
+    Raises:
+        TypeError: the object is no container.
+    """
     for base in _BASES:
         if isinstance(container, base):
             return base
@@ -35,9 +40,9 @@ def _overrides(kind: type) -> bool:
 
 
 def is_overridden(container: Any) -> bool:
-    """True when ``container[key]``, its length or its iteration may be other than what the builtin class would give."""
+    """Whether the class of a container may override its items, length or iteration."""
     kind = type(container)
-    return kind not in _BASES and _overrides(kind)  # not kept: classes change
+    return kind not in _BASES and _overrides(kind)  # not cached: classes change
 
 
 def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
@@ -51,13 +56,22 @@ def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
 
 def stored_items(container: Any) -> tuple[Any, ...]:
     """The items of a sequence or a set, or the keys of a dictionary."""
-    return tuple(base_of(container).__iter__(container))
+    return tuple(builtin_class(container).__iter__(container))
+
+
+def same_items(left: Any, right: Any) -> bool:
+    """Whether two sequences have identical items."""
+    return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
 def stored_item(container: Any, key: Any) -> Any:
-    """``container[key]``. Raises KeyError or IndexError; makes no new entry."""
+    """``container[key]``, without a default item of a `collections.defaultdict`.
+
+    Raises:
+        LookupError: there is no such item.
+    """
     if not isinstance(container, dict):
-        return base_of(container).__getitem__(container, key)
+        return builtin_class(container).__getitem__(container, key)
     value = dict.get(container, key, _MISSING)
     if value is _MISSING:
         raise KeyError(key)
@@ -66,17 +80,17 @@ def stored_item(container: Any, key: Any) -> Any:
 
 def store_item(container: Any, key: Any, value: Any) -> None:
     """``container[key] = value``."""
-    base_of(container).__setitem__(container, key, value)
+    builtin_class(container).__setitem__(container, key, value)
 
 
 def delete_item(container: Any, key: Any) -> None:
     """``del container[key]``."""
-    base_of(container).__delitem__(container, key)
+    builtin_class(container).__delitem__(container, key)
 
 
 def replace_content(container: Any, content: Any) -> None:
-    """Make ``container`` hold ``content``."""
-    base = base_of(container)
+    """Replace the content of a container."""
+    base = builtin_class(container)
     if base is list:
         list.__setitem__(container, slice(None), content)
     elif isinstance(container, dict):

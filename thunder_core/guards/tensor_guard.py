@@ -1,27 +1,28 @@
-"""What is checked of a tensor that is an input of the compiled program."""
+"""The guard of a tensor that is an input of the compiled program: its class and metadata."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import torch
 
-from thunder_core.guards.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, holding, reading
-from thunder_core.guards.guard import Guard, Key, show, type_name
+from thunder_core.guards.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, compiled_reader, compiled_test
+from thunder_core.guards.guard import DispatchKey, Guard, show, type_name
 from thunder_core.guards.sizes import STRIDES
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
 from thunder_core.ir.size import Size
-from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, disabled_torch_function_impl
+from thunder_core.private_names import is_missing
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, TensorGuards, disabled_torch_function_impl
 
 
 def _row(name: str, expression: str, comparison: Comparison) -> Condition:
-    """Something that is compared of every tensor; messages say ``shape (3, 4) instead of (2, 4)``."""
+    """A condition on metadata; the message is ``shape (3, 4) instead of (2, 4)``."""
 
     def message(value: Any, expected: Any) -> str:
-        return f"{name} {_text(reading(condition)(value))} instead of {_text(expected)}"
+        return f"{name} {_text(compiled_reader(condition)(value))} instead of {_text(expected)}"
 
     condition = Condition(name, expression, comparison, message)
     return condition
@@ -34,7 +35,11 @@ def _text(value: Any) -> str:
 
 
 def same_stride(stride: tuple[int, ...], expected: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """Strides compared with those of a shape, in dimensions of more than one element; in none if it has no elements."""
+    """Whether strides are equal in the dimensions of more than one element; True for tensors without elements.
+
+    Args:
+        expected: strides and shape.
+    """
     known, shape = expected
     if stride == known or 0 in shape:
         return True
@@ -54,10 +59,10 @@ STRIDE_IN_USE: Final = Condition(
     Comparison("not {same_stride}({actual}, {expected})", (same_stride,)),
     lambda value, expected: f"stride {value.stride()} instead of {expected[0]}",
 )
-"""Strides that count in dimensions of more than one element; expected are strides and shape."""
+"""Strides in the dimensions of more than one element; the expected value is strides and shape."""
 CONJUGATE: Final = _row("is_conj", "{value}.is_conj()", TRUTH)
 NEGATIVE: Final = _row("is_neg", "{value}.is_neg()", TRUTH)
-"""Lazy conjugation and negation decide what is a view."""
+"""Lazy conjugation and negation determine which results are views."""
 
 
 NDIM: Final = _row("ndim", "{value}.ndim", EQUAL)
@@ -76,11 +81,11 @@ def _constant_sizes(sizes: tuple[Size, ...]) -> list[tuple[Condition, Any]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorGuard(Guard):
-    """Class and metadata of a tensor: rows that are checked together, and remembered by `TensorsMemo`.
+    """Class and metadata of a tensor: several conditions that are checked together, and cached by `TensorsMemo`.
 
     Attributes:
-        conditions: the rows.
-        expected: what each of them expects.
+        conditions: the conditions.
+        expected: the expected value of each.
     """
 
     conditions: tuple[Condition, ...]
@@ -96,12 +101,11 @@ class TensorGuard(Guard):
         exact_stride: bool = False,
         sizes: tuple[Size, ...] | None = None,
     ) -> TensorGuard:
-        """The guard that ``tensor`` fulfils now.
+        """The guard for the current metadata of a tensor.
 
         Args:
-            exact_stride: strides count in dimensions of one element too.
-            sizes: the shape, for a tensor with sizes that vary: a `thunder_core.guards.sizes.SizesGuard` has those, and
-                the strides.
+            exact_stride: compare strides also in dimensions of one element.
+            sizes: the shape of a tensor with symbolic sizes. A `SizesGuard` checks these, and the strides.
         """
         shape = tuple(tensor.shape)
         rows = [
@@ -123,14 +127,13 @@ class TensorGuard(Guard):
         return cls(source, conditions, expected)
 
     def constant_sizes(self) -> list[int | None]:
-        """What is expected of each size; None for one that varies."""
+        """The expected sizes; None for symbolic ones."""
         held = dict(zip(self.conditions, self.expected, strict=True))
         if SHAPE in held:
             return list(held[SHAPE])
         return [held.get(size_at(index)) for index in range(held[NDIM])]
 
-    def differing_sizes(self, args: Args, kwargs: Kwargs) -> frozenset[int] | None:
-        """The dimensions whose sizes are others in a call, or `STRIDES` where these alone differ; None for all else."""
+    def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         try:
             value = self.source.read(args, kwargs)
         except PATH_ERRORS:
@@ -144,20 +147,22 @@ class TensorGuard(Guard):
         ]
         sizes = self.constant_sizes()
         conditions, expected = zip(*rows, strict=True)
-        if not holding(conditions)(value, *expected) or value.ndim != len(sizes):
+        if not compiled_test(conditions)(value, *expected) or value.ndim != len(sizes):
             return None
         pairs = enumerate(zip(sizes, value.shape, strict=True))
         differing = frozenset([index for index, (known, size) in pairs if known is not None and known != size])
-        return differing if differing or self.holds(value) else frozenset({STRIDES})
+        if not differing and self.holds(value):
+            return {}
+        return {self.source: differing or frozenset({STRIDES})}
 
     @property
     def varies(self) -> bool:
-        """Whether sizes vary, and with them strides."""
+        """Whether sizes, and so strides, vary between calls."""
         return NDIM in self.conditions
 
     @property
     def requires_grad(self) -> bool:
-        """What is expected of ``requires_grad``."""
+        """The expected value of ``requires_grad``."""
         return bool(self.expected[self.conditions.index(REQUIRES_GRAD)])
 
     def _checks(self) -> list[Check]:
@@ -177,15 +182,15 @@ class TensorGuard(Guard):
         return "pad it to a few shapes, with the same dtype, device, strides and requires_grad at each call"
 
     def holds(self, value: Any) -> bool:
-        """Whether a value is such a tensor. Of a sparse tensor in place of a strided one this is an error.
+        """Whether a value satisfies all conditions.
 
         Raises:
-            one of PATH_ERRORS: the value has no metadata.
+            one of PATH_ERRORS: the value is no tensor, or a sparse tensor in place of a strided one.
         """
-        return holding(self.conditions)(value, *self.expected)
+        return compiled_test(self.conditions)(value, *self.expected)
 
     def holds_plainly(self, value: Any) -> bool:
-        """`holds`, without handing the questions to the ``__torch_function__`` of the tensor's class."""
+        """`holds`, without calls of the ``__torch_function__`` of the tensor's class."""
         with DisableTorchFunctionSubclass():
             return self.holds(value)
 
@@ -196,16 +201,66 @@ class TensorGuard(Guard):
         return " or ".join([check.failure(value, names) for check in self._checks()])
 
     def differences(self, value: Any) -> list[str]:
-        """What differs; of a tensor of another class nothing else, and the strides only if nothing else does."""
+        """The differences: the class alone if it differs, and strides only if nothing else differs."""
         if not isinstance(value, torch.Tensor):
             return [f"expected a tensor, got {show(value)}"]
         rows = list(zip(self.conditions, self.expected, strict=True))
         for part in (rows[:1], [row for row in rows[1:] if row[0].kind != "stride"], rows):
-            found = [row[0].message(value, row[1]) for row in part if not holding(row[:1])(value, row[1])]
-            if found:
-                return found
+            differences = [row[0].message(value, row[1]) for row in part if not compiled_test(row[:1])(value, row[1])]
+            if differences:
+                return differences
         return []
 
-    def keys(self) -> Iterator[tuple[Key, Any]]:
+    def keys(self) -> Iterator[tuple[DispatchKey, Any]]:
         for check in self._checks():
             yield from check.keys()
+
+
+# ---------------------------------------------------------------- the combined check of PyTorch
+
+
+@functools.cache
+def sees_requires_grad() -> bool:
+    """Whether PyTorch's combined check compares ``requires_grad`` under `torch.no_grad`; not in all versions."""
+    if is_missing(TensorGuards):
+        return True
+    with torch.no_grad():
+        tensor = torch.empty(1, requires_grad=True)
+        check = TensorGuards(tensor, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return not check(tensor.requires_grad_(False))
+
+
+class TensorsMemo:
+    """PyTorch's combined check of the metadata of tensors, as it was when a full check last passed."""
+
+    __slots__ = ("_guards", "_varies", "check")
+
+    def __init__(self, guards: Sequence[TensorGuard]) -> None:
+        self._guards = guards
+        self._varies = any(guard.varies for guard in guards)
+        self.check: Callable[..., bool] = lambda *_: False
+
+    def recheck(self, *tensors: torch.Tensor) -> bool:
+        """Check each tensor by its guard; if all pass, `remember` them."""
+        for guard, tensor in zip(self._guards, tensors, strict=True):
+            if not guard.holds(tensor):
+                return False
+        self.remember(*tensors)
+        return True
+
+    def remember(self, *tensors: torch.Tensor) -> None:
+        """Accept the current metadata of these tensors from now on.
+
+        Does nothing if PyTorch has no combined check, or none for these: it refuses repeated objects.
+        """
+        if is_missing(TensorGuards) or len({id(tensor) for tensor in tensors}) < len(tensors):
+            return
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            return
+        if not self._varies:
+            self.check = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            return
+        sizes = [guard.constant_sizes() for guard in self._guards]
+        pairs = zip(tensors, self._guards, strict=True)
+        strides = [[None] * tensor.ndim if guard.varies else list(tensor.stride()) for tensor, guard in pairs]
+        self.check = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

@@ -1,4 +1,4 @@
-"""Random generators of PyTorch that a program reaches: while it is recorded, nothing may move them."""
+"""The states of PyTorch's random generators, which must not change while a program is recorded."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from thunder_core.pytorch_internals import DisableTorchFunction, disable_current
 STATE_METHODS: Final = frozenset(
     {name for name in vars(torch.Generator) if not name.startswith("_")} - {"device"} | {"__reduce__", "__reduce_ex__"}
 )
-"""Methods that read or change the state of a generator, at once and without an operator."""
+"""Methods that read or change the state of a generator without an operator that is recorded."""
 _OF_NEW_ONES: Final = frozenset({"manual_seed", "get_state", "initial_seed", "__reduce__", "__reduce_ex__"})
-"""Those that do the same in each run to a generator that the run has made."""
+"""Methods that have the same effect in each run if the run creates the generator."""
 
 _SET_STATE: Final = frozenset({"set_state", "graphsafe_set_state", "seed", "manual_seed", "set_offset"})
-"""Those that set it, of a generator that code names them of."""
+"""Methods that set the state."""
 
 _SIZE_OF_SEED: Final = 8
 _SIZE_OF_MARK: Final = 128
 
 _marked: set[int] = set()
-"""Generators, by identity, whose state is a mark, also those of programs that other threads record."""
+"""The identities of generators with a mark as state, also those of recordings in other threads."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """A generator as it was met.
+    """A generator and its state at the first visit.
 
     Attributes:
-        before: its state then.
-        mark: the state that it has been given since, which nothing else has.
-        seed: its seed when it was met.
+        before: this state.
+        mark: the unique state that was assigned to it during recording.
+        seed: its seed at the first visit.
     """
 
     generator: torch.Generator
@@ -48,24 +48,24 @@ class _Held:
     seed: int
 
     def is_moved(self) -> bool:
-        """Whether its state is not the one that it was given."""
+        """Whether its state is not the mark."""
         return not _same(self.generator.get_state(), self.mark)
 
     def is_seeded(self) -> bool:
-        """Whether it has another seed; drawing does not change that."""
+        """Whether it has another seed. Random operations do not change the seed."""
         return self.generator.initial_seed() != self.seed
 
 
 class TorchGenerators:
-    """States of the default generators when the observation began, and of others when they were met.
+    """Detects changes of the states of random generators during recording.
 
-    Lines draw random numbers only when the program runs. So a state that differs when the program has been recorded
-    was changed by a call that no line repeats, such as one of a method by `functools.partial`. Generators other than
-    the default ones are given states that nothing else has meanwhile, anew at each line that draws from them: then a
-    call that sets the very state that the generator had before is noticed as well.
+    Random operations use generators only when the compiled program runs. If a state has changed after recording, a call
+    that the compiled program does not repeat has changed it, such as a call of a method by `functools.partial`. While a
+    program is recorded, each generator, except for the default ones, has a unique state, the mark, and gets a new one
+    for each recorded random operation. So a call that sets the previous state of a generator is detected, too.
 
-    The default ones belong to all threads. While others live, which may draw from them, they are compared as a whole
-    only if code of the program names a method that sets a state; their seeds, which drawing leaves alone, always.
+    All threads share the default generators. If there are other threads, the states of default generators are compared
+    only if code of the program contains the name of a method that sets a state; the seeds are always compared.
     """
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class TorchGenerators:
         self._others = threading.active_count() > 1
         self._may_be_set = False
         self._held: dict[int, _Held] = {}
-        self._made: list[torch.Generator] = []
+        self._created: list[torch.Generator] = []
         self._marks: set[tuple[int, ...]] = set()
         self._moved: list[str] = []
 
     def watch(self, generator: torch.Generator, name: str) -> None:
-        """Also compare a generator from now on."""
+        """Detect changes of a generator from now on."""
         identity = generator_identity(generator)
         if not self._is_known(generator) and identity not in _marked:
             _marked.add(identity)
@@ -90,7 +90,7 @@ class TorchGenerators:
             self.drawn(generator)
 
     def drawn(self, generator: torch.Generator) -> None:
-        """A line takes random numbers from a generator, so that its state would be another one."""
+        """A recorded operation uses a generator, which would change its state."""
         held = self._held.get(generator_identity(generator))
         if held is None:
             return
@@ -100,33 +100,33 @@ class TorchGenerators:
         self._marks.add(_numbers(held.mark))
 
     def is_new(self, generator: torch.Generator) -> bool:
-        """Whether nobody has drawn from a generator to which no path leads: the program has made it."""
+        """Whether the program created a generator, so that it has no path, and its state is that of its seed."""
         if self._is_known(generator) or generator_identity(generator) in _marked:
             return False
         seeded = torch.Generator(generator.device).manual_seed(generator.initial_seed())
         return _same(generator.get_state(), seeded.get_state())
 
     def known(self, generator: torch.Generator) -> torch.Generator | None:
-        """The object that a generator was first met as: calls of operators get it as another object each time."""
-        for other in (*[held.generator for held in (*self._defaults, *self._held.values())], *self._made):
+        """The first Python object of a generator; each call of an operator creates another one."""
+        for other in (*[held.generator for held in (*self._defaults, *self._held.values())], *self._created):
             if generator_identity(other) == generator_identity(generator):
                 return other
         return None
 
     def made(self, generator: torch.Generator) -> None:
-        """The program has made a generator: no path leads to it, and nothing should hold it when the program ends."""
+        """The program created a generator, which must not outlive the program."""
         if self.known(generator) is None:
-            self._made.append(generator)
+            self._created.append(generator)
 
     def is_repeated(self, generator: torch.Generator, method: str) -> bool:
-        """Whether a call of a method, which no line repeats, is the same in each run: the run makes the generator."""
+        """Whether a call of a method, which is not recorded, has the same effect in each run."""
         if self._is_known(generator) or method not in _OF_NEW_ONES:
             return False
         self.made(generator)
         return True
 
     def moved(self) -> list[str]:
-        """Names of the generators whose state was changed."""
+        """The names of the generators whose state has changed."""
         now = [held.name for held in self._held.values() if held.is_moved()]
         return list(dict.fromkeys([*self._moved, *[held.name for held in self._moved_defaults()], *now]))
 
@@ -135,26 +135,24 @@ class TorchGenerators:
         return [held for held in self._defaults if held.is_seeded() or (whole and held.is_moved())]
 
     def tells_state(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that no line has made is a state of one of the generators."""
+        """Whether a tensor, which no operation of the trace returned, is the state of a generator."""
         if tensor.dtype is not torch.uint8 or tensor.device.type != "cpu" or tensor.ndim != 1:
             return False
         return _numbers(tensor) in self._marks or any(_same(tensor, held.mark) for held in self._defaults)
 
-    def method_met(self, name: str) -> None:
-        """The program has a bound method of a generator."""
+    def visit_method(self, name: str) -> None:
+        """The program reads a bound method of a generator."""
         self._may_be_set |= name in _SET_STATE
 
-    def asked(self, generator: torch.Generator, names: CodeNames) -> None:
-        """Code with these names may ask a generator for its seed, which nothing notices if a call of C does so, or set
-        the state of one that other threads may move as well.
-        """
+    def read_by(self, generator: torch.Generator, names: CodeNames) -> None:
+        """Code with these names reads a generator: it may set its state, or read its seed by a call from C."""
         self._may_be_set |= bool(names.attributes & _SET_STATE)
         if "initial_seed" in names.attributes and not any(chain[-1] == "initial_seed" for chain in names.chains):
             held = self._held.get(generator_identity(generator))
             self._moved.extend([] if held is None else [held.name])
 
     def restore(self) -> None:
-        """Give each generator the state that it had."""
+        """Restore the states of all generators."""
         for held in self._moved_defaults():
             held.generator.set_state(held.before)
         for held in self._held.values():
@@ -163,18 +161,18 @@ class TorchGenerators:
         self._held.clear()
 
     def outliving(self) -> bool:
-        """Whether something holds a generator that the program has made; ask when the program's objects are gone."""
+        """Whether a generator that the program created is alive after the program's objects were released."""
         if self._is_shared():
             gc.collect()
         return self._is_shared()
 
     def handed_out(self, generator: torch.Generator) -> None:
-        """The caller of the program gets this generator, anew from each run."""
-        self._made = [made for made in self._made if made is not generator]
+        """The program returns this generator; each run creates another one."""
+        self._created = [created for created in self._created if created is not generator]
 
     def _is_shared(self) -> bool:
-        # two references are those of the list and of the call; up to PyTorch 2.12 generators have no weak ones
-        return any(sys.getrefcount(self._made[index]) > 2 for index in range(len(self._made)))
+        # the list and the call have two references; up to PyTorch 2.12 there are no weak references to generators
+        return any(sys.getrefcount(self._created[index]) > 2 for index in range(len(self._created)))
 
     def _is_alone(self) -> bool:
         self._others |= threading.active_count() > 1
@@ -191,7 +189,7 @@ def _held(generator: torch.Generator, name: str) -> _Held:
 
 
 def _mark(generator: torch.Generator) -> torch.Tensor:
-    """Give a generator a state that nothing else has; on the CPU its seed stays, with which states begin."""
+    """Assign a unique state to a generator. On the CPU the seed, with which the state begins, stays the same."""
     other = torch.Generator(generator.device).manual_seed(random.SystemRandom().getrandbits(63))
     with DisableTorchFunction(), disable_current_modes():
         state = other.get_state()

@@ -1,43 +1,43 @@
-"""What a program wrote to the Python objects that it was given, and how to take it back."""
+"""The writes of a program to Python objects: finding them, generating code that repeats them, and undoing them."""
 
 from __future__ import annotations
 
 import collections
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import (
+    CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
     Node,
     NodeKind,
+    content_of,
     namespace_of,
     own_attributes,
     slot_names,
 )
 from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import ConstantSource, Names, Source, is_argument
-from thunder_core.guards.steps import (
+from thunder_core.guards.source import (
     AttributeSource,
-    BufferSource,
+    ConstantSource,
     ContextSource,
-    InstanceAttributeSource,
-    ParameterSource,
-    SubmoduleSource,
+    Names,
+    Source,
+    StoredAttributeSource,
+    is_argument,
     item_source,
 )
-from thunder_core.guards.stored_content import entries, is_overridden, replace_content, stored_items
+from thunder_core.guards.stored_content import entries, is_overridden, replace_content, same_items, stored_items
 
 _BARE_CONTAINERS = frozenset({list, dict, tuple, set, frozenset, collections.deque, collections.OrderedDict})
-_CONTAINERS = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
-_STEPS = (ParameterSource, BufferSource, SubmoduleSource)
 
 
 class WriteKind(enum.Enum):
-    """What is done to the target."""
+    """The operation of a write."""
 
     SET = "assign to the path"
     DELETE = "delete the path"
@@ -47,12 +47,12 @@ class WriteKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Write:
-    """One change.
+    """One write.
 
     Attributes:
-        target: the path that is assigned or deleted, or the container that is changed.
-        kind: what is done.
-        value: the new value; for EXTEND the new items, for REPLACE the whole content. May contain traced tensors.
+        target: the path that is assigned or deleted, or that of the container whose content changes.
+        kind: the operation.
+        value: the new value; for EXTEND the new items, for REPLACE the new content. May contain traced tensors.
     """
 
     target: Source
@@ -61,14 +61,14 @@ class Write:
 
     @property
     def place(self) -> Source | None:
-        """The path to the object that is changed, as it is before any write; None where that is no object of a path."""
+        """The path to the changed object before all writes; None if the target is a root."""
         return self.target.parent if self.kind in (WriteKind.SET, WriteKind.DELETE) else self.target
 
     def statements(self, value: str, names: Names) -> list[str]:
-        """Python that does it; ``value`` is an expression of the (rebuilt) value.
+        """Python statements for the write, where ``value`` is Python for the value.
 
-        Where there are several writes, ``names`` must have a variable for the `place` of each: what one changes may be
-        reached by the path of another, which means the object that was there before the program ran.
+        If there are several writes, ``names`` must have a variable for the `place` of each, assigned before the first
+        write, since a write may change the path of another.
         """
         if self.kind is WriteKind.SET:
             return [self.target.assignment(names, value)]
@@ -81,22 +81,16 @@ class Write:
 
 
 def find_writes(heap: Heap) -> tuple[Write, ...]:
-    """Compare every met object with what it held when it was first met."""
+    """The differences between the recorded and the current contents of all nodes and other state."""
     writes: list[Write] = []
     for node in heap.distinct_nodes():
-        for target, kind, value in _changes(heap, node):
-            writes.append(Write(target, kind, value))
-            heap.distinct.wrote_arguments |= is_argument(target)
-        if node.kind is NodeKind.CLASS:
-            writes.extend(_class_writes(node, heap.stored_attributes))
+        changes = list(_changes(heap, node))
+        writes.extend(changes)
+        heap.distinct.wrote_arguments |= any(is_argument(write.target) for write in changes)
     for path, before in heap.stored_globals.values():
-        now = path.namespace.get(path.name, MISSING)
-        if now is not before and not (now is MISSING and before is MISSING):
-            kind = WriteKind.DELETE if now is MISSING else WriteKind.SET
-            writes.append(Write(path, kind, None if now is MISSING else now))
+        writes.extend(_change(path, before, path.namespace.get(path.name, MISSING)))
     for closure, cell, before in heap.stored_cells.values():
-        if cell.cell_contents is not before:
-            writes.append(Write(closure, WriteKind.SET, cell.cell_contents))
+        writes.extend(_change(closure, before, content_of(cell)))
     for variable, value in heap.context.items():
         known = (heap.context_before.get(variable, MISSING), heap.context_of_others.get(variable, MISSING))
         if not any(value is other for other in known):
@@ -106,39 +100,76 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def _changes(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+def same_writes(writes: Sequence[Write], others: Sequence[Write]) -> bool:
+    """Whether writes are the same: their values are the same objects, equal plain values, or have the same items."""
+    targets, others_targets = ([(write.kind, write.target.describe()) for write in some] for some in (writes, others))
+    return targets == others_targets and all(
+        _is_same(one.value, other.value) for one, other in zip(writes, others, strict=True)
+    )
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    if value is other:
+        return True
+    if type(value) is not type(other):
+        return False
+    if isinstance(value, list | tuple):
+        return same_items(value, other)
+    if isinstance(value, dict):
+        return same_items(tuple(value), tuple(other)) and same_items(tuple(value.values()), tuple(other.values()))
+    if isinstance(value, set):
+        return set(map(id, value)) == set(map(id, other))
+    return is_plain(value) and bool(value == other)
+
+
+def _change(target: Source, before: Any, now: Any) -> Iterator[Write]:
+    if now is MISSING and before is not MISSING:
+        yield Write(target, WriteKind.DELETE)
+    elif now is not before:
+        yield Write(target, WriteKind.SET, now)
+
+
+def _changes(heap: Heap, node: Node) -> Iterator[Write]:
     value, kind = node.object, node.kind
     if kind is NodeKind.MODULE:
         own = value.__dict__
         slots = slot_names(type(value))
 
         def path(name: str) -> Source:
-            step = AttributeSource if name in slots else InstanceAttributeSource
+            step = AttributeSource if name in slots else StoredAttributeSource
             return step(node.source, name)
 
         yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
-        for before, name, step in zip(node.content, MODULE_DICTIONARIES, _STEPS, strict=True):
-            now = own.get(name, {})
-            if not isinstance(now, dict):  # of a module in TorchScript, whose attributes C++ holds
+        for before, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
+            now = own.get(dictionary, {})
+            if not isinstance(now, dict):  # a module of TorchScript, whose attributes are in C++
                 continue
+
+            def entry(name: str, dictionary: str = dictionary) -> Source:
+                return StoredAttributeSource(node.source, name, dictionary)
+
             moved = _moved_keys(before, now)
             for key in moved:
-                yield step(node.source, key), WriteKind.DELETE, None
+                yield Write(entry(key), WriteKind.DELETE)
             still = {key: value for key, value in before.items() if key not in moved}
-            yield from _changed_entries(still, now, lambda key, step=step: step(node.source, key))
+            yield from _changed_entries(still, now, entry)
         return
-    if keeps_attributes(node):
+    if has_attributes(node):
         now = own_attributes(value)
         yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
     if kind is NodeKind.DICTIONARY:
         yield from _changed_dictionary(heap, node)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
         yield from _changed_sequence(heap, node)
+    elif kind is NodeKind.CLASS:
+        for name in heap.stored_attributes:
+            target, held = AttributeSource(node.source, name), value.__dict__
+            yield from _change(target, node.attributes.get(name, MISSING), held.get(name, MISSING))
     elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
-        yield node.source, WriteKind.REPLACE, set(value)
+        yield Write(node.source, WriteKind.REPLACE, set(value))
 
 
-def _changed_sequence(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+def _changed_sequence(heap: Heap, node: Node) -> Iterator[Write]:
     before, now = node.content, stored_items(node.object)
     if same_items(before, now):
         return
@@ -148,67 +179,53 @@ def _changed_sequence(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKin
         and len(now) > len(before)
         and same_items(before, now[: len(before)])
     ):
-        yield node.source, WriteKind.EXTEND, list(now[len(before) :])
+        yield Write(node.source, WriteKind.EXTEND, list(now[len(before) :]))
     else:
-        heap.objects.guard_container(node)  # the new content has parts of the old one
-        yield node.source, WriteKind.REPLACE, list(now)
+        heap.objects.guard_container(node)  # the new content contains items of the old one
+        yield Write(node.source, WriteKind.REPLACE, list(now))
 
 
-def _class_writes(node: Node, names: Iterable[str]) -> Iterator[Write]:
-    now = node.object.__dict__
-    for name in names:
-        before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
-        if before is not after:
-            kind = WriteKind.DELETE if after is MISSING else WriteKind.SET
-            yield Write(AttributeSource(node.source, name), kind, None if after is MISSING else after)
-
-
-def keeps_attributes(node: Node) -> bool:
-    """True for objects with attributes of their own, classes derived from containers included."""
-    if node.kind in _CONTAINERS:
+def has_attributes(node: Node) -> bool:
+    """Whether the object of a node has instance attributes, as do instances of subclasses of containers."""
+    if node.kind in CONTAINERS:
         return type(node.object) not in _BARE_CONTAINERS
     return node.kind is NodeKind.OBJECT or node.kind is NodeKind.FUNCTION
 
 
-def _changed_dictionary(heap: Heap, node: Node) -> Iterator[tuple[Source, WriteKind, Any]]:
+def _changed_dictionary(heap: Heap, node: Node) -> Iterator[Write]:
     before, now = node.content, dict(entries(node.object))
-    named = all(is_plain(key) for key in now if key not in before)  # other keys are rebuilt in each run, as values are
-    if not named or _moved_keys(before, now):
-        heap.objects.read_dictionary(node)  # the new content has parts of the old one
-        yield node.source, WriteKind.REPLACE, now
+    # keys that are not plain are reconstructed in each run, like values
+    if not all(is_plain(key) for key in now if key not in before) or _moved_keys(before, now):
+        heap.objects.read_dictionary(node)  # the new content contains items of the old one
+        yield Write(node.source, WriteKind.REPLACE, now)
     else:
         yield from _changed_entries(before, now, lambda key: item_source(node.object, node.source, key))
 
 
 def _changed_entries(
     before: dict[Any, Any], now: dict[Any, Any], path: Any, skipped: tuple[str, ...] = ()
-) -> Iterator[tuple[Source, WriteKind, Any]]:
+) -> Iterator[Write]:
     for key, value in now.items():
         if before.get(key, MISSING) is not value and key not in skipped:
-            yield path(key), WriteKind.SET, value
+            yield Write(path(key), WriteKind.SET, value)
     for key in before:
         if key not in now:
-            yield path(key), WriteKind.DELETE, None
+            yield Write(path(key), WriteKind.DELETE)
 
 
 def _moved_keys(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
-    """Keys that have to be deleted and assigned again for those of ``before`` to be in the order of ``now``."""
-    kept, found = [key for key in before if key in now], list(now)
-    # membership compares as dictionaries do: tensors, which may be keys, by identity
-    first = next((index for index, key in enumerate(kept) if found[index] not in {key}), len(kept))
-    return kept[first:]
+    """The keys of ``before`` that must be deleted and assigned again to get the order of ``now``."""
+    common, order = [key for key in before if key in now], list(now)
+    # a set compares keys as a dictionary does: tensors by identity
+    first = next((index for index, key in enumerate(common) if order[index] not in {key}), len(common))
+    return common[first:]
 
 
-def same_items(left: Any, right: Any) -> bool:
-    """True when two sequences hold the very same objects."""
-    return len(left) == len(right) and all(one is other for one, other in zip(left, right, strict=True))
-
-
-# ---------------------------------------------------------------- taking writes back
+# ---------------------------------------------------------------- undoing writes
 
 
 def undo_writes(heap: Heap) -> None:
-    """Give every met object back what it held when it was first met."""
+    """Restore the recorded contents of all nodes and other state."""
     for node in heap.distinct_nodes():
         _restore(node)
         if node.kind is NodeKind.CLASS:
@@ -234,11 +251,11 @@ def _restore(node: Node) -> None:
         slots = slot_names(type(value))
         for name in slots:
             _restore_slot(value, name, node.attributes.get(name, MISSING))
-        kept = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
-        held = {name: before for name, before in node.attributes.items() if name not in slots}
-        _restore_dictionary(own, {**held, **kept}, ordered=False)
+        dictionaries = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
+        stored = {name: before for name, before in node.attributes.items() if name not in slots}
+        _restore_dictionary(own, {**stored, **dictionaries}, ordered=False)
         return
-    if keeps_attributes(node):
+    if has_attributes(node):
         _restore_attributes(node)
     if kind is NodeKind.DICTIONARY:
         if not _same_entries(value, node.content):
@@ -283,7 +300,7 @@ def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
 
 
 def _restore_dictionary(now: dict[Any, Any], before: dict[Any, Any], *, ordered: bool = True) -> None:
-    """Entry by entry when possible: other threads may be reading."""
+    """Restore single items if possible, since other threads may read the dictionary."""
     if ordered and list(now) != list(before):
         now.clear()
         now.update(before)

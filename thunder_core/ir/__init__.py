@@ -1,1 +1,1 @@
-"""The intermediate representation: proxies, symbols, traces, and how they are printed, checked and run."""
+"""The intermediate representation: proxies, symbols and traces; their printer, verifier and compilation to Python."""

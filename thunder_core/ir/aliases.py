@@ -18,23 +18,23 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.pytorch_internals import OpOverload, schema_of
 
-# Results of these lie in new memory whatever strides their arguments come with; a reshape may be a copy or a view.
-_CREATORS = frozenset({Tag.MATMUL, Tag.ELEMENTWISE, Tag.REDUCTION})
+# Ops that return new storage for all strides of their arguments. A reshape, in contrast, may be a copy or a view.
+_CREATOR_TAGS = frozenset({Tag.MATMUL, Tag.ELEMENTWISE, Tag.REDUCTION})
 
 
 class Aliases:
-    """The storages of one trace, by their numbers. Each property is computed when it is first needed.
+    """The storages of one trace, by number. Each property is computed on first access.
 
-    It holds for the trace as it is: a pass that changes which values share storage keeps track of that itself.
+    The object describes an immutable trace. A pass that changes which values share storage tracks the change itself.
     """
 
     def __init__(self, trace: Trace) -> None:
-        # not the trace, which holds this object
-        self._inputs, self._lines, self._output = trace.inputs, trace.symbols, trace.output
+        # no reference to the trace: it caches this object, and the two would form a reference cycle
+        self._inputs, self._ops, self._output = trace.inputs, trace.symbols, trace.output
 
     @classmethod
     def of(cls, trace: Trace) -> Aliases:
-        """The aliases of ``trace``; one object for each trace."""
+        """The `Aliases` of ``trace``, cached on the trace."""
         if trace._aliases is None:
             object.__setattr__(trace, "_aliases", cls(trace))
         aliases: Aliases = trace._aliases
@@ -42,77 +42,77 @@ class Aliases:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """Storages that lines write."""
-        return written_storages(self._lines)
+        """Storages that ops write."""
+        return written_storages(self._ops)
 
     @cached_property
     def pinned(self) -> frozenset[int]:
-        """Storages that lines write, or give to effects that are visible outside of tensors.
+        """Storages that ops write, or that are arguments of ops with effects visible outside of tensors.
 
-        Two tensors in one of them do not stand for one another.
+        A pass must not replace a tensor in such a storage by an equal one in another storage.
         """
         pinned: set[int] = set()
-        for line in self._lines:
-            touched = tensor_inputs_of(line) if line.effects.visible else tensors_written_by(line)
+        for op in self._ops:
+            touched = tensor_inputs_of(op) if op.effects.visible else tensors_written_by(op)
             pinned.update([proxy.storage for proxy in touched])
         return frozenset(pinned)
 
     @cached_property
     def escaping(self) -> frozenset[int]:
-        """Storages of results."""
+        """Storages of tensors that the trace returns."""
         return frozenset([proxy.storage for proxy in iterate_proxies(self._output) if isinstance(proxy, TensorProxy)])
 
     @cached_property
     def given(self) -> frozenset[int]:
-        """Storages of inputs."""
+        """Storages of the trace's inputs."""
         return frozenset([proxy.storage for proxy in self._inputs if isinstance(proxy, TensorProxy)])
 
     @cached_property
     def written_inputs(self) -> tuple[int, ...]:
-        """Positions of the inputs whose storages lines write."""
+        """Positions of the inputs whose storages ops write."""
         inputs = enumerate(self._inputs)
         return tuple([at for at, proxy in inputs if isinstance(proxy, TensorProxy) and proxy.storage in self.written])
 
     @cached_property
     def visible(self) -> frozenset[str]:
-        """Names of results, and of the values that these are views of: PyTorch's views know their base."""
+        """Names of returned values and of the values that they are views of, which callers reach as ``view._base``."""
         names = {proxy.name for proxy in iterate_proxies(self._output)}
-        for line in reversed(self._lines):
-            if line.is_view() and not names.isdisjoint([proxy.name for proxy in line.outputs()]):
-                names.update([proxy.name for proxy in line.inputs()])
+        for op in reversed(self._ops):
+            if op.is_view() and not names.isdisjoint([proxy.name for proxy in op.outputs()]):
+                names.update([proxy.name for proxy in op.inputs()])
         return frozenset(names)
 
     def storages_of(self, names: Container[str]) -> frozenset[int]:
-        """The storages of the values of these names."""
-        found = [proxy.storage for proxy in self._inputs if isinstance(proxy, TensorProxy) and proxy.name in names]
-        for line in self._lines:
-            found += [proxy.storage for proxy in tensor_outputs_of(line) if proxy.name in names]
-        return frozenset(found)
+        """The storages of the values with these names."""
+        storages = [proxy.storage for proxy in self._inputs if isinstance(proxy, TensorProxy) and proxy.name in names]
+        for op in self._ops:
+            storages += [proxy.storage for proxy in tensor_outputs_of(op) if proxy.name in names]
+        return frozenset(storages)
 
-    def fixed(self, keep: frozenset[str] = frozenset()) -> frozenset[int]:
-        """The storages that must stay apart from others: pinned and escaping ones, and those of ``keep``."""
+    def fixed(self, protected: frozenset[str] = frozenset()) -> frozenset[int]:
+        """The storages that must not be merged with others: pinned, escaping, and those of the values ``protected``."""
         fixed = self.pinned | self.escaping
-        return fixed | self.storages_of(keep) if keep else fixed
+        return fixed | self.storages_of(protected) if protected else fixed
 
     def definitions(self, storage: int) -> Sequence[tuple[int, TensorProxy]]:
-        """The values that lines define in a storage, with the positions of the lines, in order."""
+        """The values that ops define in a storage, each with the position of its op, in order."""
         return self._uses[0].get(storage, ())
 
     def readers(self, storage: int) -> Sequence[int]:
-        """The positions of the lines that read a storage, in order. That the trace returns it is not counted."""
+        """The positions of the ops that read a storage, in order. The trace's return does not count as a read."""
         return self._uses[1].get(storage, ())
 
     def is_last_read_at(self, storage: int, index: int) -> bool:
-        """Whether no line after ``index`` reads the storage, nor the caller."""
+        """Whether neither an op after ``index`` nor the caller reads the storage."""
         readers = self.readers(storage)
         return storage not in self.escaping and (not readers or readers[-1] <= index)
 
     def is_created(self, storage: int) -> bool:
-        """Whether a line, or a line inside a region, certainly creates the storage, whatever its inputs are."""
+        """Whether an op, or an op inside a region, creates the storage for all possible inputs."""
         definitions = self.definitions(storage)
         if storage in self.given or not definitions:
             return False
-        creator = self._lines[definitions[0][0]]
+        creator = self._ops[definitions[0][0]]
         if not creator.effects.pure:
             return False
         part = next((part for part in creator.parts if _defines(part, storage)), creator)
@@ -123,20 +123,20 @@ class Aliases:
         """Definitions and readers, by storage."""
         definitions: dict[int, list[tuple[int, TensorProxy]]] = {}
         readers: dict[int, list[int]] = {}
-        for index, line in enumerate(self._lines):
-            for storage in dict.fromkeys([proxy.storage for proxy in tensor_inputs_of(line)]):
+        for index, op in enumerate(self._ops):
+            for storage in dict.fromkeys([proxy.storage for proxy in tensor_inputs_of(op)]):
                 readers.setdefault(storage, []).append(index)
-            for proxy in tensor_outputs_of(line):
+            for proxy in tensor_outputs_of(op):
                 definitions.setdefault(proxy.storage, []).append((index, proxy))
         return definitions, readers
 
 
-def _defines(line: BoundSymbol, storage: int) -> bool:
-    return any(proxy.storage == storage for proxy in tensor_outputs_of(line))
+def _defines(op: BoundSymbol, storage: int) -> bool:
+    return any(proxy.storage == storage for proxy in tensor_outputs_of(op))
 
 
-def _creates(line: BoundSymbol) -> bool:
-    target = line.symbol.target
+def _creates(op: BoundSymbol) -> bool:
+    target = op.symbol.target
     if isinstance(target, OpOverload):
         return not any(result.alias_info for result in schema_of(target).returns)
-    return not _CREATORS.isdisjoint(line.symbol.tags)
+    return not _CREATOR_TAGS.isdisjoint(op.symbol.tags)

@@ -5,7 +5,6 @@ Defaults are left out: the CPU, contiguous strides, offset zero, a storage share
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,13 +24,13 @@ _CPU = torch.device("cpu")
 
 
 class Annotator:
-    """Writes the annotations of one function; remembers the memories that it has seen, to name what shares them."""
+    """Writes the annotations of one function. It records each storage's first tensor, to print ``shares <name>``."""
 
     def __init__(self) -> None:
         self._owners: dict[int, str] = {}
 
     def storages(self) -> str:
-        """The numbers of the memories in the order of their first tensors, ``0-3 7``; empty when they just count up."""
+        """The storage numbers in order of first appearance, ``0-3 7``; empty if they are just 0, 1, 2, ..."""
         numbers = list(self._owners)
         if numbers == list(range(len(numbers))):
             return ""
@@ -67,7 +66,7 @@ class Annotator:
 
 
 def geometry(shape: tuple[Size, ...], stride: tuple[Size, ...], dtype: torch.dtype) -> str:
-    """``f32[2, 3]``, and the strides unless they are plain numbers and contiguous."""
+    """``f32[2, 3]``, followed by the strides unless these are contiguous."""
     text = f"{dtype_name(dtype)}[{_join(shape)}]"
     return text if stride == contiguous_stride(shape) else f"{text} strides[{_join(stride)}]"
 
@@ -93,6 +92,7 @@ def _join(items: Iterable[Size]) -> str:
 
 
 _LONG_DTYPES = {short: dtype for dtype, short in SHORT_DTYPES.items()}
+_NUMBER_TYPES: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, complex)}
 _TENSOR = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]"
     r"(?: (?P<device>(?!strides|offset|shares|grad|sparse)[a-z]+(?::\d+)?)(?![\w\[]))?"
@@ -106,7 +106,7 @@ _TENSOR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TensorAnnotation:
-    """What is written about a tensor; ``shares`` names another one whose memory it shares."""
+    """A parsed tensor annotation; ``shares`` is the name of an earlier tensor with the same storage."""
 
     shape: tuple[int, ...]
     stride: tuple[Size, ...]
@@ -118,14 +118,14 @@ class TensorAnnotation:
     layout: torch.layout
 
 
-class Storages:
-    """Hands out storage numbers.
+class StorageNumbers:
+    """Allocates storage numbers while a printed trace is read.
 
     Args:
-        numbers: those of new memories in order of appearance; after them, or without them, numbers count up.
+        numbers: storage numbers in order of first appearance; after them, the numbers count up.
 
     Attributes:
-        by_owner: the numbers of the tensors so far, by name.
+        by_owner: the storage numbers of the tensors read so far, by tensor name.
     """
 
     def __init__(self, numbers: tuple[int, ...] = ()) -> None:
@@ -134,7 +134,7 @@ class Storages:
         self._next = max(numbers, default=-1) + 1
 
     def number(self, name: str, known: int | None) -> int:
-        """The number of the memory of the tensor ``name``; ``known`` when it shares one."""
+        """The storage number of the tensor ``name``: ``known`` if it shares that storage, else a new one."""
         if known is None:
             known = next(self._numbers, self._next)
             self._next = max(self._next, known + 1)
@@ -143,7 +143,7 @@ class Storages:
 
 
 def read_storages(text: str) -> tuple[int, ...]:
-    """The numbers in the header ``# memories: 0-3 7``. Raises ValueError."""
+    """The numbers in the header ``# storages: 0-3 7``. Raises ValueError."""
     numbers: list[int] = []
     for part in text.split():
         first, _, last = part.partition("-")
@@ -151,24 +151,31 @@ def read_storages(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def read_input(name: str, text: str, storages: Storages) -> Proxy:
-    """The input ``name`` with the annotation ``text``. Raises ValueError when that is not understood."""
+def read_input(name: str, text: str, storages: StorageNumbers) -> Proxy:
+    """The input ``name`` with the annotation ``text``. Raises ValueError if the text is not an annotation."""
     if text.startswith("object "):
         return OpaqueProxy(name, text.removeprefix("object "))
-    python_type = getattr(builtins, text, None)
-    if isinstance(python_type, type):
-        return NumberProxy(name, python_type)
-    said = read_tensor_annotation(text)
-    if said.shares is not None and said.shares not in storages.by_owner:
-        raise ValueError(f"it shares the memory of {said.shares!r}, which is not defined before")
-    number = storages.number(name, None if said.shares is None else storages.by_owner[said.shares])
+    if text in _NUMBER_TYPES:
+        return NumberProxy(name, _NUMBER_TYPES[text])
+    parsed = read_tensor_annotation(text)
+    if parsed.shares is not None and parsed.shares not in storages.by_owner:
+        raise ValueError(f"it shares the storage of {parsed.shares!r}, which is not defined before")
+    number = storages.number(name, None if parsed.shares is None else storages.by_owner[parsed.shares])
     return TensorProxy(
-        name, said.shape, said.stride, said.dtype, said.device, said.requires_grad, number, said.offset, said.layout
+        name,
+        parsed.shape,
+        parsed.stride,
+        parsed.dtype,
+        parsed.device,
+        parsed.requires_grad,
+        number,
+        parsed.offset,
+        parsed.layout,
     )
 
 
 def read_tensor_annotation(text: str) -> TensorAnnotation:
-    """The parts of a tensor's annotation. Raises ValueError when the text is not one."""
+    """The parts of a tensor's annotation. Raises ValueError if the text is not a tensor annotation."""
     match = _TENSOR.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an annotation like 'f32[2, 3] strides[1, 2] grad'")
@@ -189,7 +196,7 @@ def read_tensor_annotation(text: str) -> TensorAnnotation:
 
 
 def split_annotations(text: str) -> list[str]:
-    """The annotations in the comment behind a line with several outputs."""
+    """The annotations in the comment after an op with several outputs."""
     return [item.strip() for item in re.split(r",(?![^\[]*\])", text)]
 
 

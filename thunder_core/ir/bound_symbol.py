@@ -1,4 +1,4 @@
-"""A symbol applied to values."""
+"""Bound symbols: the ops of a trace, each a symbol with its arguments and outputs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _CAST_TYPES: Final = [TensorProxy, torch.dtype]
 
 @dataclass(frozen=True, slots=True)
 class BoundSymbol:
-    """One line of a trace.
+    """One op of a trace: a call of a symbol.
 
     Attributes:
-        symbol: what is called.
+        symbol: the operation that is called.
         args, kwargs: nested tuples, lists, dicts and slices of proxies, literals and (for higher-order symbols) traces.
         output: a proxy, None, or nested containers of proxies and None; all its proxies are defined here.
-        effects: what the call does besides.
-        context: the modes it runs under; None for those of the whole program.
-        location: the user's line.
-        parts: what it was lowered to, for the printer; empty until it is lowered.
+        effects: the effects of the call besides its outputs.
+        context: the modes it runs under; None for those of the trace.
+        location: the line of the user's program with the call.
+        parts: the ops that it was lowered to, for the printer; empty before lowering.
     """
 
     symbol: Symbol
@@ -42,70 +42,70 @@ class BoundSymbol:
     location: SourceLocation | None = None
     parts: tuple[BoundSymbol, ...] = field(default=(), compare=False)
 
-    # passes ask for them a dozen times for each line
+    # cached: passes read them about a dozen times per op
     _inputs: tuple[Proxy, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _outputs: tuple[Proxy, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def inputs(self) -> tuple[Proxy, ...]:
         """Proxies among the arguments, in order."""
-        found = self._inputs
-        if found is None:
-            found = tuple(list_proxies((*self.args, self.kwargs) if self.kwargs else self.args))
-            object.__setattr__(self, "_inputs", found)
-        return found
+        inputs = self._inputs
+        if inputs is None:
+            inputs = tuple(list_proxies((*self.args, self.kwargs) if self.kwargs else self.args))
+            object.__setattr__(self, "_inputs", inputs)
+        return inputs
 
     def outputs(self) -> tuple[Proxy, ...]:
-        """Proxies that this line defines, in order."""
-        found = self._outputs
-        if found is None:
-            found = tuple(list_proxies((self.output,)))
-            object.__setattr__(self, "_outputs", found)
-        return found
+        """Proxies that this op defines, in order."""
+        outputs = self._outputs
+        if outputs is None:
+            outputs = tuple(list_proxies((self.output,)))
+            object.__setattr__(self, "_outputs", outputs)
+        return outputs
 
     def varies(self) -> bool:
-        """Whether it has sizes that vary between calls: among its arguments, or of its tensors."""
+        """Whether an argument, or a size of an input or output tensor, varies between calls."""
         tensors = [proxy for proxy in (*self.inputs(), *self.outputs()) if isinstance(proxy, TensorProxy)]
         if any(not are_constant((*proxy.shape, *proxy.stride, proxy.offset)) for proxy in tensors):
             return True
         return bool(list_sizes((self.args, self.kwargs)))
 
     def with_sizes(self, value: Callable[[SizeExpr], Size], *, literals: bool = True) -> BoundSymbol:
-        """The same call with something else for each size that varies, also in traces among its arguments.
+        """The op with ``value(size)`` in place of each varying size, also in traces among its arguments.
 
         Args:
-            literals: also for sizes that are arguments by themselves.
+            literals: whether sizes that are arguments themselves are replaced too, besides those of tensors.
         """
 
         def of_leaf(leaf: Any) -> Any:
-            own = getattr(leaf, "with_sizes", None)
-            if own is None:
+            with_sizes = getattr(leaf, "with_sizes", None)
+            if with_sizes is None:
                 return with_size(leaf, value) if literals else leaf
-            return own(value)
+            return with_sizes(value)
 
         return replace(self.map_arguments(of_leaf), output=map_leaves(of_leaf, self.output))
 
     def happens_once(self) -> bool:
-        """Whether it does something that running it once more would repeat.
+        """Whether running the op a second time would repeat an effect, so that it must not be recomputed.
 
-        Collectives with the tag COLLECTIVE may be repeated: what they give depends on their arguments alone, and all
-        ranks repeat them.
+        False for symbols with the tag COLLECTIVE: their results depend on their arguments alone, and all ranks
+        recompute them in the same order.
         """
         repeatable = not self.symbol.tags.isdisjoint((Tag.COLLECTIVE, Tag.WAIT))
         return self.effects.external or (bool(self.effects.channels) and not repeatable)
 
     def is_view(self) -> bool:
-        """Whether it computes nothing: all its outputs lie in the memory of its inputs."""
+        """Whether the op computes nothing: all its outputs share storage with its inputs."""
         if not self.effects.pure:
             return False
-        memories = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
-        return all(isinstance(proxy, TensorProxy) and proxy.storage in memories for proxy in self.outputs())
+        storages = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
+        return all(isinstance(proxy, TensorProxy) and proxy.storage in storages for proxy in self.outputs())
 
     def is_cast(self) -> bool:
-        """Whether it makes a copy of a tensor with another dtype, and nothing else."""
+        """Whether the op copies a tensor to another dtype and does nothing else."""
         return Tag.CAST in self.symbol.tags and not self.kwargs and [type(leaf) for leaf in self.args] == _CAST_TYPES
 
     def is_recorded(self, ambient: Context) -> bool:
-        """Whether autograd records it while it runs, or autocast changes it, in a program of context ``ambient``."""
+        """Whether autograd records the op, or autocast casts its arguments, in a trace of context ``ambient``."""
         context = self.context or ambient
         if context.autocast:
             return True
@@ -113,7 +113,7 @@ class BoundSymbol:
         return context.grad_enabled and any(isinstance(one, TensorProxy) and one.requires_grad for one in values)
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
-        """The same line with each argument leaf replaced by ``function(leaf)``."""
+        """The op with each argument leaf replaced by ``function(leaf)``."""
         return replace(self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs))
 
 
@@ -128,17 +128,17 @@ def tensor_outputs_of(bound: BoundSymbol) -> list[TensorProxy]:
 
 
 def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:
-    """The arguments whose storage the line writes."""
+    """The arguments whose storage the op writes."""
     mutates = bound.effects.mutates
     return [proxy for proxy in tensor_inputs_of(bound) if proxy.name in mutates] if mutates else []
 
 
 def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
-    """Shape, strides, dtype and device, equal for a proxy and for a tensor that it stands for."""
+    """Shape, strides, dtype and device; equal for a proxy and for the tensor that it represents."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
     return from_fake(tuple(tensor.shape)), from_fake(tuple(stride)), tensor.dtype, tensor.device
 
 
-def written_storages(lines: Iterable[BoundSymbol]) -> frozenset[int]:
-    """Numbers of the storages that lines write."""
-    return frozenset([proxy.storage for bound in lines for proxy in tensors_written_by(bound)])
+def written_storages(ops: Iterable[BoundSymbol]) -> frozenset[int]:
+    """Numbers of the storages that the ops write."""
+    return frozenset([proxy.storage for op in ops for proxy in tensors_written_by(op)])

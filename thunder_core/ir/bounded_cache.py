@@ -1,4 +1,4 @@
-"""A cache of a bounded number of results, which threads share."""
+"""A thread-safe least-recently-used cache."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Value = TypeVar("Value")
 
 
 class _Absent:
-    """There is no result, which may itself be None."""
+    """The type of the sentinel for a missing result; None is a valid result."""
 
 
 _ABSENT: Final = _Absent()
 
 
 class BoundedCache(Generic[Value]):
-    """Results by key; at ``size`` results the least recently used one leaves for a new one.
+    """Results by key; beyond ``size`` results the least recently used one is evicted.
 
-    Lines of equal operators and metadata have equal keys (`call_key`), so that each layer of a model takes the results
-    of the first. A key of None is one that no other call equals: its result is computed and not cached.
+    Ops with equal symbols and metadata have equal keys (`call_key`), so that all layers of a model use the results of
+    the first. The result for a key of None is computed and not cached.
     """
 
     def __init__(self, size: int) -> None:
@@ -30,9 +30,9 @@ class BoundedCache(Generic[Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable | None, compute: Callable[[], Value]) -> Value:
-        """The result for ``key``, from ``compute`` if it is not cached; what that raises is not cached.
+        """The cached result for ``key``, or else that of ``compute``, which is cached. Exceptions are not cached.
 
-        Threads that compute a result at the same time all get the one that was stored first.
+        Threads that compute a result at the same time all return the first one stored.
         """
         if key is None:
             return compute()
@@ -45,7 +45,7 @@ class BoundedCache(Generic[Value]):
         return {key: result for key, result in cached if not isinstance(result, _Absent)}
 
     def add(self, key: Hashable, result: Value) -> Value:
-        """Store ``result`` unless there is one, and return the one that is stored."""
+        """Store ``result`` unless ``key`` already has a result; return the stored one."""
         with self._lock:
             result = self._results.setdefault(key, result)
             self._results.move_to_end(key)

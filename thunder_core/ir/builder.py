@@ -16,9 +16,9 @@ class Inlining:
     """A mapping from the values of one trace to those of another.
 
     Args:
-        pairs: values that correspond to each other; so do their storages.
-        name: gives the name of a value that is in no pair, once for each.
-        storage: gives the number of a storage that is in no pair, once for each.
+        pairs: corresponding values of the two traces; their storages correspond too.
+        name: returns a new name; called once for each value that is in no pair.
+        storage: returns a new storage number; called once for each storage that is in no pair.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class Inlining:
                 self._storages.setdefault(old.storage, new.storage)
 
     def value(self, leaf: Any) -> Any:
-        """The value that a proxy corresponds to; other leaves as they are."""
+        """The corresponding value of a proxy; other leaves unchanged."""
         if not isinstance(leaf, PROXY_TYPES):
             return leaf
-        known = self._values.get(leaf.name)
-        if known is None:
-            known = self._values[leaf.name] = self._new(leaf)
-        return known
+        value = self._values.get(leaf.name)
+        if value is None:
+            value = self._values[leaf.name] = self._new(leaf)
+        return value
 
     def op(self, op: BoundSymbol) -> BoundSymbol:
-        """A bound symbol on the values of the other trace."""
+        """The op with its values replaced by those of the other trace."""
         args, kwargs = map_leaves(self.value, op.args), map_leaves(self.value, op.kwargs)
         effects = op.effects
         if effects.mutates:
@@ -59,11 +59,11 @@ class Inlining:
 
 
 class Builder:
-    """Allocates names and storages that no value of a trace has, and inlines other traces with them.
+    """Allocates names and storage numbers that are unused in a trace, and inlines other traces into it.
 
     Args:
-        names: those that are taken; new ones are added.
-        storage: the first number that is free.
+        names: the used names; allocated names are added.
+        storage: the first unused storage number.
     """
 
     def __init__(self, names: set[str], storage: int) -> None:
@@ -73,13 +73,13 @@ class Builder:
 
     @classmethod
     def of(cls, trace: Trace, *, bodies: bool = True) -> Builder:
-        """A builder for a trace and, with ``bodies``, the traces among the arguments of its ops."""
+        """A builder for a trace; with ``bodies``, names in traces among the arguments of its ops count as used too."""
         proxies = list(trace.all_values() if bodies else trace.values())
         storage = 1 + max((p.storage for p in proxies if isinstance(p, TensorProxy)), default=-1)
         return cls({proxy.name for proxy in proxies}, storage)
 
     def name(self, stem: str, *, numbered: bool = False) -> str:
-        """``stem``, or ``stem`` with a number if it is taken or if all are to be ``numbered``."""
+        """A new name: ``stem``, or ``stem_<n>`` if that is used or ``numbered`` is true."""
         name, count = stem, self._counts.get(stem, 0)
         while numbered or name in self.names:
             count += 1
@@ -89,16 +89,16 @@ class Builder:
         return name
 
     def new_storage(self) -> int:
-        """The next number."""
+        """A new storage number."""
         self.storage += 1
         return self.storage - 1
 
     def inline(self, trace: Trace, bound: BoundSymbol) -> tuple[BoundSymbol, ...]:
-        """The ops of ``trace``, which computes the same as ``bound``, on the values of ``bound``.
+        """The ops of ``trace`` on the values of ``bound``, to replace ``bound``.
 
-        The inputs and outputs of the trace are those of ``bound`` in order (`BoundSymbol.inputs`,
-        `BoundSymbol.outputs`). The ops define the outputs of ``bound``, have its context and location, and give new
-        names to the trace's other values.
+        The inputs and outputs of the trace correspond in order to `BoundSymbol.inputs` and `BoundSymbol.outputs`. The
+        returned ops define the outputs of ``bound`` and have its context and location; the trace's other values get
+        new names.
         """
         inputs = zip(trace.inputs, bound.inputs(), strict=True)
         outputs = zip(list_proxies((trace.output,)), bound.outputs(), strict=True)

@@ -24,8 +24,8 @@ class Context:
     """Thread-local PyTorch modes at the time of a call.
 
     ``autocast`` holds one ``(device type, dtype)`` pair for each device type whose autocast is enabled. ``attention``
-    names the kernels that attention may choose where the program itself says so (`attention_kernels`); None: those
-    that its caller allows.
+    holds the names of the attention kernels that the program itself enabled (see `attention_kernels`), or None if it
+    leaves the choice to its caller.
     """
 
     grad_enabled: bool
@@ -35,12 +35,12 @@ class Context:
     attention: tuple[str, ...] | None = None
 
 
-# Device types whose autocast is looked at. Asking for a device type that this build lacks is allowed and cheap.
+# Device types whose autocast state is read. Reading it for a device type that this build lacks is allowed and cheap.
 AUTOCAST_DEVICE_TYPES = ("cpu", "cuda")
 
 
 def current_context() -> Context:
-    """The modes of the calling thread, now. Whether the program chose kernels of attention, it does not know."""
+    """The current modes of the calling thread. ``attention`` is None: PyTorch does not tell who set the kernels."""
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         autocast = tuple(
@@ -55,12 +55,12 @@ def current_context() -> Context:
 
 
 def with_items(context: Context, ambient: Context) -> list[str]:
-    """The items of the ``with`` statement that leads from ``ambient`` to ``context``; at least one."""
+    """The items, at least one, of a ``with`` statement that changes the modes from ``ambient`` to ``context``."""
     items = []
     grad = ambient.grad_enabled
     if context.inference != ambient.inference:
         items.append(f"torch.inference_mode({'' if context.inference else False})")
-        grad = not context.inference  # inference mode sets the grad mode too
+        grad = not context.inference  # inference mode also sets the grad mode
     if context.grad_enabled != grad:
         items.append("torch.enable_grad()" if context.grad_enabled else "torch.no_grad()")
     items += _autocast_items(context, ambient)
@@ -102,13 +102,13 @@ _SWITCHES: Final = (
 
 
 def attention_kernels() -> tuple[str, ...]:
-    """Names of the members of `SDPBackend` that are switched on."""
+    """Names of the enabled members of `SDPBackend`."""
     return tuple([name for name, enabled in _SWITCHES if enabled()])
 
 
 @contextmanager
 def only_kernels(names: tuple[str, ...] | None) -> Iterator[None]:
-    """Switch these on and all others off; None leaves the switches alone."""
+    """Enable exactly the attention kernels of these names; None changes nothing."""
     if names is None:
         yield
         return
@@ -118,13 +118,13 @@ def only_kernels(names: tuple[str, ...] | None) -> Iterator[None]:
 
 @contextmanager
 def modes_for_fakes(context: Context, *, grad: bool = True) -> Iterator[None]:
-    """The grad mode, autocast and attention kernels of ``context``.
+    """Enter the grad mode, autocast and attention kernels of ``context``, for calls on fake tensors.
 
-    Inference mode, in which fake tensors are no use, means no grad.
-    Autocast is set without `torch.autocast`, which leaves it off for kinds of devices that the machine lacks.
+    Inference mode becomes ``no_grad``: fake tensors do not work in it. Autocast is set without `torch.autocast`, which
+    does not enable it for device types that the machine lacks.
 
     Args:
-        grad: False keeps the recording of gradients off in any case.
+        grad: False disables gradient recording, regardless of ``context``.
     """
     enabled = dict(context.autocast)
     before = {kind: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICE_TYPES}

@@ -1,4 +1,4 @@
-"""What a bound symbol does besides computing its outputs."""
+"""Effects of a bound symbol: everything that it does besides computing its outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 WAITS: Final = ""
-"""The channel of calls that wait for a communication to end, whatever its process group."""
+"""The channel of calls that wait for the end of a communication, in any process group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,13 @@ class Effects:
 
     Attributes:
         mutates: names of the argument proxies whose storage the call writes.
-        random: the call consumes the state of a random number generator; it keeps its order and is never
+        random: the call advances a random number generator. Its order among random calls is preserved; it is never
             removed, merged or recomputed.
-        external: the call does something that is visible outside its tensors (hooks, printing, autograd metadata, what
-            is not understood); it keeps its order among all calls with effects and is never removed or merged.
-        channels: names of the process groups that the call communicates in, or `WAITS`. It keeps its order among the
-            calls of each channel, and is never removed or merged.
+        external: the call has an effect visible outside its tensors (hooks, printing, autograd metadata, or an
+            operator whose effects are unknown). Its order among all calls with effects is preserved; it is never
+            removed or merged.
+        channels: names of the process groups that the call communicates in, or `WAITS`. Its order among the calls of
+            each channel is preserved; it is never removed or merged.
     """
 
     mutates: tuple[str, ...] = ()
@@ -31,17 +32,17 @@ class Effects:
 
     @property
     def pure(self) -> bool:
-        """True when the call may be removed if unused and merged with an equal one."""
+        """Whether the call has no effects: it may be removed if unused, and merged with an equal call."""
         return not (self.mutates or self.random or self.external or self.channels)
 
     @property
-    def kept(self) -> bool:
-        """True when the call is never removed, though nobody reads what it computes or writes."""
+    def irremovable(self) -> bool:
+        """Whether the call must stay even if neither its outputs nor the storages that it writes are read."""
         return self.random or self.external or bool(self.channels)
 
     @property
     def visible(self) -> bool:
-        """True when the call does something that is visible outside of its tensors and of random number generators."""
+        """Whether the call has an effect outside of its tensors and of random number generators."""
         return self.external or bool(self.channels)
 
     @property
@@ -54,7 +55,7 @@ PURE = Effects()
 
 
 def joined(effects: Iterable[Effects], mutates: tuple[str, ...] = ()) -> Effects:
-    """The effects of calls that are one call to others, which see writes to ``mutates`` only."""
+    """The effects of several calls combined to one, whose writes are ``mutates`` (others are internal)."""
     effects = tuple(effects)
     return Effects(
         mutates,

@@ -1,4 +1,4 @@
-"""Where strided tensors lie in memory. All in elements; tensors of one dtype."""
+"""Which elements of a storage strided tensors cover, and whether two tensors overlap. Offsets count in elements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, are_constant, as_constants, hint_of, known_at_most
 
-_EXACT_LIMIT = 1 << 24  # elements that an exact comparison may lay out
+_EXACT_LIMIT = 1 << 24  # largest number of elements for which an exact comparison allocates a mask
 
 
 def end(proxy: TensorProxy) -> Any:
-    """One past the last element; the offset when there is none. A size that may vary between calls."""
+    """The offset one past the last element; the offset itself for an empty tensor. It may vary between calls."""
     if 0 in proxy.shape:
         return proxy.offset
     last: Any = sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))
@@ -23,25 +23,25 @@ def end(proxy: TensorProxy) -> Any:
 
 
 def expanded(proxy: TensorProxy) -> bool:
-    """Whether two indices of an expanded dimension show one element, or may where its size varies."""
+    """Whether a dimension has stride 0 and more than one element, or a varying size."""
     return 0 not in proxy.shape and any(
         stride == 0 and not known_at_most(size, 1) for size, stride in zip(proxy.shape, proxy.stride, strict=True)
     )
 
 
 def overlaps_itself(proxy: TensorProxy) -> bool:
-    """Whether two indices show one element. May say yes where that is hard to know."""
+    """Whether two indices may address the same element. Conservative: True if not decided."""
     if nested(proxy.shape, proxy.stride):
         return False
     if expanded(proxy) or end(proxy) > _EXACT_LIMIT:
         return True
     counts = torch.zeros(end(proxy), dtype=torch.bool, device="cpu")
-    _show(counts, proxy).fill_(True)
+    _covered(counts, proxy).fill_(True)
     return int(counts.sum()) < int(proxy.numel)
 
 
 def nested(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
-    """Whether each dimension steps over all that those of smaller strides reach: then no element is shown twice."""
+    """Whether each stride exceeds the extent of all dimensions with smaller strides; then no two indices coincide."""
     if 0 in shape:
         return True
     if not are_constant((*shape, *strides)):
@@ -57,12 +57,12 @@ def nested(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
 
 
 def _nested_by_terms(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
-    """`nested` for sizes that vary: whether it holds whatever they are.
+    """`nested` for varying sizes: whether it holds for all their values.
 
     Raises:
-        SizeVariesError: that is not known.
+        SizeVariesError: the facts about the sizes do not decide it.
     """
-    reach: Size = 0  # no element of the dimensions so far lies further on
+    reach: Size = 0  # distance to the last element within the dimensions visited so far
     span: Size = 1
     for stride, size in sorted(zip(strides, shape, strict=True), key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
         if size == 1:
@@ -77,7 +77,7 @@ def _nested_by_terms(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
 
 
 def dense(proxy: TensorProxy) -> bool:
-    """Whether the tensor shows each element between its first and its last exactly once."""
+    """Whether the tensor covers each element between its first and its last exactly once."""
     expected: int = 1
     pairs = zip(proxy.stride, proxy.shape, strict=True)
     for stride, size in sorted(pairs, key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
@@ -100,7 +100,7 @@ def contiguous(proxy: TensorProxy) -> bool:
 
 
 def covers(outer: TensorProxy, inner: TensorProxy) -> bool:
-    """Whether every element of ``inner`` is one of ``outer``. May say no where that is hard to know."""
+    """Whether every element of ``inner`` belongs to ``outer``. Conservative: False if not decided."""
     if outer.dtype != inner.dtype:
         return False
     if dense(outer):
@@ -109,12 +109,12 @@ def covers(outer: TensorProxy, inner: TensorProxy) -> bool:
     if span is None:
         return outer.geometry == inner.geometry
     marks = torch.zeros(span, dtype=torch.bool, device="cpu")
-    _show(marks, outer).fill_(True)
-    return bool(_show(marks, inner).all())
+    _covered(marks, outer).fill_(True)
+    return bool(_covered(marks, inner).all())
 
 
 def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
-    """Whether two tensors share no element. May say no where that is hard to know."""
+    """Whether two tensors share no element. Conservative: False if not decided."""
     if 0 in one.shape or 0 in other.shape:
         return True
     scale_one, scale_other = one.dtype.itemsize, other.dtype.itemsize
@@ -126,17 +126,17 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
     if one.dtype != other.dtype or span is None:
         return False
     marks = torch.zeros(span, dtype=torch.bool, device="cpu")
-    _show(marks, one).fill_(True)
-    return not bool(_show(marks, other).any())
+    _covered(marks, one).fill_(True)
+    return not bool(_covered(marks, other).any())
 
 
 def _exact_span(one: TensorProxy, other: TensorProxy) -> int | None:
-    """The elements to lay out for an exact comparison of two tensors; None where these are too many, or vary."""
+    """The mask length for an exact comparison of two tensors; None if it exceeds the limit or sizes vary."""
     if not are_constant([size for proxy in (one, other) for size in (*proxy.shape, *proxy.stride, proxy.offset)]):
         return None
     span: int = max(end(one), end(other))
     return span if span <= _EXACT_LIMIT else None
 
 
-def _show(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
+def _covered(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     return marks.as_strided(*as_constants(proxy.geometry))

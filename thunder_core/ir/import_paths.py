@@ -1,4 +1,4 @@
-"""Where objects are imported from."""
+"""Import paths of Python objects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, overload_name, qualified_op_name, schema_of
 
-# Modules whose attributes are there after ``import torch``, so that printed modules need no further import.
+# Modules that ``import torch`` imports, so that printed modules need no further import for them.
 TORCH_MODULES = frozenset({"torch", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"})
 
 
 def import_path(value: Any) -> tuple[str, str] | None:
-    """Module and qualified name that give back ``value`` itself in code that imports the module; None if none do."""
+    """``(module, qualified name)`` under which importing code gets ``value`` itself; None if there is no such path."""
     for module, name in _candidate_paths(value):
         if evaluates_to(f"{module}.{name}", value):
             return module, name
@@ -24,25 +24,25 @@ def import_path(value: Any) -> tuple[str, str] | None:
 
 
 def evaluates_to(path: str, value: Any) -> bool:
-    """Whether the dotted ``path`` gives ``value`` itself, in code that imports what `module_of_name` says.
+    """Whether the dotted ``path`` evaluates to ``value`` itself in code that imports `module_of_name` of it.
 
-    Such code goes from attribute to attribute. A function or class that has the name of a subpackage hides it:
-    ``package.part.function`` is out of reach where ``package`` has a function ``part``, though it can be imported.
+    A function or class with the name of a subpackage hides it: ``package.part.function`` cannot be evaluated if
+    ``package`` has a function ``part``, even though the module ``package.part`` can be imported.
     """
     root, *parts = path.split(".")
-    found: Any = sys.modules.get(root)
+    result: Any = sys.modules.get(root)
     for part in parts:
-        found = getattr(found, part, None)
-    return found is value or (_is_made_by_access(value) and type(found) is type(value) and bool(found == value))
+        result = getattr(result, part, None)
+    return result is value or (_is_new_per_access(value) and type(result) is type(value) and bool(result == value))
 
 
-def _is_made_by_access(value: Any) -> bool:
-    """Whether each access makes a new object: bound methods (``Function.apply``), members of C++ enums."""
+def _is_new_per_access(value: Any) -> bool:
+    """Whether each attribute access returns a new object: bound methods (``Function.apply``), C++ enum members."""
     return isinstance(value, MethodType | BuiltinMethodType) or _is_enum(type(value))
 
 
 def _is_enum(kind: type) -> bool:
-    """Whether it is one of Python's enums, or of C++."""
+    """Whether the class is a Python enum or a C++ enum."""
     return isinstance(getattr(kind, "__members__", None), Mapping)
 
 
@@ -59,7 +59,7 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(name, str):
         return []
-    if "<" in name:  # PyTorch makes some of its functions inside others (``boolean_dispatch``)
+    if "<" in name:  # PyTorch defines some functions inside others (``boolean_dispatch``)
         plain = getattr(value, "__name__", "<")
         return [] if "<" in plain else [("torch", plain), ("torch.nn.functional", plain)]
     owner = getattr(value, "__self__", None)
@@ -76,7 +76,7 @@ def _candidate_paths(value: Any) -> list[tuple[str, str]]:
 
 @cache
 def module_of_name(name: str) -> str:
-    """The module to import so that the dotted ``name`` can be evaluated: its longest prefix that is a module."""
+    """The longest prefix of the dotted ``name`` that is a module; importing it makes ``name`` evaluable."""
     if name.startswith("torch.ops."):
         return "torch"
     prefix = name.rpartition(".")[0]

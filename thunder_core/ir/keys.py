@@ -1,7 +1,7 @@
 """Keys: hashable values that are equal for equal arguments and calls.
 
-Every cache of results for calls, and every comparison of calls, uses `value_key`; what tells its values apart is the
-function that gives the key of a proxy: the name within one trace (`name_key`), or `CanonicalNames` across traces.
+Every cache of results for calls, and every comparison of calls, uses `value_key`. Its users differ in the key of a
+proxy: the name within one trace (`name_key`), or `CanonicalNames` across traces.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace
 
 ProxyKey = Callable[[Any], Hashable]
-"""From a proxy, or a trace among the arguments, to a key that equals no pair of a type and something."""
+"""Maps a proxy, or a trace among the arguments, to a key that differs from all ``(type, value)`` pairs."""
 
 
 class NoKey(Exception):
-    """A call that equals no other: a function of the user's, which a key would keep alive, or unhashable arguments."""
+    """Raised for a call without a key: its target is a user function, which a key would keep alive."""
 
 
 def value_key(value: Any, proxy_key: ProxyKey) -> Hashable:
-    """A key that is equal for equal arguments only: nested containers, literals, proxies.
+    """A key of nested containers, literals and proxies. Equal arguments, and no others, have equal keys.
 
-    Types count, and so do the bits of numbers: ``1``, ``1.0`` and ``True`` differ, as do zeros of both signs, and a NaN
-    equals itself. The key of an argument that cannot be hashed cannot be hashed either.
+    Numbers compare by type and bits: ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``; a NaN equals
+    itself. The key of an unhashable argument is unhashable.
     """
     kind = type(value)
     if kind is TensorProxy:
@@ -51,12 +51,12 @@ def value_key(value: Any, proxy_key: ProxyKey) -> Hashable:
 
 
 def name_key(value: Proxy | Trace) -> Hashable:
-    """A proxy by its name, a trace by its identity: for calls of one program, while it lives."""
+    """The key of a proxy is its name, that of a trace its ``id``. Valid within one program, while it lives."""
     return (Trace, id(value)) if isinstance(value, Trace) else value.name
 
 
 class CanonicalNames:
-    """Numbers tensors and storages in the order in which they appear, so that names do not count.
+    """Numbers tensors and storages in order of appearance, so that keys do not depend on names.
 
     Args:
         gradients: whether tensors that require grad differ from others.
@@ -86,18 +86,18 @@ class CanonicalNames:
         return (value.geometry, value.dtype, value.device, value.layout, requires_grad, storage)
 
     def op(self, bound: BoundSymbol) -> Hashable:
-        """A call with its results.
+        """The key of a call and its outputs.
 
         Raises:
-            NoKey: for a function of the user's.
+            NoKey: for a user function.
         """
         return (*self.call(bound), value_key(bound.output, self), bound.context)
 
     def call(self, bound: BoundSymbol) -> tuple[Hashable, ...]:
-        """A call without its results and without its context.
+        """The key of a call without its outputs and its context.
 
         Raises:
-            NoKey: for a function of the user's.
+            NoKey: for a user function.
         """
         if Tag.LOCAL in bound.symbol.tags:
             raise NoKey
@@ -105,19 +105,19 @@ class CanonicalNames:
 
 
 def hashable(key: Callable[[], Hashable]) -> Hashable | None:
-    """What ``key()`` returns; None where it raises `NoKey`, or cannot be hashed."""
+    """The result of ``key()``; None if it raises `NoKey` or the result is unhashable."""
     try:
-        found = key()
-        hash(found)
+        result = key()
+        hash(result)
     except (NoKey, TypeError):
         return None
-    return found
+    return result
 
 
 def call_key(bound: BoundSymbol, context: Context) -> Hashable | None:
-    """Everything that a call means under ``context``, but for names; None for a call that equals no other.
+    """The key of a call under ``context``, independent of names; None for a call without a key (see `NoKey`).
 
-    With PyTorch's settings that decide which operators it calls.
+    It includes the PyTorch settings that decide which operators the call dispatches to.
     """
     names = CanonicalNames(gradients=True)
     settings = (torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), attention_kernels())
@@ -129,10 +129,10 @@ _OPERATORS: Final = ("torch.ops.aten.", "torch.ops.prims.")
 
 
 def key_text(key: Hashable) -> str | None:
-    """A key of nested tuples as text; None where something in it means something in this process only.
+    """A key of nested tuples as text, valid across processes; None if an item is meaningful in this process only.
 
-    Only functions of PyTorch are identified by their names: their code is that of PyTorch's version. A function of
-    anybody else may change under its name.
+    Only PyTorch's functions are identified by name: their code is fixed by PyTorch's version. The code of any other
+    function may change under the same name.
     """
     parts: list[str] = []
     return " ".join(parts) if _write(key, parts) else None
@@ -161,12 +161,12 @@ def _write(value: Any, parts: list[str]) -> bool:
 
 
 def _symbol(symbol: Symbol) -> str | None:
-    """How the call is printed, and what the function behind it is called: spellings of one name can differ there."""
+    """The printed name with the qualified name of the target: symbols with one printed name can have two targets."""
     name = symbol.name if symbol.style is CallStyle.FUNCTION else f"torch.Tensor.{symbol.name}"
     if symbol.executor is not None or not name.startswith("torch."):
         return None
     if name.startswith("torch.ops.") and not name.startswith(_OPERATORS):
         return None
     target: Any = symbol.target
-    own = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__qualname__
-    return f"{symbol.style.name} {name} {getattr(target, '__module__', None)}.{own}"
+    qualified = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__qualname__
+    return f"{symbol.style.name} {name} {getattr(target, '__module__', None)}.{qualified}"

@@ -1,7 +1,7 @@
-"""The Python spelling of the values that may stand in a trace.
+"""Print literals: the arguments and results of a trace as Python expressions.
 
-Every spelling evaluates to an equal value in a module that imports `LiteralPrinter.modules` and
-`LiteralPrinter.constants`. What has no spelling is not a literal: it must become an input of the trace.
+Each expression evaluates to an equal value in a module that imports `LiteralPrinter.modules` and
+`LiteralPrinter.constants`. A value without such an expression is not a literal and must become an input of the trace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.ir.trace import Trace
 CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 """Names that ``from math import ...`` provides to printed modules."""
 
-_BUILTINS = frozenset(  # spelled without a module
+_BUILTINS = frozenset(  # printed without a module
     {
         *("bool", "bytes", "complex", "dict", "float", "int", "list", "object"),
         *("range", "set", "slice", "str", "tuple", "type"),
@@ -47,17 +47,17 @@ RESERVED_NAMES = _BUILTINS.union(
         "torch",
     ]
 )
-"""Names that printed modules use themselves, so that no value of a trace may have them."""
+"""Names that printed modules use; no value of a trace may have one of them."""
 
 
 class LiteralPrinter:
-    """Spells values, and remembers which imports the spellings need.
+    """Prints values as Python expressions, and collects the imports that these need.
 
     Args:
-        body_name: gives the function name of a trace that is an argument of a higher-order symbol.
-        taken: gives the names of values, which functions without an importable name must avoid.
-        exact: each name must give the very target of its symbol. Without it, the symbols of the tables have the names
-            that people know, of functions that call the targets.
+        body_name: returns the function name of a trace that is an argument of a higher-order symbol.
+        taken: returns the names of the trace's values, which functions without an importable name must not get.
+        exact: whether each printed name must evaluate to its symbol's target itself. If not, symbols of the tables are
+            printed by their public names, whose functions may call the target instead.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class LiteralPrinter:
         self.local_targets: dict[str, Callable[..., Any]] = {}
         self._callees: dict[Symbol, str] = {}
 
-    def spell(self, value: Any) -> str:
+    def expression(self, value: Any) -> str:
         """``value`` as a Python expression. Raises TraceError when it is not a literal."""
-        literals = _SPELLERS.get(type(value))
+        literals = _PRINTERS.get(type(value))
         return literals(self, value) if literals is not None else self._other(value)
 
     def callee(self, symbol: Symbol) -> str:
-        """The name that a symbol of function style is called by: dotted, and its module noted for import.
+        """The printed name of a symbol of function style: dotted, with its module added to the imports.
 
-        Where no dotted name gives its target, it gets a plain one, which must be bound to that: see `local_targets`.
+        If no dotted name evaluates to its target, the name is a plain one that `local_targets` maps to the target.
         """
         name = self._callees.get(symbol)
         if name is None:
@@ -92,7 +92,7 @@ class LiteralPrinter:
 
     def _new_callee(self, symbol: Symbol) -> str:
         module = module_of_name(symbol.name)
-        if module and self._gives_target(symbol):
+        if module and self._evaluates_to_target(symbol):
             self.modules.add(module)
             return symbol.name
         if import_path(symbol.target) is not None:
@@ -105,19 +105,19 @@ class LiteralPrinter:
         self.local_targets[name] = symbol.target
         return name
 
-    def _gives_target(self, symbol: Symbol) -> bool:
+    def _evaluates_to_target(self, symbol: Symbol) -> bool:
         if evaluates_to(symbol.name, symbol.target):
             return True
         return not self.exact and Tag.OPAQUE not in symbol.tags and symbol.executor is None
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The text between the parentheses of a call."""
-        spell = self.spell
-        parts = [spell(item) for item in args]
+        expression = self.expression
+        parts = [expression(item) for item in args]
         if kwargs:
             for key, item in kwargs.items():
                 plain = key.isidentifier() and not keyword.iskeyword(key)
-                parts.append(f"{key}={spell(item)}" if plain else f"**{{{key!r}: {spell(item)}}}")
+                parts.append(f"{key}={expression(item)}" if plain else f"**{{{key!r}: {expression(item)}}}")
         return ", ".join(parts)
 
     def index(self, value: Any) -> str:
@@ -129,9 +129,9 @@ class LiteralPrinter:
 
     def _index_item(self, value: Any) -> str:
         if type(value) is not slice:
-            return self.spell(value)
-        start, stop = ("" if item is None else self.spell(item) for item in (value.start, value.stop))
-        return f"{start}:{stop}" if value.step is None else f"{start}:{stop}:{self.spell(value.step)}"
+            return self.expression(value)
+        start, stop = ("" if item is None else self.expression(item) for item in (value.start, value.stop))
+        return f"{start}:{stop}" if value.step is None else f"{start}:{stop}:{self.expression(value.step)}"
 
     def _other(self, value: Any) -> str:
         if isinstance(value, enum.Flag) and import_path(value) is None:
@@ -139,14 +139,14 @@ class LiteralPrinter:
         if isinstance(value, tuple):
             path = self.path(type(value))
             if hasattr(type(value), "_fields"):
-                return f"{path}({', '.join([self.spell(item) for item in value])})"
+                return f"{path}({', '.join([self.expression(item) for item in value])})"
             return f"{path}({_sequence(self, tuple(value))})"
         if isinstance(value, Trace) and self.body_name is not None:
             return self._body(value, self.body_name(value))
         return self.path(value)
 
     def _body(self, body: Trace, name: str) -> str:
-        """A program that a line takes: it gets its sizes here, and the inputs from what it is handed to."""
+        """A trace that is an argument of an op: its size symbols are bound here, its inputs by the op."""
         if not body.sizes:
             return name
         self.modules.add("functools")
@@ -155,14 +155,14 @@ class LiteralPrinter:
     def path(self, value: Any) -> str:
         """The dotted import path of a class, function or enum member.
 
-        Raises TraceError when importing that path gives something else.
+        Raises TraceError if no such path evaluates to ``value`` itself.
         """
-        found = import_path(value)
-        if found is None:
+        path = import_path(value)
+        if path is None:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             problem = f"A value of type {kind} cannot be written in a trace: {value!r:.200}"
             raise TraceError(problem, advice=("Make it an input of the trace.",))
-        module, name = found
+        module, name = path
         if module == "builtins" and name in _BUILTINS:
             return name
         self.modules.add(module if module not in TORCH_MODULES else "torch")
@@ -183,20 +183,24 @@ def _complex(literals: LiteralPrinter, value: complex) -> str:
 
 def _sequence(literals: LiteralPrinter, value: tuple[Any, ...]) -> str:
     if len(value) == 1:
-        return f"({literals.spell(value[0])},)"
-    return f"({', '.join([literals.spell(item) for item in value])})"
+        return f"({literals.expression(value[0])},)"
+    return f"({', '.join([literals.expression(item) for item in value])})"
 
 
 def _list(literals: LiteralPrinter, value: list[Any]) -> str:
-    return f"[{', '.join([literals.spell(item) for item in value])}]"
+    return f"[{', '.join([literals.expression(item) for item in value])}]"
 
 
 def _dict(literals: LiteralPrinter, value: dict[Any, Any]) -> str:
-    return "{" + ", ".join([f"{literals.spell(key)}: {literals.spell(item)}" for key, item in value.items()]) + "}"
+    return (
+        "{"
+        + ", ".join([f"{literals.expression(key)}: {literals.expression(item)}" for key, item in value.items()])
+        + "}"
+    )
 
 
 def _slice(literals: LiteralPrinter, value: slice) -> str:
-    return f"slice({literals.spell(value.start)}, {literals.spell(value.stop)}, {literals.spell(value.step)})"
+    return f"slice({', '.join([literals.expression(item) for item in (value.start, value.stop, value.step)])})"
 
 
 def _name(_: LiteralPrinter, value: Any) -> str:
@@ -209,11 +213,11 @@ def _repr(_: LiteralPrinter, value: Any) -> str:
 
 
 def _torch_constant(_: LiteralPrinter, value: Any) -> str:
-    text = str(value)  # dtypes, layouts and memory formats print as their path
+    text = str(value)  # ``str`` of dtypes, layouts and memory formats is their import path
     return text if text.startswith("torch.") else f"torch.{text}"
 
 
-_SPELLERS: dict[type, Callable[[LiteralPrinter, Any], str]] = {
+_PRINTERS: dict[type, Callable[[LiteralPrinter, Any], str]] = {
     TensorProxy: _name,
     NumberProxy: _name,
     OpaqueProxy: _name,
@@ -238,5 +242,3 @@ _SPELLERS: dict[type, Callable[[LiteralPrinter, Any], str]] = {
     torch.qscheme: _torch_constant,
     torch.device: lambda _, value: f'torch.device("{value}")',
 }
-
-__all__ = ["CONSTANTS", "RESERVED_NAMES", "LiteralPrinter", "import_path"]

@@ -1,4 +1,4 @@
-"""Where in the user's program a symbol was called."""
+"""Source locations: the lines of the user's program that ops come from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SourceLocation:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Where the text begins and ends in its line, in bytes of UTF-8."""
+        """The first and the end column of the text in its line, in bytes of UTF-8."""
         line = linecache.getline(self.filename, self.line).rstrip()
         return len(line) - len(line.lstrip()), len(line.encode())
 

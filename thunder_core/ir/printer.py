@@ -1,18 +1,35 @@
-"""Traces as Python modules."""
+"""Print traces as Python modules.
+
+`render_trace` prints a module, `FunctionPrinter` one function of it, and `thunder_core.ir.literals` the expressions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from thunder_core.ir.annotation import Annotator
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.function_printer import CHECKED, FunctionPrinter
+from thunder_core.ir.context import Context, describe_context, with_items
+from thunder_core.ir.effects import WAITS
 from thunder_core.ir.literals import LiteralPrinter
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, one_line
+from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
+from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
+
+NO_LOCATION: Final = "# no user line"
+"""The comment before ops without a source location."""
+CHECK: Final = "check_result"
+CHECKED: Final = "checks_passed"
+"""Functions that checked modules call: with each result, and at the end."""
+LEAVES: Final = "thunder_core.ir.tree.leaves"
+"""The function whose result is assigned if an assignment cannot unpack the output of a call."""
+_BOX: Final = OpaqueProxy("_", "list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +38,11 @@ class PrintedTrace:
 
     Attributes:
         source: its text.
-        locations: the user's line for each 1-based line of the text that is a call.
-        local_targets: what to bind names to that cannot be imported.
-        checked: the same text, line by line, with a check of the result of each call that belongs to an executor, and a
-            call of ``checks_passed`` at the end. Without comments only; empty where there are no such calls.
-        claimed: these calls, by the numbers that the checks get.
+        locations: the user's source location for each 1-based line of the text that is a call.
+        local_targets: the callables to which names without an import path must be bound.
+        checked: the same text, line by line, with a check of the result of each call claimed by an executor, and a call
+            of ``checks_passed`` at the end. Printed without comments; empty if there are no such calls.
+        claimed: the claimed ops, by the number that their check is called with.
     """
 
     source: str
@@ -36,11 +53,11 @@ class PrintedTrace:
 
 
 def print_trace(trace: Trace, *, lowered: bool = False, comments: bool = True) -> str:
-    """``trace`` as a Python module that defines the function ``trace.name`` and needs nothing else to run.
+    """``trace`` as the text of a self-contained Python module that defines the function ``trace.name``.
 
     Args:
-        lowered: show, as comments, what each line was lowered to.
-        comments: with headers, user lines and types; without them the module is only good for execution.
+        lowered: print the ops that each op was lowered to, as comments.
+        comments: print the header, source locations and types; without them the module can be run, not read back.
     """
     return render_trace(trace, lowered=lowered, comments=comments).source
 
@@ -53,11 +70,11 @@ def render_trace(
     boxed: bool = False,
     sizes: tuple[str, ...] | None = None,
 ) -> PrintedTrace:
-    """Like `print_trace`, with the user's lines in machine-readable form.
+    """Like `print_trace`, with source locations and checked calls as data.
 
     Args:
-        boxed: the function takes its inputs as one list, and empties it.
-        sizes: the symbols that the function takes behind its inputs; by default those that it has.
+        boxed: the function takes its inputs and sizes in one list, which it empties.
+        sizes: size symbols that the function takes after its inputs; by default `Trace.sizes`.
     """
     return _ModulePrinter(lowered, comments).render(trace, boxed, sizes)
 
@@ -95,7 +112,7 @@ class _ModulePrinter:
                 claimed[len(claimed)] = bound
             lines += function.lines
         lines.append("")
-        # its methods would keep all that was printed until reference cycles are collected
+        # a reference to its methods would keep the printed text alive until the next collection of reference cycles
         self.literals.body_name, self.literals.taken = None, frozenset
         local = self.literals.local_targets
         return PrintedTrace("\n".join(lines), locations, local, _with_checks(lines, checked), claimed)
@@ -134,3 +151,190 @@ def _with_checks(lines: list[str], checked: dict[int, str]) -> str:
 
 def _import_order(module: str) -> tuple[bool, str]:
     return module.split(".")[0] != "torch", module
+
+
+class FunctionPrinter:
+    """Prints one function, line by line."""
+
+    def __init__(self, literals: LiteralPrinter, *, lowered: bool, comments: bool) -> None:
+        self.literals = literals
+        self.lowered = lowered
+        self.comments = comments
+        self.lines: list[str] = []
+        self.locations: list[tuple[int, SourceLocation]] = []
+        self.claimed: list[tuple[int, str, BoundSymbol]] = []  # line number, indentation and op of each claimed call
+        self.annotator = Annotator()
+        self.sizes: tuple[str, ...] = ()
+
+    def print_function(self, trace: Trace, name: str, *, boxed: bool, sizes: tuple[str, ...] | None) -> None:
+        """Append the text of ``trace`` as the function ``name``.
+
+        Args:
+            boxed: the function takes its inputs and sizes in one list, which it empties.
+            sizes: size symbols that the function takes after its inputs; None for `Trace.sizes`.
+        """
+        self.trace = trace
+        self.sizes = trace.sizes if sizes is None else sizes
+        symbols = trace.symbols
+        if boxed and not self.sizes and _is_one_boxed_call(trace):
+            self.lines.append(f"def {name}({_BOX.name}):")
+            symbols = (replace(symbols[0], args=(_BOX,)),)
+        elif boxed:
+            self._boxed_signature(trace, name)
+        else:
+            self._signature(trace, name)
+        deletions = trace.deletions
+        self._delete(deletions.get(-1, ()), "    ")
+        context: Context | None = None
+        location: SourceLocation | None = None
+        indent = "    "
+        for index, bound in enumerate(symbols):
+            if bound.context is not context and bound.context != context:
+                context = bound.context
+                indent = self._enter(context, trace.context)
+            if bound.location is not location and bound.location != location:
+                location = bound.location
+                if self.comments:
+                    self.lines.append(f"{indent}{_location_comment(location)}")
+            if location is not None:
+                self.locations.append((len(self.lines), location))
+            if bound.symbol.executor is not None and bound.output is not None:
+                self.claimed.append((len(self.lines), indent, bound))
+            self.lines.append(indent + self.line(bound))
+            if self.lowered:
+                self._parts(bound.parts, indent)
+            if index in deletions:
+                self._delete(deletions[index], indent)
+        self.lines.append(f"    return {self.literals.expression(trace.output)}")
+
+    def header(self) -> list[str]:
+        """Comments with the properties of the trace that the function's code does not show."""
+        trace, storages = self.trace, self.annotator.storages()
+        lines = [
+            f"# trace: {trace.name}",
+            f"# stage: {trace.stage.value}",
+            f"# provenance: {trace.provenance}",
+            f"# context: {describe_context(trace.context)}",
+        ]
+        return [*lines, f"# storages: {storages}"] if storages else lines
+
+    def line(self, bound: BoundSymbol, check: int | None = None) -> str:
+        """One op as one line of Python; with ``check``, its result passes through ``check_result(check, ...)``."""
+        text = call_text(self.literals, bound)
+        if check is not None:
+            text = f"{CHECK}({check}, {text})"
+        output = bound.output
+        if output is None:
+            return f"{text}{self._comment(bound)}" if self.comments else text
+        if isinstance(output, PROXY_TYPES):
+            text = f"{output.name} = {text}"
+        elif is_target(output):
+            text = f"{outer_target(output)} = {text}"
+        else:
+            self.literals.modules.add("thunder_core.ir.tree")
+            text = f"{outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
+        return f"{text}{self._comment(bound)}" if self.comments else text
+
+    def _comment(self, bound: BoundSymbol) -> str:
+        """The comment after a call: types of its outputs, and effects that the call does not show."""
+        text = ", ".join([self.annotator.annotate(proxy) for proxy in bound.outputs()])
+        if not bound.effects.pure:
+            text = "; ".join([text, *_effects(bound)] if text else _effects(bound))
+        return f"  # {one_line(text)}" if text else ""
+
+    def _signature(self, trace: Trace, name: str) -> None:
+        if not self.comments or not (trace.inputs or self.sizes):
+            names = [*[proxy.name for proxy in trace.inputs], *self.sizes]
+            self.lines.append(f"def {name}({', '.join(names)}):")
+            return
+        self.lines.append(f"def {name}(")
+        self.lines.extend(f'    {proxy.name}: "{self.annotator.annotate(proxy)}",' for proxy in trace.inputs)
+        self.lines.extend(f'    {size}: "int",' for size in self.sizes)
+        self.lines.append("):")
+
+    def _boxed_signature(self, trace: Trace, name: str) -> None:
+        self.lines.append(f"def {name}({_BOX.name}):")
+        if trace.inputs or self.sizes:
+            names = "".join([f"{name}, " for name in (*[proxy.name for proxy in trace.inputs], *self.sizes)])
+            self.lines += [f"    {names}= {_BOX.name}", f"    {_BOX.name}.clear()"]
+
+    def _enter(self, context: Context | None, ambient: Context) -> str:
+        if context is None:
+            return "    "
+        self.lines.append(f"    with {', '.join(with_items(context, ambient))}:")
+        return "        "
+
+    def _delete(self, names: tuple[str, ...], indent: str) -> None:
+        if names:
+            self.lines.append(f"{indent}del {', '.join(names)}")
+
+    def _parts(self, parts: tuple[BoundSymbol, ...], indent: str) -> None:
+        if parts:
+            printer = FunctionPrinter(self.literals, lowered=False, comments=False)
+            self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
+
+
+def call_text(literals: LiteralPrinter, bound: BoundSymbol) -> str:
+    """The call of ``bound`` as an expression, without its outputs."""
+    symbol, args = bound.symbol, bound.args
+    if symbol.style is CallStyle.FUNCTION:
+        return f"{literals.callee(symbol)}({literals.arguments(args, bound.kwargs)})"
+    receiver = literals.expression(args[0])
+    if not isinstance(args[0], PROXY_TYPES):
+        receiver = f"({receiver})"
+    if symbol.style is CallStyle.METHOD:
+        return f"{receiver}.{symbol.name}({literals.arguments(args[1:], bound.kwargs)})"
+    if symbol.style is CallStyle.GETITEM:
+        return f"{receiver}[{literals.index(args[1])}]"
+    return f"{receiver}.{symbol.name}"
+
+
+def _is_one_boxed_call(trace: Trace) -> bool:
+    """Whether the program is a single call that takes all inputs in a list, so that the callee can empty that list."""
+    if len(trace.symbols) != 1 or trace.symbols[0].kwargs or trace.symbols[0].args != (list(trace.inputs),):
+        return False
+    names = {proxy.name for proxy in trace.inputs}
+    return not any(proxy.name in names for proxy in iterate_proxies(trace.output))
+
+
+def _effects(bound: BoundSymbol) -> list[str]:
+    """Effects in words, except the write to its receiver by an in-place method, which its name shows."""
+    effects = bound.effects
+    words = []
+    itself = bound.symbol.style is CallStyle.METHOD and effects.mutates == (getattr(bound.args[0], "name", ""),)
+    if effects.mutates and not itself:
+        words.append(f"writes {', '.join(effects.mutates)}")
+    if effects.random:
+        words.append("random")
+    if effects.external:
+        words.append("external")
+    words += ["waits" if channel == WAITS else f"group {channel!r}" for channel in effects.channels]
+    return words
+
+
+def _location_comment(location: SourceLocation | None) -> str:
+    return NO_LOCATION if location is None else f"# {one_line(location.describe())}"
+
+
+def is_target(output: Any) -> bool:
+    """Whether an assignment can unpack ``output``: nested sequences of proxies, and of literals, which become ``_``."""
+    if isinstance(output, tuple | list):
+        return all(is_target(item) for item in output)
+    return not isinstance(output, dict | slice)
+
+
+def outer_target(output: Any) -> str:
+    """The assignment target for ``output``, without outer parentheses."""
+    text = _target(output)
+    return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text
+
+
+def _target(output: Any) -> str:
+    if isinstance(output, PROXY_TYPES):
+        return output.name
+    if not isinstance(output, tuple | list):
+        return "_"
+    items = ", ".join([_target(item) for item in output])
+    if isinstance(output, list):
+        return f"[{items}]"
+    return f"({items},)" if len(output) == 1 else f"({items})"

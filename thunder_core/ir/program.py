@@ -1,4 +1,4 @@
-"""Python source into callables that tracebacks and debuggers can show."""
+"""Compile generated Python source to callables whose source tracebacks and debuggers can show."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-from thunder_core.ir.function_printer import CHECK, CHECKED
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.printer import PrintedTrace, render_trace
+from thunder_core.ir.printer import CHECK, CHECKED, PrintedTrace, render_trace
 from thunder_core.ir.result_checks import FirstRun, ResultChecks
 from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.trace import Trace
@@ -31,17 +30,17 @@ def compile_source(
 ) -> Callable[..., Any]:
     """Execute ``source`` and return the function that it defines under ``function_name``.
 
-    The source is shown by tracebacks, pdb and `inspect` for as long as the function lives.
+    Tracebacks, pdb and `inspect` show the source as long as the function is alive.
 
     Args:
-        namespace: the globals that the source runs with; they are filled in place, but for the function itself.
-        title: what the source is, for its file name ``<thunder title N>``.
-        locations: the user's line for lines of the source, used by `annotate_exception`.
+        namespace: the globals of the source; its definitions are added in place, except the function itself.
+        title: part of the file name ``<thunder title N>``.
+        locations: user source locations by line of ``source``, for `annotate_exception`.
     """
     filename = f"<thunder {title} {next(_numbers)}>"
     code = compile(source, filename, "exec", dont_inherit=True)
     exec(code, namespace)
-    # out of its own globals, so that it is freed with its last reference instead of by the cycle collector
+    # removed from its globals, so that its last reference frees it and not the garbage collector
     function: Callable[..., Any] = namespace.pop(function_name)
     lines = source.splitlines(keepends=True)
     linecache.cache[filename] = (len(source), None, lines, filename)
@@ -58,18 +57,18 @@ def compile_trace(
     costs: ResultChecks | None = None,
     sizes: tuple[str, ...] | None = None,
 ) -> Callable[..., Any]:
-    """The trace as a callable of its inputs, followed by its sizes.
+    """Compile the trace to a callable that takes its inputs, then its sizes.
 
-    A symbol of function style is called by its dotted name where that gives its very target; in all other cases (a
-    compiled region, a function whose module is hidden by another object of that name) its target is bound to a name.
+    A symbol of function style is called by its dotted name if that evaluates to its target; otherwise (a compiled
+    region, a function whose module is hidden by another object of that name) the target is bound to a global name.
 
-    What executors' functions return is compared with their lines until one run is through, and in each run under
-    ``THUNDER_VERIFY=1``: see `check_results`.
+    Results of executors' functions are compared with the metadata in the trace until one run completes, and in every
+    run under ``THUNDER_VERIFY=1``: see `check_results`.
 
     Args:
-        boxed: the callable takes one list of its inputs, which it empties, so that it alone holds them.
-        costs: where the cost of the checks is added.
-        sizes: the symbols that it takes; by default those that the trace has.
+        boxed: the callable takes its inputs and sizes in one list, which it empties, to hold the only references.
+        costs: accumulates the cost of the checks.
+        sizes: the size symbols that it takes; by default `Trace.sizes`.
     """
     printed = render_trace(trace, comments=False, boxed=boxed, sizes=sizes)
     globals_ = {**SIZE_NAMES, **printed.local_targets}
@@ -81,7 +80,7 @@ def compile_trace(
 
 
 def compile_sizes(values: Any, sizes: tuple[str, ...]) -> Callable[..., Any]:
-    """Nested tuples of sizes as a function of the symbols ``sizes``, which returns them as plain ints."""
+    """Compile nested tuples of sizes to a function of the symbols ``sizes`` that returns the tuples with plain ints."""
     source = f"def values({', '.join(sizes)}):\n    return {values!r}\n"
     return compile_source(source, "values", dict(SIZE_NAMES), title="sizes")
 
@@ -106,9 +105,9 @@ def _check_first_run(
 
 
 def annotate_exception(error: BaseException) -> None:
-    """Add, as notes to ``error``, the user's lines of the generated lines that it passed through.
+    """Add to ``error`` a note with the user's source location for each generated line in its traceback.
 
-    Idempotent; does nothing for an exception that passed through no generated code.
+    Idempotent; does nothing for an exception without generated code in its traceback.
     """
     notes = getattr(error, "__notes__", ())
     traceback = error.__traceback__
@@ -124,7 +123,7 @@ def annotate_exception(error: BaseException) -> None:
 
 
 def location_of(filename: str, line: int) -> SourceLocation | None:
-    """The user's line for a line of generated source; None if there is none."""
+    """The user's source location for a line of generated source; None if it has none."""
     return _locations.get(filename, {}).get(line)
 
 

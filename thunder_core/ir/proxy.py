@@ -21,8 +21,8 @@ class TensorProxy:
         dtype: element type.
         device: where the data lives.
         requires_grad: as PyTorch reports it at this point of the program.
-        storage: identity of the memory; proxies of a trace with equal numbers share memory.
-        offset: first element's position in that memory, in elements.
+        storage: number of the storage; proxies of a trace with equal numbers share storage.
+        offset: position of the first element in the storage, in elements.
         layout: dense, or one of PyTorch's sparse layouts; sparse tensors have no strides (an empty tuple) and no views.
     """
 
@@ -49,7 +49,7 @@ class TensorProxy:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie one after the other in memory, the last dimension first, as PyTorch means it."""
+        """`torch.Tensor.is_contiguous`: whether the tensor is dense in row-major order."""
         expected: Size = 1
         for size, stride in zip(reversed(self.shape), reversed(self.stride)):
             if size == 0:
@@ -62,11 +62,11 @@ class TensorProxy:
 
     @property
     def geometry(self) -> tuple[tuple[Size, ...], tuple[Size, ...], Size]:
-        """``(shape, stride, offset)``: which elements of its storage it shows."""
+        """``(shape, stride, offset)``: the elements of the storage that it covers."""
         return self.shape, self.stride, self.offset
 
     def with_sizes(self, value: Callable[[SizeExpr], Size]) -> TensorProxy:
-        """The same value with something else for each of its sizes that varies."""
+        """The proxy with ``value(size)`` in place of each varying size, stride and offset."""
         shape = tuple([with_size(size, value) for size in self.shape])
         stride = tuple([with_size(step, value) for step in self.stride])
         return replace(self, shape=shape, stride=stride, offset=with_size(self.offset, value))
@@ -82,7 +82,7 @@ class NumberProxy:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueProxy:
-    """Any other Python object handed to the program: a generator, a locally defined autograd.Function, ..."""
+    """Any other Python object that is an input of the program: a generator, a local autograd.Function, ..."""
 
     name: str
     type_name: str

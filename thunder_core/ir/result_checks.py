@@ -1,4 +1,4 @@
-"""Compare what executors' functions return with what the lines of the trace say, in the first run of a program."""
+"""Compare the results of executors' functions with the metadata in the trace, in the first run of a program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 from thunder_core.errors import WrongResultError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.function_printer import FunctionPrinter
 from thunder_core.ir.literals import LiteralPrinter
+from thunder_core.ir.printer import FunctionPrinter
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import SizeExpr, are_constant
 from thunder_core.ir.verifier import verification_requested
@@ -24,11 +24,11 @@ _RULES = frozenset({"dtype", "shape", "layout", "device", "strides"})
 
 @dataclass(slots=True)
 class ResultChecks:
-    """What the checks of one compiled program cost.
+    """The cost of the result checks of one compilation.
 
     Attributes:
-        lines: number of checked lines, in all compiled programs: forward, each variant of backward.
-        seconds: wall time of making these programs check, and of the checks that ran.
+        lines: number of checked ops in all its programs: forward, each variant of backward.
+        seconds: wall time of compiling the checks into these programs and of running them.
     """
 
     lines: int = 0
@@ -36,37 +36,37 @@ class ResultChecks:
 
 
 class FirstRun:
-    """Has a generated function check what claimed lines return until one run is through.
+    """Makes a generated function check the results of claimed ops until one run completes.
 
-    Then its code is replaced, not the function: a call costs what it costs without checks. Under ``THUNDER_VERIFY=1``
+    Then the code object of the function is replaced, so that later calls have no overhead. Under ``THUNDER_VERIFY=1``
     the checks stay.
 
     Args:
-        lines: the claimed lines, by the number that the generated code gives to `check`.
-        costs: where the time is added.
+        ops: the claimed ops, by the number that the generated code passes to `check`.
+        costs: accumulates the time of the checks.
     """
 
-    def __init__(self, lines: Mapping[int, BoundSymbol], costs: ResultChecks) -> None:
-        self._lines = lines
+    def __init__(self, ops: Mapping[int, BoundSymbol], costs: ResultChecks) -> None:
+        self._ops = ops
         self._costs = costs
         self._always = verification_requested()
         self._function: weakref.ref[FunctionType] | None = None
 
     def of(self, plain: FunctionType, checked: FunctionType) -> None:
-        """Let ``plain`` run as ``checked`` does, until that calls `passed`."""
+        """Give ``plain`` the code of ``checked`` until that calls `passed`."""
         self._function, self._code = weakref.ref(plain), plain.__code__
         plain.__code__ = checked.__code__
-        plain.__dict__["checked"] = checked  # with it goes the source that tracebacks show
+        plain.__dict__["checked"] = checked  # keeps the source alive that tracebacks show
 
     def check(self, number: int, value: Any) -> Any:
-        """``value``, which line ``number`` returned. Raises WrongResultError when it is not what the line says."""
+        """Return ``value``, the result of op ``number``. Raises WrongResultError if it differs from the trace."""
         start = time.perf_counter()
-        check_results(self._lines[number], value)
+        check_results(self._ops[number], value)
         self._costs.seconds += time.perf_counter() - start
         return value
 
     def passed(self) -> None:
-        """A run is through: the function runs without checks from now on."""
+        """Called when a run completes: later calls run without checks."""
         function = self._function() if self._function is not None else None
         if function is not None and not self._always:
             function.__code__ = self._code
@@ -74,14 +74,14 @@ class FirstRun:
 
 
 def check_results(bound: BoundSymbol, value: Any) -> None:
-    """Compare what a line returned with its outputs: classes, shapes, strides, dtypes, devices and layouts.
+    """Compare the result of an op with its outputs in the trace: types, shapes, strides, dtypes, devices and layouts.
 
-    Strides count in dimensions of more than one element, and where there are elements at all. A tensor of integers
-    without dimensions may be on the CPU where the trace has it on another device: PyTorch computes with either, and its
-    attention kernels return the seeds of dropout so, unless they are captured.
+    Strides are compared in dimensions of size greater than 1 of nonempty tensors. A zero-dimensional integer tensor
+    may be on the CPU where the trace has another device: PyTorch's ops accept both, and its attention kernels return
+    dropout seeds on the CPU unless they are captured in a CUDA graph.
 
     Raises:
-        WrongResultError: they differ; the message names the executor, the line and the user's line.
+        WrongResultError: they differ; the message names the executor, the op and the user's line.
     """
     for proxy, problem in _differences(bound.output, value):
         raise _error(bound, proxy, problem)
@@ -103,7 +103,7 @@ def _differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None
 
 
 def _difference(expected: TensorProxy, value: Any) -> str:
-    """What differs, as ``dtype torch.float64 instead of torch.float32``; empty if nothing does."""
+    """The first difference, such as ``dtype torch.float64 instead of torch.float32``; empty if there is none."""
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__qualname__} instead of a tensor"
     if value.dtype is not expected.dtype:
@@ -124,7 +124,7 @@ def _difference(expected: TensorProxy, value: Any) -> str:
 
 
 def _difference_in_constant_sizes(expected: TensorProxy, value: torch.Tensor) -> str:
-    """What differs in the sizes that do not vary between calls, and besides sizes."""
+    """`_difference` of a tensor with varying sizes: constant sizes, layout and device are compared."""
     known = [(one, other) for one, other in zip(value.shape, expected.shape) if type(other) is not SizeExpr]
     if value.ndim != expected.ndim or any(one != other for one, other in known):
         return f"shape {tuple(value.shape)} instead of {tuple(expected.shape)}"
@@ -139,18 +139,18 @@ def _is_seed(value: torch.Tensor) -> bool:
 
 def _error(bound: BoundSymbol, proxy: TensorProxy | None, problem: str) -> WrongResultError:
     executor = bound.symbol.executor
-    line, inside = bound, ""
+    op, inside = bound, ""
     for part in bound.parts:
-        if proxy is not None and any(proxy.name == own.name for own in part.outputs()):
-            line, inside = part, f", in {bound.symbol.name}"
+        if proxy is not None and any(proxy.name == output.name for output in part.outputs()):
+            op, inside = part, f", in {bound.symbol.name}"
     printer = FunctionPrinter(LiteralPrinter(lambda body: body.name), lowered=False, comments=False)
     name = f" for {proxy.name}" if proxy is not None else ""
     word = problem.split(" ", 1)[0]
     return WrongResultError(
         word if word in _RULES else "structure",
-        f"the executor {executor!r} returned {problem}{name}, the result of `{printer.line(line)}`{inside}; the "
-        "rest of the program is compiled for what this line says",
-        location=line.location,
+        f"the executor {executor!r} returned {problem}{name}, the result of `{printer.line(op)}`{inside}; the "
+        "rest of the program is compiled for the metadata of this line",
+        location=op.location,
         advice=(
             f"report this to the authors of {executor!r}: its function must return what the operation does",
             f"leave {executor!r} out of the executors, or exclude this operation from it, to go on without it",

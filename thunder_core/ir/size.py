@@ -1,12 +1,12 @@
 """Sizes that vary between calls: expressions of symbols, as ``s0 * 4``.
 
-A symbol is a number input of the programs that one compilation makes: the prologue reads it from an input's shape, and
-hands it to forward, backward, regions and epilogue. In a trace, expressions of symbols stand where plain ints do: among
-the sizes of proxies and the arguments of calls.
+A symbol is an integer input of the programs of one compilation: the prologue reads it from an input's shape and passes
+it to forward, backward, regions and epilogue. In a trace, a `SizeExpr` can take the place of any int: in the sizes of
+proxies and the arguments of ops.
 
-Nothing here looks at the value of an expression. Two are equal if they have equal terms, so ``==`` may say no for sizes
-that always agree, and never says yes for sizes that can differ. Whatever else depends on the value raises
-`SizeVariesError`; the compilation then takes its sizes as constants.
+Nothing here uses the value of an expression. Two expressions are equal if their terms are, so ``==`` can be False for
+sizes that always agree, and is never True for sizes that can differ. Any other operation that needs the value raises
+`SizeVariesError`; the program is then compiled with constant sizes.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import torch
 from thunder_core.errors import SizeVariesError
 
 SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math}
-"""What expressions of sizes, as Python, use besides builtins."""
+"""Globals that printed size expressions use besides builtins."""
 
 
 class SizeScope(Protocol):
-    """The symbols of one compilation. Expressions of two compilations are never equal: ``number`` tells them apart."""
+    """The symbols of one compilation. Expressions of different compilations, by ``number``, are never equal."""
 
     number: int
 
     def symint(self, size: SizeExpr) -> torch.SymInt:
-        """The expression as fakes have it."""
+        """The expression as a SymInt for fake tensors."""
         ...
 
     def size(self, value: int | torch.SymInt) -> Size:
-        """A number of fakes as traces have it."""
+        """A size of fake tensors as a size for traces."""
         ...
 
     def text_of(self, expression: Any) -> str:
-        """An expression as Python."""
+        """An expression as Python source."""
         ...
 
     def symbols_of(self, expression: Any) -> tuple[str, ...]:
@@ -47,25 +47,25 @@ class SizeScope(Protocol):
         ...
 
     def value(self, size: SizeExpr, values: Mapping[str, int]) -> int:
-        """What the expression is where the symbols have these values."""
+        """The value of the expression for these values of its symbols."""
         ...
 
     def least(self, size: SizeExpr) -> float:
-        """A bound that the expression is never below, by what is known of the symbols."""
+        """A lower bound of the expression that follows from the facts about its symbols."""
         ...
 
     def is_equal(self, one: Size, other: Size) -> bool:
-        """Whether it is known that both are always equal."""
+        """Whether the facts imply that both are always equal."""
         ...
 
 
 class SizeExpr:
-    """An int that the program knows only when it runs. Immutable and hashable.
+    """An int whose value is determined when the program runs. Immutable and hashable.
 
     Attributes:
-        expression: its terms, in the form of `scope`.
-        hint: its value when the program was recorded. Programs must not depend on it; policies may.
-        symbols: names of the symbols in it.
+        expression: its terms, as an expression of `scope`.
+        hint: its value when the program was recorded. Heuristics may use it; results must not depend on it.
+        symbols: names of its symbols.
     """
 
     __slots__ = ("_hash", "_scope", "_scope_number", "_text", "expression", "hint", "symbols")
@@ -84,7 +84,7 @@ class SizeExpr:
         set_once(self, "hint", hint)
         set_once(self, "symbols", scope.symbols_of(expression))
         set_once(self, "_text", scope.text_of(expression))
-        set_once(self, "_scope", ref(scope))  # caches of all compilations hold sizes, and must not hold these
+        set_once(self, "_scope", ref(scope))  # weak: global caches hold sizes, not compilations
         set_once(self, "_scope_number", scope.number)
         set_once(self, "_hash", hash((expression, scope.number)))
 
@@ -93,18 +93,18 @@ class SizeExpr:
 
     @property
     def scope(self) -> SizeScope:
-        """The compilation that it belongs to, while that lives."""
+        """The scope of its compilation, which must be alive."""
         scope: SizeScope | None = self._scope()
         assert scope is not None, f"the compilation of {self} is gone"
         return scope
 
     @property
     def symint(self) -> torch.SymInt:
-        """The expression as fakes have it."""
+        """The expression as a SymInt for fake tensors."""
         return self.scope.symint(self)
 
     def value(self, values: Mapping[str, int]) -> int:
-        """What it is where the symbols have these values."""
+        """Its value for these values of its symbols."""
         return self.scope.value(self, values)
 
     def __eq__(self, other: object) -> bool:
@@ -172,7 +172,7 @@ Size = int | SizeExpr
 
 
 def on_fakes(value: Any) -> Any:
-    """A size as fakes have it; a tuple or list likewise, item by item. Anything else as it is."""
+    """A size as a SymInt for fake tensors; tuples and lists item by item. Other values unchanged."""
     kind = type(value)
     if kind is SizeExpr:
         return value.symint
@@ -184,10 +184,10 @@ def on_fakes(value: Any) -> Any:
 
 
 def from_fake(value: Any) -> Any:
-    """A number of fakes as traces have it; a tuple, list or ``torch.Size`` likewise. Anything else as it is.
+    """A size of fake tensors as a size for traces; a tuple, list or ``torch.Size`` likewise. Other values unchanged.
 
     Raises:
-        SizeVariesError: a float or a truth that depends on sizes.
+        SizeVariesError: a float or a bool depends on varying sizes.
     """
     if isinstance(value, torch.SymInt):
         scope: SizeScope | None = value.node.shape_env.sizes()
@@ -202,29 +202,29 @@ def from_fake(value: Any) -> Any:
 
 
 def hint_of(size: Size) -> int:
-    """What a size was when the program was recorded."""
+    """The value of a size when the program was recorded."""
     return size.hint if isinstance(size, SizeExpr) else size
 
 
 def least_of(size: Size) -> float:
-    """What a size is at least, by what is known of the symbols in it; minus infinity where nothing is."""
+    """A lower bound of a size that follows from the facts about its symbols; ``-inf`` if there is none."""
     return size.scope.least(size) if isinstance(size, SizeExpr) else size
 
 
 def known_at_most(one: Size, other: Size) -> bool:
-    """Whether a size is at most another one, whatever the symbols are. False also where that is not known."""
+    """Whether ``one <= other`` for all values of the symbols. False if the facts do not decide it."""
     return least_of(other - one) >= 0
 
 
 def guard_at_most(one: Size, other: Size) -> bool:
-    """Whether a size is at most another one. Where that is not known, the result becomes a guard of the program."""
+    """Whether ``one <= other``. If the facts do not decide it, the result for the hints becomes a guard."""
     return bool(on_fakes(one) <= on_fakes(other))
 
 
 def are_equal(one: Sequence[Size], other: Sequence[Size]) -> bool:
-    """Whether two shapes are equal by what is known of their sizes, as where the program needed that before.
+    """Whether the facts imply that two shapes are equal, such as facts that the program depended on before.
 
-    ``==`` of sizes compares their terms.
+    In contrast, ``==`` of sizes compares their terms.
     """
 
     def equal(left: Size, right: Size) -> bool:
@@ -240,7 +240,7 @@ def are_constant(sizes: Iterable[Any]) -> bool:
 
 
 def symbols_of(values: Iterable[Any]) -> Iterator[str]:
-    """The names of the symbols among the values, as they appear, repeated ones repeated."""
+    """The names of the symbols in the values, in order, with repetitions."""
     for value in values:
         if type(value) is SizeExpr:
             yield from value.symbols
@@ -257,16 +257,16 @@ def as_constants(geometry: tuple[Sequence[Size], Sequence[Size], Size]) -> tuple
 
 
 def as_constant(size: SizeExpr, values: Mapping[str, int] | None = None) -> int:
-    """A size where the symbols have these values, by default those of the recording."""
+    """The value of a size for these values of its symbols, by default those of the recording."""
     return size.hint if values is None else size.value(values)
 
 
 def as_found(size: SizeExpr) -> Size:
-    """A size by what is known of its symbols now: symbols with one value are constants, of equal ones there is one."""
-    found: Size = from_fake(size.symint)
-    return found
+    """A size simplified by the current facts: fixed symbols become constants, equal symbols become one."""
+    simplified: Size = from_fake(size.symint)
+    return simplified
 
 
 def with_size(value: Any, function: Callable[[SizeExpr], Size]) -> Any:
-    """What the function gives for a size that varies; anything else as it is."""
+    """``function(value)`` for a varying size; other values unchanged."""
     return function(value) if type(value) is SizeExpr else value

@@ -1,6 +1,6 @@
-"""PyTorch's switches that a program may leave changed: how each is read and set.
+"""PyTorch's global switches that a program may change, with the getter and setter of each.
 
-They are read before each call that is recorded, so that most are read by a function of C.
+They are read before each recorded call; for speed most getters are C functions.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from thunder_core.pytorch_internals import (
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A mode, flag or number of PyTorch's.
+    """A global mode, flag or number of PyTorch.
 
     Attributes:
-        name: for lines of traces.
-        get, set: read it, and set it to what was read.
-        of_lines: the lines of a trace say by themselves what it was (`Context`).
-        guard: the name of the guard that compares it before an entry is used; empty where it changes no program.
+        name: its name in traces.
+        get, set: its getter, and a setter that takes the getter's result.
+        of_ops: whether the `Context` of each op records it.
+        guard: the name of the guard that compares it before a cached program runs; empty if no program depends on it.
     """
 
     name: str
     get: Callable[[], Any]
     set: Callable[[Any], Any]
-    of_lines: bool = False
+    of_ops: bool = False
     guard: str = ""
 
 
 def set_switch(name: str, value: Any) -> None:
-    """Set the switch of that name, as a line of a trace."""
+    """Set the switch of that name; traces call it."""
     _BY_NAME[name].set(value)
 
 
@@ -59,13 +59,13 @@ def _autocast(kind: str) -> tuple[Switch, Switch]:
             f"autocast of {kind}",
             lambda: torch.is_autocast_enabled(kind),
             lambda value: torch.set_autocast_enabled(kind, value),
-            of_lines=True,
+            of_ops=True,
         ),
         Switch(
             f"autocast dtype of {kind}",
             lambda: torch.get_autocast_dtype(kind),
             lambda value: torch.set_autocast_dtype(kind, value),
-            of_lines=True,
+            of_ops=True,
         ),
     )
 
@@ -83,7 +83,7 @@ def _set_autocast_nesting(level: int) -> None:
 
 
 def _cudnn(option: str, get: Callable[[], bool], guard: str = "") -> Switch:
-    """One of the options of `torch.backends.cudnn.set_flags`, which sets them also where they are frozen."""
+    """A switch for an option of `torch.backends.cudnn.set_flags`, which works even if the flags are frozen."""
     return Switch(
         f"cuDNN {option}", get, lambda value: torch.backends.cudnn.set_flags(**{f"_{option}": value}), guard=guard
     )
@@ -98,32 +98,30 @@ def _set_cublas_tf32(value: bool) -> None:
 
 
 SWITCHES: Final = (
-    Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_lines=True, guard="grad_enabled"),
+    Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_ops=True, guard="grad_enabled"),
     *_autocast("cpu"),
     *_autocast("cuda"),
     Switch(
         "autocast cache",
         torch.is_autocast_cache_enabled,
         torch.set_autocast_cache_enabled,
-        of_lines=True,
+        of_ops=True,
         guard="autocast_cache",
     ),
-    Switch("autocast nesting", _autocast_nesting, _set_autocast_nesting, of_lines=True),
+    Switch("autocast nesting", _autocast_nesting, _set_autocast_nesting, of_ops=True),
     Switch(
-        "flash attention", get_flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, of_lines=True, guard="flash_sdp"
+        "flash attention", get_flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, of_ops=True, guard="flash_sdp"
     ),
     Switch(
         "efficient attention",
         get_mem_efficient_sdp_enabled,
         torch.backends.cuda.enable_mem_efficient_sdp,
-        of_lines=True,
+        of_ops=True,
         guard="mem_efficient_sdp",
     ),
+    Switch("math attention", get_math_sdp_enabled, torch.backends.cuda.enable_math_sdp, of_ops=True, guard="math_sdp"),
     Switch(
-        "math attention", get_math_sdp_enabled, torch.backends.cuda.enable_math_sdp, of_lines=True, guard="math_sdp"
-    ),
-    Switch(
-        "cuDNN attention", get_cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, of_lines=True, guard="cudnn_sdp"
+        "cuDNN attention", get_cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, of_ops=True, guard="cudnn_sdp"
     ),
     Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype, guard="default_dtype"),
     Switch(
@@ -187,31 +185,31 @@ SWITCHES: Final = (
     Switch("threads of backward", torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
 )
 _BY_NAME: Final = {switch.name: switch for switch in SWITCHES}
-_BETWEEN_LINES: Final = tuple([switch for switch in SWITCHES if not switch.of_lines])
+_BETWEEN_OPS: Final = tuple([switch for switch in SWITCHES if not switch.of_ops])
 
-_READERS_BETWEEN_LINES: Final = tuple([switch.get for switch in _BETWEEN_LINES])
+_READERS_BETWEEN_OPS: Final = tuple([switch.get for switch in _BETWEEN_OPS])
 
 Values = dict[str, Any]
 
 
 def read_switches() -> Values:
-    """All of them, by name."""
+    """The values of all switches, by name."""
     return {switch.name: switch.get() for switch in SWITCHES}
 
 
 def set_switches(values: Values) -> None:
-    """Set those that differ from what `read_switches` gave."""
+    """Set the switches whose values differ from ``values``, a result of `read_switches`."""
     for switch in SWITCHES:
         if switch.get() != values[switch.name]:
             switch.set(values[switch.name])
 
 
-def read_between_lines() -> list[Any]:
-    """The values of the switches that no line records, in order; read before each recorded call."""
-    return [read() for read in _READERS_BETWEEN_LINES]
+def read_between_ops() -> list[Any]:
+    """The values of the switches that no op's context records, in order; read before each recorded call."""
+    return [read() for read in _READERS_BETWEEN_OPS]
 
 
-def changes_between_lines(before: list[Any], after: list[Any]) -> Values:
-    """Those of them that differ, with their new values."""
-    values = zip(_BETWEEN_LINES, before, after, strict=True)
+def changes_between_ops(before: list[Any], after: list[Any]) -> Values:
+    """The switches whose values differ between two results of `read_between_ops`, with their new values."""
+    values = zip(_BETWEEN_OPS, before, after, strict=True)
     return {switch.name: new for switch, old, new in values if old != new}

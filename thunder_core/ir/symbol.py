@@ -1,4 +1,4 @@
-"""A symbol: the specification of one operation, one row."""
+"""Symbols: the specifications of operations."""
 
 from __future__ import annotations
 
@@ -19,58 +19,63 @@ class CallStyle(enum.Enum):
 
 
 class Tag(enum.Enum):
-    """What passes may ask about a symbol. Effects of one call are on its `BoundSymbol`, not here."""
+    """Properties of a symbol that passes test. Effects of a single call are on its `BoundSymbol`."""
 
-    # Enum's is a function in Python, which each question about a tag would run; members are equal by identity anyway
+    # Enum.__hash__ is a Python function and would run for each test of a tag; members compare by identity anyway
     __hash__ = object.__hash__
 
     ELEMENTWISE = enum.auto()
     REDUCTION = enum.auto()
     MATMUL = enum.auto()
-    PRODUCT = enum.auto()  # of its two arguments, as matrices, with batches before
-    LINEAR = enum.auto()  # product of its first argument and its transposed second, plus the third if there is one
-    ACCUMULATION = enum.auto()  # its first argument plus the product of the next two; options scale them
-    COMMUTATIVE = enum.auto()  # its two arguments may change places
-    SUM = enum.auto()  # of its two arguments; an option scales the second
-    COPY = enum.auto()  # the elements of its first argument in their order, in its memory or a new one
-    FILL = enum.auto()  # writes its second argument over all of its first, zero without one
+    PRODUCT = enum.auto()  # matrix product of its two arguments, with leading batch dimensions
+    LINEAR = enum.auto()  # matrix product of its first and its transposed second argument, plus the third if present
+    ACCUMULATION = enum.auto()  # its first argument plus the matrix product of the next two; options scale both
+    COMMUTATIVE = enum.auto()  # its two arguments may be swapped
+    SUM = enum.auto()  # adds its two arguments; an option scales the second
+    COPY = enum.auto()  # the elements of its first argument in order, as a view or in new storage
+    FILL = enum.auto()  # overwrites its first argument with its second, or with zeros if that is absent
     CAST = enum.auto()  # a copy of its first argument with the dtype, on the device or in the format of the others
     SHAPE = enum.auto()  # moves or views elements, computes nothing
-    SAME_OBJECT = enum.auto()  # its result is its argument under a new name, as autograd knows it since an earlier line
+    DETACH = enum.auto()  # a view of its argument without the argument's autograd history
+    UNCOUNTED = enum.auto()  # writes to its result do not change the version counter of its argument
+    STORAGE_VIEW = enum.auto()  # a view whose offset counts from the start of the storage, not from its argument
+    SAME_OBJECT = enum.auto()  # returns its argument itself, whose autograd history an earlier op changed
     CREATION = enum.auto()
     INDEXING = enum.auto()
     ATTENTION = enum.auto()
-    DISPATCHES = enum.auto()  # its kernels call others through the dispatcher: autocast acts on these, unseen
-    CONVOLUTION = enum.auto()  # of its first argument with its second
+    DISPATCHES = enum.auto()  # its kernels call others through the dispatcher, and autocast acts on these
+    CONVOLUTION = enum.auto()  # convolution of its first argument with its second
     MEMORY_FORMAT = enum.auto()  # its results have the memory format of its first argument, channels last or not
     NORMALIZATION = enum.auto()
     LOSS = enum.auto()
-    COMPOSITE = enum.auto()  # of several torch functions; transforms recognize it in programs
+    COMPOSITE = enum.auto()  # composed of several torch functions; transforms recognize the composition in programs
     HIGHER_ORDER = enum.auto()  # takes traces as arguments
-    # Backward runs the trace, its first argument, again; then it writes the option ``again`` in place of its arguments.
+    # Backward recomputes the trace, its first argument; that run writes the tensors in the option ``again`` instead of
+    # the arguments.
     RECOMPUTED = enum.auto()
-    REPEATED = enum.auto()  # backward calls it again rather than keep its results, whatever its effects
-    COLLECTIVE = enum.auto()  # starts to communicate with other processes, which all do so in the same order
-    WAIT = enum.auto()  # ends the communication that its first argument is from: its result is what has arrived
-    RANDOM = enum.auto()  # may consume random numbers; what one call does is in its effects
+    REPEATED = enum.auto()  # backward recomputes it instead of saving its results, whatever its effects
+    COLLECTIVE = enum.auto()  # starts a communication with other processes, which must all call it in the same order
+    WAIT = enum.auto()  # waits for the communication of its first argument and returns the received tensor
+    STRAIGHT_THROUGH = enum.auto()  # detaches a part of its result: its operators alone have another derivative
+    RANDOM = enum.auto()  # may consume random numbers; whether a call does is in its effects
     # Autograd must record the program while it runs: the call reads or changes the autograd graph, or uses parameters
     # that are not its arguments.
     AUTOGRAD = enum.auto()
-    # The program runs line by line as it was recorded: the call reads or changes what no value of a trace shows, as the
-    # autograd graph, handles of hooks, the memory of a tensor object, PyTorch's flags.
+    # The program runs op by op as it was recorded: the call reads or changes state that traces do not model, such as
+    # the autograd graph, hook handles, the storage of a tensor object, PyTorch's flags.
     AS_RECORDED = enum.auto()
-    HOOK = enum.auto()  # has the user's functions called with gradients, or calls them; takes None for an absent one
-    REPORT = enum.auto()  # tells the user something, and gives nothing: it prints, logs or warns
-    GUESS = enum.auto()  # ends the run unless a value is the one that the lines after it were recorded with
-    PARTIAL = enum.auto()  # a line of backward that tells an absent cotangent, None, from zeros
-    COMPONENTWISE = enum.auto()  # of a hook: the i-th result comes from the i-th item of the second argument
-    BACKWARD = enum.auto()  # an executor's; the third argument says which results are wanted, the others are None
-    OPAQUE = enum.auto()  # not in the tables: everything about it is derived from PyTorch
-    LOCAL = enum.auto()  # no importable name stands for the target: it must be handed to the program
+    HOOK = enum.auto()  # registers or calls user functions on gradients; takes None for an absent gradient
+    REPORT = enum.auto()  # prints, logs or warns; has no result
+    GUESS = enum.auto()  # stops the run if a value differs from the guess that later ops were recorded with
+    PARTIAL = enum.auto()  # an op of backward that distinguishes an absent cotangent, None, from zeros
+    COMPONENTWISE = enum.auto()  # a hook whose i-th result depends on the i-th item of the second argument only
+    BACKWARD = enum.auto()  # an executor's backward; the third argument selects the wanted results, the others are None
+    OPAQUE = enum.auto()  # has no row in the tables: its properties are derived from PyTorch
+    LOCAL = enum.auto()  # its target has no importable name and must be an input of the program
 
 
 class Autocast(enum.Enum):
-    """What autocast does to the floating-point arguments of a symbol, where it is enabled."""
+    """The effect of enabled autocast on the floating-point arguments of a symbol."""
 
     LOWER_PRECISION = enum.auto()  # cast to the autocast dtype
     FLOAT32 = enum.auto()  # cast to float32
@@ -80,21 +85,21 @@ class Autocast(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """One operation. What is absent is derived from PyTorch. Identity is equality: the registry keeps one per name.
+    """One operation. Symbols compare by identity: the registry has one for each name.
 
     Attributes:
-        name: the dotted name that is printed; for methods and attributes the bare name.
-        target: what the reference executor calls, with the tensor first for methods and attributes.
+        name: the printed dotted name; for methods and attributes the bare name.
+        target: the function that the reference executor calls, with the tensor first for methods and attributes.
         style: how the call is printed.
         tags: for passes.
         functional: for in-place symbols, the symbol that computes the same value out of place, if there is one. It
-            takes the same arguments. Its result may have another dtype or a smaller shape than the mutated tensor's; it
-            is right once converted to that tensor's dtype and expanded to its shape.
+            takes the same arguments. Its result must be cast to the mutated tensor's dtype and expanded to its shape,
+            from both of which it can differ.
         decomposition: optional; called like ``target``, written in simpler torch functions.
-        autocast: by device type ("cpu", "cuda"), what autocast does; absent device types are left alone.
-        executor: name of the executor that it belongs to, which runs it and is not queried; None for all others.
-        reference: of an executor's: the symbol whose work it does, if there is one. It takes the same arguments and
-            gives the same result, except for forward and backward of a pair.
+        autocast: the autocast class by device type ("cpu", "cuda"); autocast does not affect absent device types.
+        executor: for an executor's symbol, the name of that executor, which runs it unqueried; None for all others.
+        reference: for an executor's symbol, the symbol that it implements, if there is one: with the same arguments and
+            the same result, except for the forward and backward of a pair.
     """
 
     name: str
@@ -112,12 +117,12 @@ class Symbol:
 
 
 def as_recorded(symbol: Symbol) -> Symbol:
-    """The symbol of a call whose program has to run line by line, one for each symbol; see `Tag.AS_RECORDED`."""
-    return _made_as_recorded(symbol) if Tag.LOCAL in symbol.tags else _as_recorded(symbol)
+    """The variant of ``symbol`` with `Tag.AS_RECORDED`; cached, so that there is one for each symbol."""
+    return _new_as_recorded(symbol) if Tag.LOCAL in symbol.tags else _as_recorded(symbol)
 
 
-def _made_as_recorded(symbol: Symbol) -> Symbol:
+def _new_as_recorded(symbol: Symbol) -> Symbol:
     return replace(symbol, tags=symbol.tags | {Tag.AS_RECORDED})
 
 
-_as_recorded = cache(_made_as_recorded)  # not of local symbols, whose targets are the user's objects
+_as_recorded = cache(_new_as_recorded)  # not for local symbols: the cache would keep the user's objects alive

@@ -14,56 +14,56 @@ import torch
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, as_constant, symbols_of, with_size
-from thunder_core.ir.symbol import Tag
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, list_proxies, list_sizes, map_leaves
 
 
-def producers_of(lines: Iterable[BoundSymbol]) -> dict[str, BoundSymbol]:
-    """The line that defines each value, by name; inputs of the program are not among them."""
-    return {proxy.name: line for line in lines for proxy in line.outputs()}
+def producers_of(ops: Iterable[BoundSymbol]) -> dict[str, BoundSymbol]:
+    """The op that defines each value, by name; inputs have no entry."""
+    return {proxy.name: op for op in ops for proxy in op.outputs()}
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Who reads each value of a program, by name.
+    """The readers of each value of a program, by name.
 
     Attributes:
-        users: lines, in order; a line that reads a value twice is there twice.
-        returned: how often each value is in the output of the program.
+        users: the ops that read a value, in order; an op that reads it twice appears twice.
+        returned: how often each value occurs in the output of the program.
     """
 
     users: Mapping[str, Sequence[BoundSymbol]]
     returned: Mapping[str, int]
 
     @classmethod
-    def of(cls, lines: Iterable[BoundSymbol], output: Any) -> Uses:
-        """The uses in ``lines`` and in the nested containers ``output``."""
+    def of(cls, ops: Iterable[BoundSymbol], output: Any) -> Uses:
+        """The uses in the ops and in the nested containers ``output``."""
         users: dict[str, list[BoundSymbol]] = {}
-        for line in lines:
-            for proxy in line.inputs():
-                users.setdefault(proxy.name, []).append(line)
+        for op in ops:
+            for proxy in op.inputs():
+                users.setdefault(proxy.name, []).append(op)
         return cls(users, Counter([proxy.name for proxy in list_proxies((output,))]))
 
 
 def needed_ops(ops: Sequence[BoundSymbol], needed: Iterable[str]) -> list[BoundSymbol]:
-    """The ops that the values named ``needed`` depend on, and those with effects."""
+    """The ops that the values named ``needed`` or ops with effects depend on, and the latter themselves, in order."""
     live = set(needed)
-    kept = []
+    needed_from_end = []
     for op in reversed(ops):
         if not op.effects.pure or any(proxy.name in live for proxy in op.outputs()):
-            kept.append(op)
+            needed_from_end.append(op)
             live.update(proxy.name for proxy in op.inputs())
-    return kept[::-1]
+    return needed_from_end[::-1]
 
 
 class Stage(enum.Enum):
-    """What a trace may contain at a point of the pipeline. The verifier checks it between passes."""
+    """The stage of a trace, which restricts the effects of its ops. The verifier checks it between passes."""
 
-    ACQUIRED = "acquired"  # as the user wrote it: in-place operations and writes through views are allowed
-    FUNCTIONAL = "functional"  # no symbol mutates anything
-    EXECUTABLE = "executable"  # claimed by executors; may mutate its inputs, frees values after their last use
+    ACQUIRED = "acquired"  # as recorded: in-place ops and writes through views are allowed
+    FUNCTIONAL = "functional"  # no op writes to a tensor
+    EXECUTABLE = "executable"  # claimed by executors; may write to its inputs; frees values after their last use
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class Trace:
     Attributes:
         name: the name of the Python function it prints as.
         inputs: parameters of that function, in order.
-        symbols: its lines.
-        output: what it returns: nested containers of proxies and literals.
-        stage: what it may contain.
+        symbols: its ops, in order.
+        output: the returned value: nested containers of proxies and literals.
+        stage: the effects that its ops may have.
         provenance: name of the pass that produced it, for messages.
         context: the modes that the whole program runs under (guarded by the prologue).
-        deletions: names to free after the line of that index; filled by the last pass.
+        deletions: names to free after the op of that index; filled by the last pass.
     """
 
     name: str
@@ -90,18 +90,18 @@ class Trace:
     context: Context
     deletions: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
-    # derived from the lines when they are first needed
+    # derived from the ops on first access
     _producers: dict[str, BoundSymbol] | None = field(default=None, init=False, repr=False, compare=False)
     _sizes: tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _uses: Uses | None = field(default=None, init=False, repr=False, compare=False)
     _aliases: Any = field(default=None, init=False, repr=False, compare=False)
 
     def with_symbols(self, symbols: Iterable[BoundSymbol], provenance: str) -> Trace:
-        """The same program with other lines, produced by the pass ``provenance``."""
+        """The trace with other ops, produced by the pass ``provenance``."""
         return replace(self, symbols=tuple(symbols), provenance=provenance, deletions={})
 
     def with_gradients(self, names: Container[str]) -> Trace:
-        """The same program, in which of the values that it computes those of these names require grad."""
+        """The trace in which, of its computed values, exactly those of these names require grad."""
         inputs = {proxy.name for proxy in self.inputs}
 
         def value(leaf: Any) -> Any:
@@ -113,14 +113,14 @@ class Trace:
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:
-        """The same program where the symbols have these values, by default those of the recording."""
+        """The trace for these values of its size symbols, by default those of the recording."""
         return self.with_sizes(partial(as_constant, values=values))
 
     def with_sizes(self, value: Callable[[SizeExpr], Size], *, checks: bool = True) -> Trace:
-        """The same program with something else for each size that varies.
+        """The trace with ``value(size)`` in place of each varying size.
 
         Args:
-            checks: also for those that lines check values against.
+            checks: whether sizes that ops check values against are replaced too.
         """
 
         def of_leaf(leaf: Any) -> Any:
@@ -135,12 +135,12 @@ class Trace:
         return {proxy.name for proxy in self.inputs} | self.producers.keys()
 
     def bodies(self) -> Iterator[Trace]:
-        """The traces among the arguments of its lines, such as the body of a checkpoint."""
+        """The traces among the arguments of its ops, such as the body of a checkpoint."""
         for bound in self.symbols:
             yield from bodies_of(bound)
 
     def programs(self) -> Iterator[Trace]:
-        """The trace, and those among the arguments of its lines, all the way down."""
+        """The trace and, recursively, the traces among the arguments of its ops."""
         yield self
         for bound in self.symbols:
             if Tag.HIGHER_ORDER in bound.symbol.tags:
@@ -148,29 +148,29 @@ class Trace:
                     yield from body.programs()
 
     def values(self) -> Iterator[Proxy]:
-        """Every value that is defined in the trace itself."""
+        """All values defined in the trace itself, without its bodies."""
         yield from self.inputs
         for bound in self.symbols:
             yield from bound.outputs()
 
     def all_values(self) -> Iterator[Proxy]:
-        """Every value that is defined in the trace and in its bodies."""
+        """All values defined in the trace and in its bodies."""
         yield from self.values()
         for body in self.bodies():
             yield from body.all_values()
 
     @property
     def producers(self) -> Mapping[str, BoundSymbol]:
-        """The line that defines each value, by name; inputs are not among them."""
+        """The op that defines each value, by name; inputs have no entry."""
         if self._producers is None:
             object.__setattr__(self, "_producers", producers_of(self.symbols))
         return self._producers or {}
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Names of the symbols in its inputs, lines and output: further parameters, behind the inputs.
+        """Names of the size symbols in its inputs, ops and output: further parameters, after the inputs.
 
-        Those that its lines define are not among them.
+        Symbols that its ops define are not included.
         """
         if self._sizes is None:
             names = set(self._symbols()) - self.producers.keys()
@@ -178,7 +178,7 @@ class Trace:
         return self._sizes or ()
 
     def check_sizes(self) -> None:
-        """Raise SizeVariesError if there are sizes as fakes have them, which a part of the compiler left so."""
+        """Raise SizeVariesError if an argument is a SymInt that the compiler failed to convert to a `SizeExpr`."""
         for bound in self.symbols:
             for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
                 sizes = (*leaf.shape, *leaf.stride, leaf.offset) if isinstance(leaf, TensorProxy) else (leaf,)
@@ -188,10 +188,12 @@ class Trace:
                     )
 
     def check_bodies(self) -> None:
-        """Raise SizeVariesError if a trace among its arguments defines sizes, which later lines do not get."""
+        """Raise SizeVariesError if a body defines size symbols: ops after it cannot use them."""
         for body in self.bodies():
             if not body.producers.keys().isdisjoint(body._symbols()):
-                raise SizeVariesError(f"{body.name}, a program that a line takes, has sizes that its values decide")
+                raise SizeVariesError(
+                    f"{body.name}, a trace among the arguments of an op, has sizes that depend on its values"
+                )
 
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
@@ -207,11 +209,11 @@ class Trace:
             yield from size.symbols
 
     def producer(self, name: str) -> BoundSymbol | None:
-        """The line that defines the value ``name``; None for an input."""
+        """The op that defines the value ``name``; None for an input."""
         return self.producers.get(name)
 
     def users(self, name: str) -> Sequence[BoundSymbol]:
-        """The lines that read the value ``name``, in order; a line that reads it twice is there twice."""
+        """The ops that read the value ``name``, in order; an op that reads it twice appears twice."""
         return self._all_uses().users.get(name, ())
 
     def is_returned(self, name: str) -> bool:
@@ -219,7 +221,7 @@ class Trace:
         return name in self._all_uses().returned
 
     def use_count(self, name: str) -> int:
-        """How often the value ``name`` is read: by lines, and in the output."""
+        """How often the value ``name`` is used: by ops, and in the output."""
         return len(self.users(name)) + self._all_uses().returned.get(name, 0)
 
     def _all_uses(self) -> Uses:
@@ -238,6 +240,36 @@ class Trace:
         return self.python()
 
 
+class OpPrograms:
+    """The traces of an autograd.Function: its attribute ``programs``, if a symbol's target is its ``apply``.
+
+    Attributes:
+        traces: the forward trace, followed by the backward trace if there is one.
+    """
+
+    traces: tuple[Trace, ...] = ()
+
+
+def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
+    """The forward and backward traces that ops of a symbol run; empty unless its target has `OpPrograms`.
+
+    If autograd records the op while it runs, the target is `thunder_core.autodiff.derivatives.by_eager.record_graph`.
+    """
+    target = symbol.target.args[0] if isinstance(symbol.target, partial) else symbol.target
+    programs = getattr(getattr(target, "__self__", None), "programs", None)
+    return programs.traces if isinstance(programs, OpPrograms) else ()
+
+
+def derivatives_of(trace: Trace) -> dict[str, Trace]:
+    """The backward programs of the ops that autograd records while they run, by the names of the graphs."""
+    found: dict[str, Trace] = {}
+    for op in trace.symbols:
+        programs = programs_of(op.symbol)
+        if len(programs) > 1:
+            found |= {proxy.name: programs[1] for proxy in op.outputs() if isinstance(proxy, OpaqueProxy)}
+    return found
+
+
 def bodies_of(bound: BoundSymbol) -> list[Trace]:
-    """The traces among the arguments of a line, such as the body of a checkpoint."""
+    """The traces among the arguments of an op, such as the body of a checkpoint."""
     return [leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace)]

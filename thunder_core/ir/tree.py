@@ -1,8 +1,8 @@
 """Walk the nested arguments and outputs of bound symbols.
 
-Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. Much faster than
-a registry-based pytree, and enough: acquisition turns anything richer into these. Passes walk line by line: lists are
-filled instead of nested generators, which take several times as long.
+Containers are exactly tuple, list, dict, torch.Size, slice and namedtuple; everything else is a leaf. This is much
+faster than a registry-based pytree and sufficient: acquisition converts all other containers to these. The functions
+fill lists because nested generators take several times as long.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _collect_leaves(values: Iterable[Any], found: list[Any]) -> None:
 
 
 def iterate_proxies(value: Any) -> Iterator[Proxy]:
-    """The proxies in ``value``, left to right, repeated ones repeated."""
+    """The proxies in ``value``, left to right, with repetitions."""
     return iter(list_proxies((value,)))
 
 
 def list_proxies(values: Iterable[Any]) -> list[Proxy]:
-    """The proxies in the values."""
+    """The proxies in the values, left to right, with repetitions."""
     found: list[Proxy] = []
     _collect(values, found)
     return found
@@ -96,7 +96,7 @@ def _collect(values: Iterable[Any], found: list[Proxy]) -> None:
 
 
 def list_sizes(values: Iterable[Any], found: list[SizeExpr] | None = None) -> list[SizeExpr]:
-    """The sizes that vary among the leaves of the values, appended to ``found``; not those of proxies."""
+    """The varying sizes among the leaves of the values, appended to ``found``; sizes of proxies are not included."""
     found = [] if found is None else found
     for item in values:
         kind = type(item)
@@ -114,5 +114,5 @@ def list_sizes(values: Iterable[Any], found: list[SizeExpr] | None = None) -> li
 
 
 def leaves(value: Any) -> tuple[Any, ...]:
-    """The leaves of ``value``, left to right; printed programs use it where an assignment cannot take a value apart."""
+    """The leaves of ``value``, left to right; printed programs call it for outputs that an assignment cannot unpack."""
     return tuple(iterate_leaves(value))

@@ -1,4 +1,4 @@
-"""Check that a trace keeps the invariants of its stage."""
+"""The verifier: check that a trace satisfies the invariants of its stage."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from thunder_core.errors import TraceError, VerificationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.function_printer import FunctionPrinter
 from thunder_core.ir.literals import RESERVED_NAMES, LiteralPrinter
+from thunder_core.ir.printer import FunctionPrinter
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Symbol, Tag
@@ -24,9 +24,9 @@ _AROUND = 5
 
 
 def excerpt(trace: Trace, index: int) -> str:
-    """Up to ten lines around line ``index``, which is marked.
+    """The printed ops around op ``index``, which is marked: up to five before and five after it.
 
-    -1 is the signature, ``len(trace.symbols)`` the return.
+    Index -1 is the signature, ``len(trace.symbols)`` the return.
     """
     printer = FunctionPrinter(LiteralPrinter(lambda body: body.name), lowered=False, comments=True)
     lines = []
@@ -53,12 +53,12 @@ def _call(printer: FunctionPrinter, bound: BoundSymbol) -> str:
 
 def _returned(printer: FunctionPrinter, trace: Trace) -> str:
     try:
-        return printer.literals.spell(trace.output)
+        return printer.literals.expression(trace.output)
     except TraceError as error:
         return f"<an output that cannot be printed: {error.problem}>"
 
 
-# Results of these have a whole storage to themselves, so that its size is known.
+# The result of such an op is the only tensor in its storage, so that the size of the storage is known.
 _OWNING_TAGS = frozenset({Tag.ELEMENTWISE, Tag.MATMUL, Tag.REDUCTION})
 
 
@@ -68,17 +68,17 @@ def verification_requested() -> bool:
 
 
 def verify(trace: Trace, maker: str | None = None) -> None:
-    """Raise VerificationError, which shows the offending line and those around it, when ``trace`` is malformed.
+    """Raise VerificationError, which shows the offending op and those around it, if ``trace`` is malformed.
 
     Args:
-        trace: what is checked.
-        maker: what produced it, for the message. None for its provenance, which a pass may have left as it was.
+        trace: the trace to check.
+        maker: the pass that produced it, for the message; by default its provenance, which can be an earlier pass.
     """
     _Verifier(trace, maker or repr(trace.provenance)).verify()
 
 
 class _Broken(Exception):
-    """An invariant does not hold; the verifier adds where."""
+    """Raised if an invariant does not hold; the verifier adds the position."""
 
 
 class _Verifier:
@@ -136,7 +136,7 @@ class _Verifier:
             _check_context(bound.context)
         self._check_effects(bound)
         for leaf in iterate_leaves(bound.output):
-            self.literals.spell(leaf)  # besides proxies, literals that the call always returns
+            self.literals.expression(leaf)  # besides proxies, literals that the call always returns
         arguments = list(bound.inputs())
         for proxy in bound.outputs():
             self._define(proxy)
@@ -150,7 +150,7 @@ class _Verifier:
             after = self.deleted.get(proxy.name)
             _expect(after is None, f"it {verb} {proxy.name!r}, which is deleted after line {after}")
             _expect(known == proxy, f"it {verb} {proxy!r}, but that name is defined as {known!r}")
-        self.literals.spell(value)
+        self.literals.expression(value)
 
     def _define(self, proxy: Proxy) -> None:
         name = proxy.name
@@ -167,7 +167,7 @@ class _Verifier:
         _expect(self.trace.stage is not Stage.FUNCTIONAL, f"a functional trace mutates {', '.join(mutates)}")
         tensors = {proxy.name for proxy in bound.inputs() if isinstance(proxy, TensorProxy)}
         strangers = sorted(set(mutates) - tensors)
-        _expect(not strangers, f"it is said to mutate {', '.join(strangers)}, not a tensor among its arguments")
+        _expect(not strangers, f"its effects mutate {', '.join(strangers)}, not a tensor among its arguments")
 
     def _check_memory(self, proxy: TensorProxy, bound: BoundSymbol, arguments: list[Proxy]) -> None:
         owner = self.storages.get(proxy.storage)
@@ -181,10 +181,10 @@ class _Verifier:
             isinstance(item, TensorProxy) and item.storage == proxy.storage and item.name != proxy.name
             for item in related
         )
-        _expect(shared, f"{proxy.name!r} shares the memory of {owner!r}, which no argument of the line does")
+        _expect(shared, f"{proxy.name!r} shares the storage of {owner!r}, which no argument of the op does")
         end, size = _end(proxy), self.storage_bytes.get(proxy.storage)
         if end is not None and size is not None:
-            _expect(end <= size, f"{proxy.name!r} reaches byte {end} of a memory of {size} bytes")
+            _expect(end <= size, f"{proxy.name!r} reaches byte {end} of a storage of {size} bytes")
 
     def _remember_size(self, proxy: TensorProxy) -> None:
         end = _end(proxy)
@@ -227,7 +227,7 @@ def _check_context(context: Context) -> None:
 
 
 def _end(proxy: TensorProxy) -> int | None:
-    """The byte after the last one that the tensor shows; None when that depends on symbolic sizes."""
+    """The offset in bytes one past the tensor's last element; None if it depends on varying sizes."""
     numbers: Iterable[Any] = (*proxy.shape, *proxy.stride, proxy.offset)
     if proxy.layout is not torch.strided or not all(type(number) is int for number in numbers):
         return None

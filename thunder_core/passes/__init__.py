@@ -1,1 +1,1 @@
-"""Passes: programs in, programs out."""
+"""Passes: transformations of traces."""

@@ -1,4 +1,4 @@
-"""Ask the executors who runs what."""
+"""Assign an executor to each op of a trace."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ from thunder_core.passes.region_calls import RegionCalls, take_regions
 
 @dataclass(frozen=True)
 class RewriteClaims(Pass[Trace]):
-    """Replaces each line that its executor rewrites, and each pattern of lines; the others stay as they are.
+    """Applies the rewrites of executors to single ops and to patterns of ops, also in bodies of checkpoint regions.
 
-    So it does in the bodies of checkpoint regions.
-
-    Runs before differentiation, so that gradients are those of the calls that run.
+    Runs before differentiation, so that gradients are those of the ops that run.
     """
 
     name: ClassVar[str] = "RewriteClaims"
@@ -39,28 +37,28 @@ class RewriteClaims(Pass[Trace]):
     def _rewritten(self, trace: Trace, executors: Sequence[Executor]) -> Trace:
         trace = in_checkpoints(trace, lambda body: self._rewritten(body, executors))
         offers = Offers(executors, Builder.of(trace), trace.context)
-        lines: list[BoundSymbol] = []
+        ops: list[BoundSymbol] = []
         producers: dict[str, BoundSymbol] = {}
         for bound in trace.symbols:
-            for line in offers.rewritten(bound, producers):
-                lines.append(line)
-                producers.update([(proxy.name, line) for proxy in line.outputs()])
-        same = len(lines) == len(trace.symbols) and all(map(_is, lines, trace.symbols))
-        return trace if same else without_dead_code(trace.with_symbols(lines, self.name))
+            for op in offers.rewritten(bound, producers):
+                ops.append(op)
+                producers.update([(proxy.name, op) for proxy in op.outputs()])
+        same = len(ops) == len(trace.symbols) and all(map(_is, ops, trace.symbols))
+        return trace if same else without_dead_code(trace.with_symbols(ops, self.name))
 
 
 @dataclass(frozen=True)
 class AssignExecutors(Pass[AssignmentResult]):
-    """Gives each line to the first executor that claims it; all lines are offered before any is rewritten.
+    """Assigns each op to the first executor that claims it; all ops are offered before any is rewritten.
 
-    A line that nobody but the reference executor claims is lowered to core ATen if an executor takes such operators,
-    and taken apart if one of them claims a part. Lines whose symbol belongs to an executor are that executor's. Lines
-    that an executor runs together become calls of regions (`Executor.partition`).
+    An op that only the reference executor claims is lowered to core ATen if an executor claims such operators; the
+    lowered ops replace it if an executor claims one of them. An op whose symbol belongs to an executor is assigned to
+    that executor. Ops that an executor fuses become calls of regions (`Executor.partition`).
 
     Attributes:
-        states: of the lines that need one.
-        others: further traces; regions of all of them are compiled together.
-        unfused: names of values whose lines stay out of regions, because `Reinplace` may have them written in place.
+        states: the states of ops that need one.
+        others: further traces; regions of all traces are compiled together.
+        unfused: names of values whose ops stay out of regions, because `Reinplace` may make them write in place.
     """
 
     name: ClassVar[str] = "AssignExecutors"
@@ -75,31 +73,29 @@ class AssignExecutors(Pass[AssignmentResult]):
         traces = (trace, *self.others)
         offers = [Offers(executors, Builder.of(single), single.context) for single in traces]
         programs = [
-            RegionCalls(single, executors, own, self.unfused) for single, own in zip(traces, offers, strict=True)
+            RegionCalls(single, executors, offer, self.unfused) for single, offer in zip(traces, offers, strict=True)
         ]
-        asked = [
-            tuple([own.offer(bound) for bound in single.symbols]) for single, own in zip(traces, offers, strict=True)
-        ]
-        for program, own in zip(programs, asked, strict=True):
-            program.start([leaf for assignment in own for leaf in assignment.leaves()])
+        assignments = [tuple(map(offer.offer, single.symbols)) for single, offer in zip(traces, offers, strict=True)]
+        for program, assigned in zip(programs, assignments, strict=True):
+            program.start([leaf for assignment in assigned for leaf in assignment.leaves()])
         counts = take_regions(programs, executors) + RegionCounts(notes=tuple(save_tables()))
-        first, *others = map(self._result, asked, programs)
+        first, *others = map(self._result, assignments, programs)
         return replace(first, others=tuple(others), regions=counts)
 
     def traces(self, result: AssignmentResult) -> tuple[Trace, ...]:
         return (result.trace, *[other.trace for other in result.others])
 
-    def _result(self, asked: tuple[Assignment, ...], program: RegionCalls) -> AssignmentResult:
-        lines = self.states.bind(tuple(program.lines(_implemented)))
-        claimed = replace(program.trace.with_symbols(lines, self.name), stage=Stage.EXECUTABLE)
+    def _result(self, assignments: tuple[Assignment, ...], program: RegionCalls) -> AssignmentResult:
+        ops = self.states.bind(tuple(program.ops(_implemented)))
+        claimed = replace(program.trace.with_symbols(ops, self.name), stage=Stage.EXECUTABLE)
         if program.replaced:
-            asked = tuple([assignment.with_leaves(program.replaced) for assignment in asked])
-        return AssignmentResult(claimed, asked)
+            assignments = tuple([assignment.with_leaves(program.replaced) for assignment in assignments])
+        return AssignmentResult(claimed, assignments)
 
 
 def _implemented(assignment: Assignment) -> BoundSymbol:
-    """The line as its executor runs it."""
-    bound, claim = assignment.bound, assignment.answers[-1]
+    """The op with the implementation of its executor as symbol, if its claim names one."""
+    bound, claim = assignment.bound, assignment.decisions[-1]
     if isinstance(claim, Claimed) and claim.implementation is not None:
         return replace(bound, symbol=claim.implementation)
     return bound

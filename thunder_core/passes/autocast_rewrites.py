@@ -1,4 +1,4 @@
-"""What autocast does to a call, seen on fake tensors, and the casts that do the same."""
+"""Determine, by calls on fake tensors, which explicit casts have the effect of autocast on an op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_o
 from thunder_core.ir.context import Context
 from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Autocast, CallStyle
+from thunder_core.ir.symbol import Autocast, CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.autocast import has_result_dtype
 from thunder_core.symbols.registry import registry
@@ -25,13 +25,14 @@ from thunder_core.tracing.tracer import Level, Tracer
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A line without autocast that does what the line does under autocast.
+    """Explicit casts that make an op without autocast equivalent to the op under autocast.
 
     Attributes:
-        device_type: of the arguments that are converted.
-        argument_dtype: the arguments that autocast looks at are converted to it; None leaves them.
-        result_dtype: the value of the call's option ``dtype``; None leaves it.
-        cached: False where autocast converts views of the arguments: PyTorch keeps no conversions of views.
+        device_type: the device type of the arguments to cast.
+        argument_dtype: the dtype to which the eligible arguments are cast; None if they are not cast.
+        result_dtype: the value of the op's option ``dtype``; None if it is not changed.
+        cached: whether the casts may use autocast's cache. False if autocast casts views of the arguments: PyTorch does
+            not cache casts of views.
     """
 
     device_type: str = ""
@@ -39,14 +40,14 @@ class Rewrite:
     result_dtype: torch.dtype | None = None
     cached: bool = True
 
-    def conversion(self, leaf: Any) -> torch.dtype | None:
-        """What an argument is converted to; None when it stays."""
+    def cast_dtype(self, leaf: Any) -> torch.dtype | None:
+        """The dtype to which an argument is cast; None if it is not cast."""
         if self.argument_dtype is None or not is_eligible(leaf, self.device_type):
             return None
         return None if leaf.dtype is self.argument_dtype else self.argument_dtype
 
     def with_result_dtype(self, bound: BoundSymbol) -> BoundSymbol:
-        """The line with its option. Raises LoweringError for a call that has no place for it."""
+        """The op with its option ``dtype`` set. Raises LoweringError for an op without that option."""
         if self.result_dtype is None:
             return bound
         kwargs = {**bound.kwargs, "dtype": self.result_dtype}
@@ -61,7 +62,7 @@ CAST: Final = registry.symbol_named("to", CallStyle.METHOD)
 
 
 def is_eligible(leaf: Any, device_type: str) -> bool:
-    """Whether autocast for ``device_type`` converts a value at all."""
+    """Whether autocast for ``device_type`` can cast a value."""
     return (
         isinstance(leaf, TensorProxy)
         and leaf.device.type == device_type
@@ -71,11 +72,14 @@ def is_eligible(leaf: Any, device_type: str) -> bool:
 
 
 def rewrite_by_class(bound: BoundSymbol, context: Context) -> Rewrite | None:
-    """What the autocast class of a symbol says; None without a class, or for calls that autocast refuses."""
-    found = _device(bound, context)
-    if found is None:
+    """The rewrite of an op according to its symbol's autocast class.
+
+    None if the symbol has no class, or if its eligible arguments are not all on one device type.
+    """
+    active = _active_autocast(bound, context)
+    if active is None:
         return None
-    device_type, dtype = found
+    device_type, dtype = active
     match bound.symbol.autocast.get(device_type):
         case Autocast.LOWER_PRECISION:
             return _simplified(bound, Rewrite(device_type, dtype))
@@ -89,7 +93,7 @@ def rewrite_by_class(bound: BoundSymbol, context: Context) -> Rewrite | None:
 
 
 def candidate_rewrites(bound: BoundSymbol, context: Context) -> Iterator[Rewrite]:
-    """Rewrites that may be right, the likely ones first; each once."""
+    """The rewrites that may have the effect of autocast, the most likely first, without duplicates."""
     seen: set[Rewrite] = set()
     for rewrite in _candidates(bound, context):
         if rewrite is not None and rewrite not in seen:
@@ -100,79 +104,89 @@ def candidate_rewrites(bound: BoundSymbol, context: Context) -> Iterator[Rewrite
 def _candidates(bound: BoundSymbol, context: Context) -> Iterator[Rewrite | None]:
     yield rewrite_by_class(bound, context)
     yield UNCHANGED
-    found = _device(bound, context)
-    if found is not None:
-        device_type, dtype = found
+    active = _active_autocast(bound, context)
+    if active is not None:
+        device_type, dtype = active
         yield _simplified(bound, Rewrite(device_type, dtype))
         yield _simplified(bound, Rewrite(device_type, torch.float32))
 
 
-def _device(bound: BoundSymbol, context: Context) -> tuple[str, torch.dtype] | None:
-    """The kind of device, with its autocast dtype, that all eligible arguments are on."""
+def _active_autocast(bound: BoundSymbol, context: Context) -> tuple[str, torch.dtype] | None:
+    """The device type of the eligible arguments and its autocast dtype; None unless there is exactly one."""
     proxies = tensor_inputs_of(bound)
-    found = [pair for pair in context.autocast if any(is_eligible(proxy, pair[0]) for proxy in proxies)]
-    return found[0] if len(found) == 1 else None
+    eligible = [pair for pair in context.autocast if any(is_eligible(proxy, pair[0]) for proxy in proxies)]
+    return eligible[0] if len(eligible) == 1 else None
 
 
 def _simplified(bound: BoundSymbol, rewrite: Rewrite) -> Rewrite:
-    """`UNCHANGED` in place of a rewrite that converts nothing."""
-    return rewrite if any(map(rewrite.conversion, tensor_inputs_of(bound))) else UNCHANGED
+    """The rewrite, or `UNCHANGED` if it casts nothing."""
+    return rewrite if any(map(rewrite.cast_dtype, tensor_inputs_of(bound))) else UNCHANGED
 
 
 def _with_float32_result(bound: BoundSymbol, device_type: str) -> Rewrite:
+    """The rewrite that sets the option ``dtype`` to float32, unless the op already has a dtype or a wide argument."""
     first = next(iter(tensor_inputs_of(bound)))
-    given = any(isinstance(leaf, torch.dtype) for leaf in iterate_leaves((bound.args, bound.kwargs)))
-    if given or not is_eligible(first, device_type) or first.dtype is torch.float32:
+    has_dtype = any(isinstance(leaf, torch.dtype) for leaf in iterate_leaves((bound.args, bound.kwargs)))
+    if has_dtype or not is_eligible(first, device_type) or first.dtype is torch.float32:
         return UNCHANGED
     return Rewrite(device_type, result_dtype=torch.float32)
 
 
 def _promoting(bound: BoundSymbol, device_type: str, dtype: torch.dtype) -> Rewrite:
+    """The rewrite that casts to float32 if any eligible argument has that dtype, else to autocast's dtype."""
     dtypes = {proxy.dtype for proxy in tensor_inputs_of(bound) if is_eligible(proxy, device_type)}
     return _simplified(bound, Rewrite(device_type, torch.float32 if torch.float32 in dtypes else dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """The ATen operations of one call.
+    """The ATen ops of one call.
 
     Attributes:
-        lines: the operations; conversions by a `Rewrite` are among them.
-        inputs: the tensors among the call's arguments in order, under other names and in new storages.
+        ops: the ops, including the casts of a `Rewrite`.
+        inputs: the tensors among the call's arguments in order, with new names and storages.
         outputs: the tensors that it returned, in order.
-        converted: memories of arguments that were converted for the call.
+        cast_storages: the storages of the casts of a `Rewrite`.
         recording: names of values that require grad.
-        differentiable: autograd, recording the operations one by one, gives the gradients of the call: nothing was
-            detached, and no operation ran under another grad mode than the call.
+        differentiable: whether autograd computes the gradients of the call from ``ops``: it uses no detached tensor,
+            and no op runs under another grad mode than the call.
     """
 
-    lines: tuple[BoundSymbol, ...]
+    ops: tuple[BoundSymbol, ...]
     inputs: tuple[Proxy, ...]
     outputs: tuple[TensorProxy, ...]
-    converted: frozenset[int]
+    cast_storages: frozenset[int]
     recording: frozenset[str]
     differentiable: bool
 
 
 def log_call(bound: BoundSymbol, context: Context, rewrite: Rewrite = UNCHANGED) -> CallLog:
-    """Make the call on fake tensors, under ``context`` and without autocast's cache of weights.
+    """Log the ATen ops of the call on fake tensors, under ``context`` and without autocast's cache of weights.
 
     Raises:
-        LoweringError: that is not possible, with the reason.
+        LoweringError: the op has effects or objects as arguments, or the call fails; with the reason.
     """
     if bound.effects.external or bound.effects.mutates:
-        raise LoweringError("it does more than to compute")
+        raise LoweringError("it has effects besides its result")
     refuse_objects(bound)
     try:
-        return _Logging(bound, context).run(rewrite)
+        return _LoggedCall(bound, context).run(rewrite)
     except LoweringError:
         raise
-    except Exception as error:  # whatever the call cannot do with fake tensors, or with other dtypes
+    except Exception as error:  # any failure on fake tensors or with other dtypes
         raise LoweringError(f"{type(error).__name__}: {error}") from error
 
 
-class _Autograd:
-    """Watches whether the operators alone tell autograd what the call tells it."""
+class _AutogradObserver:
+    """Observes whether the autograd history of a call follows from its ATen ops alone.
+
+    Args:
+        grad: whether autograd records the call.
+
+    Attributes:
+        differentiable: as in `CallLog`, for the ops so far.
+        detached: the results of ``detach``, by id.
+    """
 
     def __init__(self, grad: bool) -> None:
         self.grad = grad
@@ -180,26 +194,27 @@ class _Autograd:
         self.detached: dict[int, torch.Tensor] = {}
 
     def watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Observe one ATen op and its result."""
         if self.grad:
-            self.differentiable &= torch.is_grad_enabled() and not self.are_detached((args, kwargs))
-        if func is torch.ops.aten.detach.default:
+            self.differentiable &= torch.is_grad_enabled() and not self.any_detached((args, kwargs))
+        if Tag.DETACH in registry.symbol_of(func).tags:
             self.detached[id(result)] = result
 
-    def are_detached(self, values: Any) -> bool:
-        """Whether a tensor among the values was detached."""
+    def any_detached(self, values: Any) -> bool:
+        """Whether any tensor among the values is a result of ``detach``."""
         return any(id(leaf) in self.detached for leaf in iterate_leaves(values))
 
 
-class _Logging:
-    """One run."""
+class _LoggedCall:
+    """One execution of an op on fake tensors, for `log_call`."""
 
     def __init__(self, bound: BoundSymbol, context: Context) -> None:
         self.bound = bound
         self.context = context
-        self.autograd = _Autograd(_records_gradients(bound, context))
+        self.autograd = _AutogradObserver(_records_gradients(bound, context))
         self.tracer = Tracer(Level.ATEN, watch=self.autograd.watch)
         self.fakes: dict[str, torch.Tensor] = {}
-        self.converted: set[int] = set()
+        self.cast_storages: set[int] = set()
 
     def run(self, rewrite: Rewrite) -> CallLog:
         for proxy in tensor_inputs_of(self.bound):
@@ -210,45 +225,52 @@ class _Logging:
         with fork, self.tracer.recording(self.context), operators_for_sizes(self.bound):
             results = self._call(rewrite)
             outputs = tuple([self.tracer.proxy(tensor) for tensor in results])
-        detached = self.autograd.grad and self.autograd.are_detached(results)
+        detached = self.autograd.grad and self.autograd.any_detached(results)
         return CallLog(
             tuple(self.tracer.ops),
             tuple(self.tracer.inputs),
             outputs,
-            frozenset(self.converted),
+            frozenset(self.cast_storages),
             self._recording(),
             self.autograd.differentiable and not detached,
         )
 
     def _recording(self) -> frozenset[str]:
-        """Names of values that require grad: tensors know it; what one was before it was written follows from that."""
+        """Names of values that require grad: read from the tensors; derived for values that were overwritten."""
         known, names = self.tracer.computed(), set(self.tracer.requiring_grad())
-        for line in self.tracer.ops:
-            if any(proxy.name in names for proxy in tensor_inputs_of(line)):
-                outputs = [proxy for proxy in tensor_outputs_of(line) if proxy.name not in known]
+        for op in self.tracer.ops:
+            if any(proxy.name in names for proxy in tensor_inputs_of(op)):
+                outputs = [proxy for proxy in tensor_outputs_of(op) if proxy.name not in known]
                 names.update(p.name for p in outputs if p.dtype.is_floating_point or p.dtype.is_complex)
         return frozenset(names)
 
     def _call(self, rewrite: Rewrite) -> list[torch.Tensor]:
+        """The tensors that the rewritten op returns.
+
+        Raises:
+            LoweringError: their dtypes differ from the recorded ones.
+        """
+
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, TensorProxy):
                 return leaf
-            dtype = rewrite.conversion(leaf)
+            dtype = rewrite.cast_dtype(leaf)
             if dtype is None:
                 return self.fakes[leaf.name]
-            converted = self.fakes[leaf.name].to(dtype)
-            self.converted.add(self.tracer.proxy(converted).storage)
-            return converted
+            cast = self.fakes[leaf.name].to(dtype)
+            self.cast_storages.add(self.tracer.proxy(cast).storage)
+            return cast
 
         bound = rewrite.with_result_dtype(self.bound)
         result = bound.symbol.target(*map_leaves(value, bound.args), **map_leaves(value, bound.kwargs))
         results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         if [tensor.dtype for tensor in results] != [proxy.dtype for proxy in tensor_outputs_of(bound)]:
-            raise LoweringError("it returns something else than when it was recorded")
+            raise LoweringError("its result differs from the recorded one")
         return results
 
 
 def _records_gradients(bound: BoundSymbol, context: Context) -> bool:
+    """Whether autograd records an op."""
     if not context.grad_enabled or context.inference:
         return False
     return any(proxy.requires_grad for proxy in tensor_inputs_of(bound))
@@ -258,19 +280,27 @@ Numbers = dict[Hashable, int]
 
 
 def same_operations(one: CallLog, other: CallLog) -> bool:
-    """Whether two logs of a call compute the same values by as many and the same operations.
+    """Whether two logs of a call compute the same values with the same ops, and equally many of them.
 
-    Their order does not count where results do not depend on it; nor does it count whether a value is converted before
-    or after a view of all its elements.
+    The order of independent ops may differ, and so may the order of a cast and a view with all elements of a tensor.
     """
     numbers: Numbers = {}
-    if len(one.lines) != len(other.lines) or one.differentiable != other.differentiable:
+    if len(one.ops) != len(other.ops) or one.differentiable != other.differentiable:
         return False
-    return _Numbering(one, numbers).meaning() == _Numbering(other, numbers).meaning()
+    return _Numbering(one, numbers).results() == _Numbering(other, numbers).results()
 
 
 class _Numbering:
-    """Numbers the values of a log; equal expressions of two logs that share ``numbers`` have equal numbers."""
+    """Assigns a number to each value of a log: equal expressions have equal numbers (value numbering).
+
+    Args:
+        numbers: the numbers of expressions; shared by the logs that are compared.
+
+    Attributes:
+        values: the numbers of values, by name.
+        views: the ops that are rearrangements (`is_rearrangement`), by the name of their result.
+        effects: the numbers of the ops with effects.
+    """
 
     def __init__(self, log: CallLog, numbers: Numbers) -> None:
         self.log = log
@@ -279,49 +309,52 @@ class _Numbering:
         self.views: dict[str, BoundSymbol] = {}
         self.effects: list[int] = []
 
-    def meaning(self) -> tuple[list[int], list[int]]:
-        """The operations with effects, in order, and the outputs."""
-        for line in self.log.lines:
-            self._visit(line)
+    def results(self) -> tuple[list[int], list[int]]:
+        """The numbers of the ops with effects, in order, and those of the outputs."""
+        for op in self.log.ops:
+            self._visit(op)
         return self.effects, [self.values[proxy.name] for proxy in self.log.outputs]
 
-    def _visit(self, line: BoundSymbol) -> None:
-        if line.is_cast():
-            self.values[line.output.name] = self._converted(*line.args)
+    def _visit(self, op: BoundSymbol) -> None:
+        if op.is_cast():
+            self.values[op.output.name] = self._cast(*op.args)
             return
-        if is_rearrangement(line):
-            (view,) = line.outputs()  # the output may be a list of one, as that of unbind
-            self.views[view.name] = line
-        key = self._key(line, self.values)
-        for index, proxy in enumerate(line.outputs()):
+        if is_rearrangement(op):
+            (view,) = op.outputs()  # the output may be a list of one item, as for unbind
+            self.views[view.name] = op
+        key = self._key(op, self.values)
+        for index, proxy in enumerate(op.outputs()):
             self.values[proxy.name] = self._number((key, index))
-        if not line.effects.pure:
+        if not op.effects.pure:
             self.effects.append(self._number(key))
 
-    def _converted(self, proxy: TensorProxy, dtype: torch.dtype) -> int:
+    def _cast(self, proxy: TensorProxy, dtype: torch.dtype) -> int:
+        """The number of ``proxy.to(dtype)``. A cast of a rearrangement has that of the rearranged cast."""
         view = self.views.get(proxy.name)
         if view is None:
-            return self._number(("conversion", self.values[proxy.name], dtype))
+            return self._number(("cast", self.values[proxy.name], dtype))
         (source,) = tensor_inputs_of(view)
-        return self._number((self._key(view, {source.name: self._converted(source, dtype)}), 0))
+        return self._number((self._key(view, {source.name: self._cast(source, dtype)}), 0))
 
-    def _key(self, line: BoundSymbol, values: dict[str, int]) -> Hashable:
+    def _key(self, op: BoundSymbol, values: dict[str, int]) -> Hashable:
+        """The expression of an op, where ``values`` has the numbers of its arguments."""
+
         def number(value: Any) -> Hashable:
             return values[value.name] if isinstance(value, TensorProxy) else name_key(value)
 
-        kwargs = {name: value for name, value in line.kwargs.items() if not _is_implied(line, name, value)}
-        arguments = value_key(line.args, number), value_key(kwargs, number)
-        # between two effects nothing is written: only there is the order of no account
-        return line.symbol, arguments, len(self.effects)
+        kwargs = {name: value for name, value in op.kwargs.items() if not _is_implied(op, name, value)}
+        arguments = value_key(op.args, number), value_key(kwargs, number)
+        # The number of effects before the op: ops may only be reordered where no effect is between them.
+        return op.symbol, arguments, len(self.effects)
 
     def _number(self, key: Hashable) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
 
 
-def is_rearrangement(line: BoundSymbol) -> bool:
-    """Whether a line gives a view of all elements of its only tensor, each once."""
-    sources, results = tensor_inputs_of(line), line.outputs()
-    if len(sources) != 1 or len(results) != 1 or not line.effects.pure:
+def is_rearrangement(op: BoundSymbol) -> bool:
+    """Whether an op returns a view with all elements of its only tensor, each once."""
+    sources, results = tensor_inputs_of(op), op.outputs()
+    if len(sources) != 1 or len(results) != 1 or not op.effects.pure:
         return False
     (source,), (result,) = sources, results
     return (
@@ -332,7 +365,7 @@ def is_rearrangement(line: BoundSymbol) -> bool:
     )
 
 
-def _is_implied(line: BoundSymbol, name: str, value: Any) -> bool:
-    """Whether an option is what a call has without it: a floating-point result has its argument's dtype."""
-    first = next(iter(line.inputs()), None)
+def _is_implied(op: BoundSymbol, name: str, value: Any) -> bool:
+    """Whether an option has its default: a floating-point ``dtype`` that is the dtype of the first argument."""
+    first = next(iter(op.inputs()), None)
     return name == "dtype" and isinstance(first, TensorProxy) and value is first.dtype and value.is_floating_point

@@ -1,4 +1,4 @@
-"""What a pass is, where it runs, and what it may know besides the trace."""
+"""The base class of passes, their places in the pipeline, and their context."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _PRODUCTS: Final = frozenset({Tag.PRODUCT, Tag.LINEAR, Tag.ACCUMULATION})
 
 
 class Place(enum.Enum):
-    """Where in the pipeline a transform runs."""
+    """A position in the pipeline at which transforms run."""
 
     ACQUIRED = "acquired"
     """On the program as the user wrote it; in-place operations are allowed."""
     BEFORE_CLAIMS = "before claims"
-    """On the functional program, with autocast's casts in it, before executors are offered any of its lines."""
+    """On the functional program with explicit autocast casts, before its ops are offered to executors."""
     BEFORE_DIFFERENTIATION = "before differentiation"
-    """On the functional program, with autocast's conversions in it, before gradients are."""
+    """On the functional program with explicit autocast casts, before differentiation."""
     AFTER_DIFFERENTIATION = "after differentiation"
-    """On the joint trace of forward and backward; in inference on the program."""
+    """On the joint trace of forward and backward; for inference, on the program."""
     PARTITIONED = "partitioned"
-    """On forward, and on backward, before executors claim lines; in inference on the program."""
+    """On forward and on backward, before executors claim ops; for inference, on the program."""
     CLAIMED = "claimed"
-    """On forward, and on backward, with the executors' lines in place."""
+    """On forward and on backward, after executors claimed their ops."""
     LAST = "last"
-    """On the same, after everything else: what the transform leaves is what runs."""
+    """On the same traces, after all other passes: the resulting trace runs as it is."""
 
 
 class Phase(enum.Enum):
-    """Which program a pass is given."""
+    """The program that a pass runs on."""
 
     INFERENCE = "inference"
     JOINT = "joint"
@@ -51,66 +51,65 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class PassContext:
-    """What a pass may know besides the trace, and what a transform may add.
+    """Information for a pass besides the trace, and outputs of a transform besides its trace.
 
     Attributes:
-        phase: which program it is. ``INFERENCE`` also stands for programs that will be differentiated, at the places
-            before that.
-        keep: names whose memory the program may write later: they must be neither merged nor folded.
-        constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program reads them,
-            never writes nor returns them. `Place.BEFORE_DIFFERENTIATION` only.
-        place: where a transform runs this time; None for a pass that is a step of the pipeline.
-        executors: that are offered the lines, in order of preference; empty for a program that runs as it was
+        phase: the program that the pass runs on. Before differentiation it is ``INFERENCE`` for all programs.
+        protected: names of values whose storage the program may write later: they must be neither merged nor folded.
+        constants: values of inputs that the transform appends to ``trace.inputs``, by name. The program must only read
+            them, neither write nor return them. `Place.BEFORE_DIFFERENTIATION` only.
+        place: the current place of a transform; None for a pass that is a step of the pipeline.
+        executors: the executors that are offered the ops, in order of preference; empty for a program that runs as
             recorded.
-        static: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
-            They are the same tensors from call to call, unless somebody replaces them.
-        saved: names of the values that forward computes for backward: outputs of the one, inputs of the other. Those
-            that share memory with an input of the program are not among them. From the partition on.
-        notes: what the report of the compilation says besides; transforms append objects, and ``str`` of each is taken
-            whenever the report is read.
-        unclaimed: calls that a transform would put in place of several lines and that no executor claims, with the
-            decisions; transforms append to it. The report shows them, and the lines stay.
-        unverified_strides: names of inputs of a backward that may have other strides than the trace says: forward
-            computes them, and nothing compares their strides. With the executors' lines in place.
+        persistent: names of inputs that are not reached from the arguments of the call: parameters, buffers, constants.
+            They are the same tensors in each call, unless the user replaces them.
+        saved: names of the residuals: values that forward computes and backward takes as inputs, without those that
+            share storage with an input of the program. Set after the partition.
+        notes: further lines of the compilation's report; transforms append objects, whose ``str`` is taken each time
+            the report is read.
+        unclaimed: composites that a transform would put in place of several ops but that no executor claims, with the
+            decisions; transforms append to it. The report shows them, and the ops stay.
+        unverified_strides: names of inputs of a backward whose strides may differ from the trace: forward computes
+            them, and no check compares their strides. Set after executors claimed their ops.
     """
 
     phase: Phase = Phase.INFERENCE
-    keep: frozenset[str] = frozenset()
+    protected: frozenset[str] = frozenset()
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     place: Place | None = None
     executors: Sequence[Executor] = ()
-    static: frozenset[str] = frozenset()
+    persistent: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     notes: list[object] = field(default_factory=list)
     unclaimed: list[Assignment] = field(default_factory=list)
     unverified_strides: frozenset[str] = frozenset()
 
     def fuses(self) -> bool:
-        """Whether one of the executors makes kernels of several lines."""
+        """Whether one of the executors fuses ops to regions."""
         return bool(fusing(self.executors))
 
-    def verified_strides(self, line: BoundSymbol) -> list[TensorProxy]:
-        """The results of a line with an executor that have the strides that the trace says.
+    def verified_strides(self, op: BoundSymbol) -> list[TensorProxy]:
+        """The results of a claimed op whose strides are certain to be those in the trace.
 
-        Those of a region are compared with the trace at run time; products of matrices are known to be contiguous
-        where the trace says so. Other kernels may return other strides.
+        Strides of a region's results are compared with the trace at run time; matrix products are contiguous if they
+        are in the trace. Other kernels may return other strides.
         """
-        compared = line.symbol.executor in fusing(self.executors)
-        if not compared and line.symbol.tags.isdisjoint(_PRODUCTS):
+        compared = op.symbol.executor in fusing(self.executors)
+        if not compared and op.symbol.tags.isdisjoint(_PRODUCTS):
             return []
-        return [p for p in line.outputs() if isinstance(p, TensorProxy) and (compared or p.contiguous)]
+        return [p for p in op.outputs() if isinstance(p, TensorProxy) and (compared or p.contiguous)]
 
 
 class Pass(Generic[Result]):
-    """Base of all passes. A pass is a frozen dataclass; its fields are its options.
+    """Base class of all passes. A pass is a frozen dataclass; its fields are its options.
 
-    The manager of a pipeline runs passes; nothing else does. Code that needs the work of a pass on another trace
-    calls the function that the pass consists of, such as `thunder_core.passes.dead_code.without_dead_code`.
+    Only `PassManager` runs passes. Code that needs the same transformation of another trace calls the function that the
+    pass is based on, such as `thunder_core.passes.dead_code.without_dead_code`.
 
     Attributes:
-        name: in records and provenances.
-        consumes: the stages that it accepts.
-        produces: the stage of its result; None when that is the stage it was given.
+        name: its name in records and provenances.
+        consumes: the stages of traces that it accepts.
+        produces: the stage of its result; None if that is the stage of its argument.
     """
 
     name: ClassVar[str]
@@ -119,22 +118,22 @@ class Pass(Generic[Result]):
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do when its trace is malformed."""
+        """Advice for the error message if its result is malformed."""
         return ("this is a bug of Thunder: please report it, with this message",)
 
     def title(self, context: PassContext) -> str:
-        """What messages call this run of it."""
+        """The name of this run of the pass in messages."""
         return f"the pass {self.name!r}"
 
     def run(self, trace: Trace, context: PassContext) -> Result:
-        """The result for ``trace``, which stays as it is."""
+        """Return the result for ``trace``, which is not changed."""
         raise NotImplementedError
 
     def checked_run(self, trace: Trace, context: PassContext) -> Result:
-        """`run`, and what must hold of its result whatever the trace: this is what the manager calls."""
+        """`run` with checks of its result; the manager calls it."""
         return self.run(trace, context)
 
     def traces(self, result: Result) -> tuple[Trace, ...]:
-        """The traces in a result, the program's first, for verification and reports."""
+        """The traces in a result, the program first, for verification and reports."""
         assert isinstance(result, Trace)
         return (result,)

@@ -1,4 +1,4 @@
-"""Checks of what a program takes for granted of sizes that its lines define."""
+"""Insert runtime checks of the facts about data-dependent sizes that a program relies on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from thunder_core.tracing.sizes import Sizes, active_sizes
 
 @dataclass(frozen=True)
 class CheckSizes(Pass[Trace]):
-    """Puts checks of facts about sizes behind the lines that check the values which these sizes are from.
+    """Inserts checks of facts about sizes after the ops that check the values from which these sizes come.
 
-    It runs after all passes that may need facts. A fact about several sizes is checked where the last is known.
+    It runs after all passes that may add facts. A fact about several sizes is checked after the last of them.
     """
 
     name: ClassVar[str] = "CheckSizes"
@@ -29,18 +29,18 @@ class CheckSizes(Pass[Trace]):
     def run(self, trace: Trace, context: PassContext) -> Trace:
         sizes = active_sizes()
         assert sizes is not None
-        return trace.with_symbols([line for bound in trace.symbols for line in _checked(bound, sizes)], self.name)
+        return trace.with_symbols([op for bound in trace.symbols for op in _checked(bound, sizes)], self.name)
 
 
 def _checked(bound: BoundSymbol, sizes: Sizes) -> Iterator[BoundSymbol]:
-    """A line, and the check that follows it."""
+    """The op, followed by the check of its facts if there are any."""
     yield bound
     if Tag.GUESS not in bound.symbol.tags:
         return
     reader, args, expected = checked_value(bound)
-    facts = sizes.facts_of_lines()
-    own = dict.fromkeys(symbols_of(iterate_leaves(expected)))
-    conditions = {fact.condition: fact for name in own for fact in facts.get(name, ())}
+    facts = sizes.facts_of_defined()
+    symbols = dict.fromkeys(symbols_of(iterate_leaves(expected)))
+    conditions = {fact.condition: fact for name in symbols for fact in facts.get(name, ())}
     if not conditions:
         return
     names = sorted({name for fact in conditions.values() for name in fact.symbols})

@@ -1,4 +1,4 @@
-"""The programs of checkpoint regions, which passes change as they change the program around them."""
+"""Apply passes to the bodies of checkpoint regions, as to the program around them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from thunder_core.passes.functionalize import FromComputation, functional_form
 
 @dataclass(frozen=True)
 class FunctionalBodies(Pass[Trace]):
-    """Makes the bodies of checkpoint regions functional, so that `in_checkpoints` reaches them.
+    """Functionalizes the bodies of checkpoint regions, so that `in_checkpoints` applies to them.
 
-    A body that writes to tensors from outside, or that returns what it was given, stays as it is; so does that of a
-    region with a policy (``context_fn``), which remains a call.
+    A body stays unchanged if it writes to tensors from outside or returns one of its inputs, or if its region has a
+    policy (``context_fn``), which remains a call.
     """
 
     name: ClassVar[str] = "FunctionalBodies"
@@ -29,17 +29,17 @@ class FunctionalBodies(Pass[Trace]):
 
 
 def _with_functional_bodies(trace: Trace) -> Trace:
-    def functional(line: BoundSymbol) -> Trace:
-        body = functional_body(line)
-        return line.args[0] if body is None else _with_functional_bodies(body)
+    def functional(op: BoundSymbol) -> Trace:
+        body = functional_body(op)
+        return op.args[0] if body is None else _with_functional_bodies(body)
 
     return _with_bodies(trace, functional)
 
 
-def functional_body(line: BoundSymbol) -> Trace | None:
-    """The body of a checkpoint region without in-place calls: the same inputs and outputs. None if it cannot be so."""
-    body: Trace = line.args[0]
-    if "context_fn" in line.kwargs:
+def functional_body(op: BoundSymbol) -> Trace | None:
+    """The functionalized body of a checkpoint region, with the same inputs and outputs; None if there is none."""
+    body: Trace = op.args[0]
+    if "context_fn" in op.kwargs:
         return None
     if body.stage is Stage.FUNCTIONAL:
         return body
@@ -52,20 +52,18 @@ def functional_body(line: BoundSymbol) -> Trace | None:
 
 
 def in_checkpoints(trace: Trace, change: Callable[[Trace], Trace]) -> Trace:
-    """The trace with ``change`` done to the functional bodies of its checkpoint regions; itself if nothing changes."""
-    return _with_bodies(
-        trace, lambda line: change(line.args[0]) if line.args[0].stage is Stage.FUNCTIONAL else line.args[0]
-    )
+    """The trace with ``change`` applied to the functional bodies of its checkpoint regions; itself if none changes."""
+    return _with_bodies(trace, lambda op: change(op.args[0]) if op.args[0].stage is Stage.FUNCTIONAL else op.args[0])
 
 
 def _with_bodies(trace: Trace, changed_body: Callable[[BoundSymbol], Trace]) -> Trace:
-    def changed(line: BoundSymbol) -> BoundSymbol:
-        if line.symbol is not CHECKPOINT:
-            return line
-        body, *free = line.args
-        made = changed_body(line)
-        return line if made is body else replace(line, args=(made, *free))
+    def changed(op: BoundSymbol) -> BoundSymbol:
+        if op.symbol is not CHECKPOINT:
+            return op
+        body, *free = op.args
+        new = changed_body(op)
+        return op if new is body else replace(op, args=(new, *free))
 
-    lines = [changed(line) for line in trace.symbols]
-    same = all(new is old for new, old in zip(lines, trace.symbols, strict=True))
-    return trace if same else trace.with_symbols(lines, trace.provenance)
+    ops = [changed(op) for op in trace.symbols]
+    same = all(new is old for new, old in zip(ops, trace.symbols, strict=True))
+    return trace if same else trace.with_symbols(ops, trace.provenance)

@@ -19,33 +19,33 @@ from thunder_core.passes.transform import Place, Transform, TransformContext
 class CommonSubexpression(Transform):
     """Computes equal calls once.
 
-    Two calls are equal when symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0``
-    and ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects stay. So do calls whose merging the user
-    could see: results that are both returned (they are different objects with different memory) and memory that is
-    written.
+    Two calls are equal if symbol, arguments and context are; literals compare by type and value, so ``1``, ``1.0``
+    and ``True`` differ, and so do ``0.0`` and ``-0.0``. Calls with effects are not merged, nor are calls whose merging
+    the user could observe: results that are both returned (they are different objects with different storages) and
+    results in written storage.
 
-    Protected values (`TransformContext.keep`) are not merged, nor is anything that shares storage with them.
+    Protected values (`TransformContext.protected`) are not merged, nor is anything that shares storage with them.
     """
 
     name: ClassVar[str] = "common_subexpression"
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        return merge_equal_calls(trace, context.keep, self.name)
+        return merge_equal_calls(trace, context.protected, self.name)
 
 
 def merge_equal_calls(
-    trace: Trace, keep: frozenset[str], provenance: str, among: frozenset[str] | None = None
+    trace: Trace, protected: frozenset[str], provenance: str, among: frozenset[str] | None = None
 ) -> Trace:
-    """The trace with each of several equal calls once; see `CommonSubexpression`.
+    """The trace with equal calls merged; see `CommonSubexpression`.
 
     Args:
-        keep: names of values that stay as they are, with all that shares their memory.
-        among: names of values: calls are merged only if one of the two gives such a value. A transform names those of
-            the lines that it added, so that the calls of the program stay as they are. None for all.
+        protected: names of protected values, which are not merged; nor are values that share storage with them.
+        among: names of values: two calls are merged only if one of them defines such a value. A transform passes the
+            results of the ops that it added, so that no other calls are merged. None for all.
     """
-    merger = _Merger(trace, keep, among)
-    symbols = [bound for line in trace.symbols if (bound := merger.visit(line)) is not None]
+    merger = _Merger(trace, protected, among)
+    symbols = [bound for op in trace.symbols if (bound := merger.visit(op)) is not None]
     if len(symbols) == len(trace.symbols):
         return trace
     output = map_leaves(merger.substitute, trace.output)
@@ -53,12 +53,12 @@ def merge_equal_calls(
 
 
 class _Merger:
-    """Walks the trace once, forwards."""
+    """Visits the ops of the trace in order."""
 
-    def __init__(self, trace: Trace, keep: frozenset[str], among: frozenset[str] | None) -> None:
+    def __init__(self, trace: Trace, protected: frozenset[str], among: frozenset[str] | None) -> None:
         self.among = among
         aliases = Aliases.of(trace)
-        self.pinned = aliases.pinned | aliases.storages_of(keep) if keep else aliases.pinned
+        self.pinned = aliases.pinned | aliases.storages_of(protected) if protected else aliases.pinned
         self.escaping = set(aliases.escaping)
         self.returned = {proxy.name for proxy in iterate_proxies(trace.output)}
         self.known: dict[Hashable, BoundSymbol] = {}
@@ -66,7 +66,7 @@ class _Merger:
         self.storages: dict[int, int] = {}
 
     def visit(self, bound: BoundSymbol) -> BoundSymbol | None:
-        """The line with merged values substituted; None when it is merged into an earlier one."""
+        """The op with merged values substituted; None if it is merged into an earlier one."""
         if self.replaced:
             bound = self._substituted(bound)
         if not bound.effects.pure or self._touches_pinned(bound):
@@ -92,7 +92,7 @@ class _Merger:
         return bound
 
     def substitute(self, leaf: Any) -> Any:
-        """The proxy that stands for ``leaf`` now."""
+        """The proxy that replaces ``leaf``, or ``leaf``."""
         return self.replaced.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf
 
     def _touches_pinned(self, bound: BoundSymbol) -> bool:

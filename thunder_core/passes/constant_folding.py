@@ -1,4 +1,4 @@
-"""Evaluate what does not depend on the inputs once, while compiling."""
+"""Constant folding: evaluate ops that do not depend on inputs during compilation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, list_sizes, map_leaves
@@ -20,13 +21,13 @@ from thunder_core.passes.transform import Place, Transform, TransformContext
 
 @dataclass(frozen=True)
 class ConstantFolding(Transform):
-    """Evaluates pure lines that depend on no input, outside of autograd and inference mode.
+    """Evaluates pure ops that depend on no input, outside of autograd and inference mode.
 
-    A tensor that is returned, or whose memory is written or returned, is left alone: in eager each run makes a new one.
-    So are values that the context protects (`PassContext.keep`). The values become constants of the context.
+    A tensor that is returned, or whose storage is written or returned, is not folded: in eager each run creates a new
+    one. Nor are values that the context protects (`PassContext.protected`). The values become constants of the context.
 
     Attributes:
-        limit: the largest tensor that is folded, in bytes.
+        limit: largest size of a folded tensor, in bytes.
     """
 
     name: ClassVar[str] = "constant_folding"
@@ -35,7 +36,7 @@ class ConstantFolding(Transform):
     limit: int = 1 << 20
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        folder = _Folder(Aliases.of(trace).fixed(context.keep), self.limit)
+        folder = _Folder(Aliases.of(trace).fixed(context.protected), self.limit)
         rest = [bound for bound in trace.symbols if not folder.fold(bound)]
         if len(rest) == len(trace.symbols):
             return trace
@@ -47,14 +48,14 @@ class ConstantFolding(Transform):
 
 @dataclass
 class _Folder:
-    """Evaluates lines, except those whose result lies in memory of the storages ``fixed``."""
+    """Evaluates ops, except those with a result in one of the storages ``fixed``."""
 
     fixed: frozenset[int]
     limit: int
     values: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def fold(self, bound: BoundSymbol) -> bool:
-        """Evaluate the line if it is constant."""
+        """Evaluate the op if it is constant; return whether it is."""
         if not self._constant(bound):
             return False
         result = _evaluate(bound, self.values)
@@ -79,15 +80,7 @@ class _Folder:
             return False
         if not all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
             return False
-        return _bytes(proxy) <= self.limit
-
-
-def _bytes(proxy: TensorProxy) -> int:
-    """Memory that the elements of ``proxy`` span."""
-    extent = 1
-    for size, stride in zip(proxy.shape, proxy.stride, strict=True):
-        extent += max(int(size) - 1, 0) * int(stride)
-    return extent * proxy.dtype.itemsize
+        return extent_bytes(replace(proxy, offset=0)) <= self.limit
 
 
 def _evaluate(bound: BoundSymbol, values: dict[str, torch.Tensor]) -> Any:
@@ -100,7 +93,7 @@ def _evaluate(bound: BoundSymbol, values: dict[str, torch.Tensor]) -> Any:
 
 
 class _Autocast:
-    """The autocast modes of a context; those of the thread where it is None."""
+    """Context manager that enters the autocast modes of a context; of None, it changes nothing."""
 
     def __init__(self, context: Context | None) -> None:
         self.modes = [torch.autocast(kind, dtype) for kind, dtype in context.autocast] if context else []

@@ -15,11 +15,11 @@ from thunder_core.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeadCode(Pass[Trace]):
-    """Removes the lines that nobody can notice.
+    """Removes ops without an observable effect.
 
-    A line stays when it draws random numbers, communicates, has external effects, defines a name that is used later, or
-    writes memory that is read later: by a later line, by the caller through an input, or through an output. Linear in
-    the trace.
+    An op stays if it draws random numbers, communicates, has external effects, defines a name that is used later, or
+    writes storage that is read later: by a later op, or by the caller through an input or output. Linear in the length
+    of the trace.
     """
 
     name: ClassVar[str] = "DeadCode"
@@ -29,17 +29,17 @@ class DeadCode(Pass[Trace]):
 
 
 def without_dead_code(trace: Trace, provenance: str = DeadCode.name) -> Trace:
-    """The trace without the lines that `DeadCode` removes; itself if there are none."""
+    """The trace without the ops that `DeadCode` removes; itself if there are none."""
     live = _Live(trace)
-    kept = [bound for bound in reversed(trace.symbols) if live.keep(bound)]
-    if len(kept) == len(trace.symbols):
+    needed = [bound for bound in reversed(trace.symbols) if live.needs(bound)]
+    if len(needed) == len(trace.symbols):
         return trace
-    kept.reverse()
-    return trace.with_symbols(kept, provenance)
+    needed.reverse()
+    return trace.with_symbols(needed, provenance)
 
 
 class _Live:
-    """What is read after the current line, while walking backwards."""
+    """The names and storages that are read after the current op, in a backward walk over the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.names: set[str] = set()
@@ -49,8 +49,8 @@ class _Live:
                 self.storages.add(proxy.storage)
         self.names.update(proxy.name for proxy in iterate_proxies(trace.output))
 
-    def keep(self, bound: BoundSymbol) -> bool:
-        """Whether the line is needed; if so, what it reads is needed too."""
+    def needs(self, bound: BoundSymbol) -> bool:
+        """Whether the op is needed; if so, mark its inputs as needed."""
         if not self._needed(bound):
             return False
         names, storages = self.names, self.storages
@@ -61,7 +61,7 @@ class _Live:
         return True
 
     def _needed(self, bound: BoundSymbol) -> bool:
-        if bound.effects.kept:
+        if bound.effects.irremovable:
             return True
         names = self.names
         for proxy in bound.outputs():

@@ -12,11 +12,11 @@ from thunder_core.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeleteLastUse(Pass[Trace]):
-    """Fills `Trace.deletions`: each computed value is deleted after the last line that names it.
+    """Fills `Trace.deletions`: each computed value is deleted after the last op that uses it.
 
-    Deleting a name is always safe, also when views of the value live on: memory goes with its last reference.
-    Returned values stay. An input is deleted too, unless it is never used; the caller's reference decides
-    whether that frees anything. The last line deletes nothing, since returning does.
+    Deleting a name is always safe, even if views of the value remain: a storage is freed with its last reference.
+    Returned values are not deleted. An input is deleted too, unless it is never used; whether that frees it depends on
+    the caller's references. Nothing is deleted after the last op, since the function returns.
     """
 
     name: ClassVar[str] = "DeleteLastUse"

@@ -1,4 +1,4 @@
-"""Which bound symbols of a trace wait for which, and orders in which groups of them can run."""
+"""Dependencies between the ops of a trace, and valid orders of groups of ops."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from thunder_core.ir.symbol import Tag
 
 
 def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
-    """For each bound symbol the earlier ones that must run before it, by position.
+    """For each op, the positions of the earlier ops that must run before it.
 
-    Those that define what it reads; those with effects before it that it keeps its order with; and for storage that is
-    written, the writer before it or the op that created it, and those that read the storage since. What follows
-    a check of a guessed value waits for it: it may not work with another value.
+    They are the ops that define its inputs; earlier ops with effects whose order relative to it must be preserved; for
+    written storage, the last writer or creator and the readers since; and the last check of a guessed value, since ops
+    after the check may fail for another value.
     """
     definer: dict[str, int] = {}
     writer: dict[int, int] = {}
@@ -57,10 +57,10 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
 
 
 class _Order:
-    """The order among bound symbols with effects.
+    """The order among ops with effects.
 
-    Those that only communicate follow those of the same channel. Those with external effects, which may be any, follow
-    all others and come before all later ones. All other effects are a channel of their own.
+    Ops that only communicate follow earlier ops of the same channels. Ops with external effects follow all earlier ops
+    with effects and precede all later ones. All other effects form one further channel.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Order:
         self._external: int | None = None
 
     def add(self, index: int, effects: Effects) -> list[int]:
-        """The earlier bound symbols that the next one, with ``effects``, follows."""
+        """Add an op; return the positions of the earlier ops that must precede it."""
         if effects.external:
             before = [*self._last.values()]
             self._last.clear()
@@ -79,19 +79,19 @@ class _Order:
         channels: list[str | None] = [*effects.channels]
         if effects.random or effects.mutates:
             channels.append(None)
-        found = [self._last.get(channel, self._external) for channel in channels]
+        preceding = [self._last.get(channel, self._external) for channel in channels]
         self._last.update(dict.fromkeys(channels, index))
-        return [earlier for earlier in found if earlier is not None]
+        return [earlier for earlier in preceding if earlier is not None]
 
 
 def run_order(before: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> list[tuple[int, ...]] | None:
-    """All positions, those of a group together, so that each group follows what it depends on.
+    """A topological order of the groups; each position without a group is a group by itself.
 
-    Otherwise in the order of their first positions. None if groups wait for each other in a circle.
+    Independent groups are ordered by their first positions. None if the groups depend on each other in a cycle.
 
     Args:
-        before: as `dependencies` returns it.
-        groups: sorted positions, each in one group at most. A position that is in no group is one by itself.
+        before: the result of `dependencies`.
+        groups: sorted positions; each position is in at most one group.
     """
     grouped = {index for group in groups for index in group}
     alone = [(index,) for index in range(len(before)) if index not in grouped]
@@ -108,7 +108,7 @@ def run_order(before: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) 
     left = [len(others) for others in waits_for]
     ready = [
         number for number in range(len(members)) if not left[number]
-    ]  # numbers are in the order of first positions
+    ]  # groups are numbered by their first positions
     order = []
     while ready:
         group = heappop(ready)

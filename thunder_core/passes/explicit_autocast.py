@@ -1,4 +1,4 @@
-"""Write the conversions that autocast makes into the program."""
+"""Make the casts of autocast explicit in the program."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_fake
 
 _cache: Final = BoundedCache["Form"](1024)
 Form = Rewrite | Trace | None
-"""A trace has the operators that a line consists of, for `Builder.inline`. None: the line stays under autocast."""
+"""A `Trace` has the operators that replace an op, for `Builder.inline`. None: the op stays under autocast."""
 
 
 def explicit_form(bound: BoundSymbol, context: Context) -> Form:
-    """What to write for a line under ``context``. Lines with equal symbols and metadata are looked at once."""
+    """The form of an op under ``context``, cached for ops with equal symbols and metadata."""
     return _cache.get(call_key(bound, context), lambda: _decide(bound, context))
 
 
@@ -64,39 +64,39 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
 
 
 def _converts_inside(bound: BoundSymbol, log: CallLog) -> bool:
-    """Whether a kernel meets autocast below all that a log shows. Inside of what has a class autocast is off."""
+    """Whether autocast may act inside a kernel, below the logged ops. Inside ops with an autocast class it is off."""
     return any(
-        Tag.DISPATCHES in line.symbol.tags and proxy.device.type not in bound.symbol.autocast
-        for line in log.lines
-        for proxy in tensor_inputs_of(line)
+        Tag.DISPATCHES in op.symbol.tags and proxy.device.type not in bound.symbol.autocast
+        for op in log.ops
+        for proxy in tensor_inputs_of(op)
     )
 
 
 def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:
-    """Whether a rewrite performs the wanted operations, and no result shows the memory of a converted argument.
+    """Whether a rewrite performs the wanted ops, and no result shares storage with an argument that it casts.
 
-    (The line's results then have new storages, as in the recorded program.)
+    (The op's results then have new storages, as in the recorded program.)
     """
     try:
         log = log_call(bound, plain, rewrite)
     except LoweringError:
         return False
-    return same_operations(log, wanted) and log.converted.isdisjoint(proxy.storage for proxy in log.outputs)
+    return same_operations(log, wanted) and log.cast_storages.isdisjoint(proxy.storage for proxy in log.outputs)
 
 
 def _converts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
-    """Whether autocast converts the arguments themselves that a rewrite converts."""
-    direct = {line.args[0].name for line in log.lines if line.is_cast()}
+    """Whether autocast casts the same arguments as the rewrite, and not views of them."""
+    direct = {op.args[0].name for op in log.ops if op.is_cast()}
     pairs = reversed(list(zip(bound.inputs(), log.inputs, strict=True)))
-    logged = {proxy: own for proxy, own in pairs if rewrite.conversion(proxy) is not None}  # the first of equal ones
-    return all(own.name in direct for own in logged.values())
+    logged = {proxy: one for proxy, one in pairs if rewrite.cast_dtype(proxy) is not None}  # the first of equal ones
+    return all(one.name in direct for one in logged.values())
 
 
 def _parts(plain: Context, log: CallLog) -> Trace:
-    """Raises LoweringError: the operations are no substitute for the line."""
+    """The logged ops as a trace. Raises LoweringError if they cannot replace the op."""
     if not log.differentiable:
-        raise LoweringError("its gradients are its own")
-    trace = Trace("call", log.inputs, log.lines, log.outputs, Stage.ACQUIRED, "tracer", plain)
+        raise LoweringError("its gradients are not those of its operators")
+    trace = Trace("call", log.inputs, log.ops, log.outputs, Stage.ACQUIRED, "tracer", plain)
     trace = without_dead_code(without_writes(trace))
     names = [proxy.name for proxy in trace.output]
     if len(set(names)) < len(names) or any(trace.producer(name) is None for name in names):
@@ -105,12 +105,12 @@ def _parts(plain: Context, log: CallLog) -> Trace:
 
 
 def _recording_gradients(trace: Trace, log: CallLog) -> Trace:
-    """The trace with the values that autograd records requiring grad."""
+    """The trace in which the values that autograd records require grad."""
     recording = set(log.recording)
-    logged = producers_of(log.lines).keys()
-    for line in trace.symbols:
-        flows = any(proxy.name in recording for proxy in line.inputs())
-        for proxy in tensor_outputs_of(line):
+    logged = producers_of(log.ops).keys()
+    for op in trace.symbols:
+        flows = any(proxy.name in recording for proxy in op.inputs())
+        for proxy in tensor_outputs_of(op):
             if proxy.name not in logged and flows and proxy.dtype.is_floating_point:
                 recording.add(proxy.name)  # computed by functionalization
     return trace.with_gradients(recording)
@@ -118,26 +118,26 @@ def _recording_gradients(trace: Trace, log: CallLog) -> Trace:
 
 @dataclass(frozen=True)
 class ExplicitAutocast(Pass[Trace]):
-    """Makes the lines independent of autocast, with the values, dtypes and gradients that they have under it.
+    """Makes ops independent of autocast; their values, dtypes and gradients stay those under autocast.
 
-    A line becomes the first of these that is right: itself; itself on converted arguments, or with an option ``dtype``;
-    the operations that it consists of. What is right is seen by making the call on fake tensors, with autocast and
-    without. It stays under autocast, as its context then says, if
+    An op becomes the first of these that is equivalent: itself; itself with cast arguments or an option ``dtype``; the
+    operators that it dispatches to. Equivalence is determined by calls on fake tensors with and without autocast. The
+    op stays under autocast, with a context that enables it, if
 
-    - autocast changes its operations, and they write to its arguments, or hide something from autograd (``detach``, a
+    - autocast changes its operators, and these write to its arguments or hide something from autograd (``detach``, a
       custom backward);
     - or it has no autocast class and cannot run on fake tensors (modules that run eagerly, user functions).
 
-    Programs among the arguments of a line, such as the body of a checkpoint, are treated in the same way; the line
+    Traces among the arguments of an op, such as the body of a checkpoint, are transformed in the same way; the op
     itself then needs no autocast.
 
-    The trace must run without autocast: its context says so, also where the program ran under it (`without_autocast` in
-    `thunder_core/runtime/compile.py`).
+    The resulting trace must run without autocast: its context disables it even if the program ran under autocast
+    (`thunder_core/runtime/run_function.py`).
 
     Attributes:
-        leaves: inputs that are leaves of autograd's graph, and no views. PyTorch converts those of them that require
-            grad once in a region of autocast, and so does the program; the body of a checkpoint converts for itself.
-            Everything else is converted for each use: the gradients of its uses are summed in its dtype.
+        leaves: names of inputs that are leaves of the autograd graph and no views. As PyTorch, the program casts those
+            that require grad once per autocast region; the body of a checkpoint casts them again. All other values are
+            cast for each use, so that the gradients of their uses are summed in their own dtype.
     """
 
     name: ClassVar[str] = "ExplicitAutocast"
@@ -152,7 +152,7 @@ class ExplicitAutocast(Pass[Trace]):
 
 
 def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[str]:
-    """The names of the inputs that `ExplicitAutocast` calls leaves; ``objects`` are what the inputs stand for."""
+    """The names for `ExplicitAutocast.leaves`; ``objects`` are the values of the inputs ``proxies``, in order."""
     return frozenset(
         proxy.name
         for proxy, value in zip(proxies, objects, strict=True)
@@ -161,21 +161,21 @@ def leaves_among(proxies: Iterable[Proxy], objects: Iterable[Any]) -> frozenset[
 
 
 class _Writer:
-    """Writes one trace, line by line."""
+    """Writes one trace, op by op."""
 
     def __init__(self, trace: Trace, leaves: frozenset[str], builder: Builder) -> None:
         self.trace = trace
         self.leaves = leaves
         self.builder = builder
         self.ambient = _plain(trace.context)
-        self.lines: list[BoundSymbol] = []
+        self.ops: list[BoundSymbol] = []
         self.converted: dict[tuple[str, torch.dtype, bool], TensorProxy] = {}
         self.replaced: dict[str, TensorProxy] = {}
 
     def write(self, provenance: str) -> Trace:
         for bound in self.trace.symbols:
             self._visit(bound)
-        return replace(self.trace.with_symbols(self.lines, provenance), context=self.ambient)
+        return replace(self.trace.with_symbols(self.ops, provenance), context=self.ambient)
 
     def _visit(self, bound: BoundSymbol) -> None:
         if bound.symbol is CLEAR_CACHE:
@@ -184,38 +184,38 @@ class _Writer:
         context = bound.context or self.trace.context
         plain = replace(bound, context=self._shown(_plain(context)))
         if bodies_of(bound):
-            self.lines.append(plain.map_arguments(self._body))
+            self.ops.append(plain.map_arguments(self._body))
         elif not context.autocast or _computes_nothing(bound):
-            self.lines.append(plain)
+            self.ops.append(plain)
         else:
             self._write(bound, plain, context)
 
     def _write(self, bound: BoundSymbol, plain: BoundSymbol, context: Context) -> None:
         form = None if Tag.LOCAL in bound.symbol.tags else explicit_form(bound, context)
         if form == UNCHANGED:
-            self.lines.append(plain)
+            self.ops.append(plain)
         elif isinstance(form, Rewrite):
             self._convert_arguments(plain, form, context)
         elif isinstance(form, Trace):
-            for line in self.builder.inline(form, plain):
-                self._emit(line, context, {proxy.storage for proxy in tensor_outputs_of(bound)})
+            for op in self.builder.inline(form, plain):
+                self._emit(op, context, {proxy.storage for proxy in tensor_outputs_of(bound)})
         else:
-            self.lines.append(replace(bound, context=self._shown(context)))
+            self.ops.append(replace(bound, context=self._shown(context)))
 
     def _convert_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
         context = replace(context, autocast_cache=context.autocast_cache and rewrite.cached)
 
         def converted(leaf: Any) -> Any:
-            dtype = rewrite.conversion(leaf)
+            dtype = rewrite.cast_dtype(leaf)
             return leaf if dtype is None else self._convert(plain, leaf, dtype, context)
 
-        self.lines.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
+        self.ops.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
 
     def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
         mode = ObservingFakeMode()
         with mode:
             copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
-        made = TensorProxy(
+        result = TensorProxy(
             self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,
             from_fake(copy.stride()),
@@ -224,31 +224,31 @@ class _Writer:
             proxy.requires_grad and context.grad_enabled and not context.inference,
             self.builder.new_storage(),
         )
-        line = BoundSymbol(CAST, (proxy, dtype), {}, made, context=plain.context, location=plain.location)
-        self._emit(line, context, set())
-        return self.replaced.get(made.name, made)
+        op = BoundSymbol(CAST, (proxy, dtype), {}, result, context=plain.context, location=plain.location)
+        self._emit(op, context, set())
+        return self.replaced.get(result.name, result)
 
-    def _emit(self, line: BoundSymbol, context: Context, outer: set[int]) -> None:
-        """Append a line, unless it converts a leaf that was converted before. ``outer``: memories that others see."""
+    def _emit(self, op: BoundSymbol, context: Context, outer: set[int]) -> None:
+        """Append an op, unless it repeats the cast of a leaf. ``outer``: storages of the replaced op's results."""
         if self.replaced:
-            line = line.map_arguments(self._current)
-        if not self._is_cached(line, context) or line.output.storage in outer:
-            self.lines.append(line)
+            op = op.map_arguments(self._current)
+        if not self._is_cached(op, context) or op.output.storage in outer:
+            self.ops.append(op)
             return
-        # a copy without history is no use where one is needed
+        # a cast without autograd history cannot replace one with it
         recorded = context.grad_enabled and not context.inference
-        key = (line.args[0].name, line.args[1], recorded)
+        key = (op.args[0].name, op.args[1], recorded)
         if key in self.converted:
-            self.replaced[line.output.name] = self.converted[key]
+            self.replaced[op.output.name] = self.converted[key]
         else:
-            self.converted[key] = line.output
-            self.lines.append(line)
+            self.converted[key] = op.output
+            self.ops.append(op)
 
-    def _is_cached(self, line: BoundSymbol, context: Context) -> bool:
-        """Whether PyTorch caches this conversion."""
-        if not line.is_cast() or not context.autocast_cache:
+    def _is_cached(self, op: BoundSymbol, context: Context) -> bool:
+        """Whether PyTorch caches this cast."""
+        if not op.is_cast() or not context.autocast_cache:
             return False
-        proxy, dtype = line.args
+        proxy, dtype = op.args
         if proxy.name not in self.leaves or not proxy.requires_grad:
             return False
         return proxy.dtype is torch.float32 and (proxy.device.type, dtype) in context.autocast
@@ -257,7 +257,7 @@ class _Writer:
         return self.replaced.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
 
     def _body(self, leaf: Any) -> Any:
-        """A program among the arguments of a line, which runs under the modes that it says itself."""
+        """A trace among the arguments of an op, transformed in its own context; other leaves unchanged."""
         if not isinstance(leaf, Trace):
             return leaf
         return _Writer(leaf, self.leaves, self.builder).write(leaf.provenance)
@@ -271,7 +271,7 @@ def _plain(context: Context) -> Context:
 
 
 def _computes_nothing(bound: BoundSymbol) -> bool:
-    """Whether a line is there for an effect alone: no value depends on what it casts."""
+    """Whether an op has effects but no results, so that no value depends on a cast."""
     return bound.effects.visible and not bound.effects.mutates and not tensor_outputs_of(bound)
 
 

@@ -1,4 +1,4 @@
-"""Functions that functional traces call where PyTorch has none. None of them writes its arguments."""
+"""Functions for functional traces that PyTorch lacks. None of them writes to its arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def functional_call(
 def with_copies(
     positions: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
-    """Arguments of which the leaves at these positions are copies, each tensor one, wherever it stands; the copies."""
+    """The arguments with copies of the leaves at these positions, one copy for each tensor; and the copies."""
     leaves = list(iterate_leaves((args, kwargs)))
     copies = {id(leaves[position]): strided_copy(leaves[position]) for position in positions}
     args, kwargs = map_leaves(lambda leaf: copies.get(id(leaf), leaf), (args, kwargs))
@@ -40,34 +40,34 @@ def with_copies(
 def recomputed_call(
     function: Callable[..., Any],
     written: tuple[int, ...],
-    memories: tuple[tuple[Any, ...] | None, ...],
+    locations: tuple[tuple[Any, ...] | None, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """`functional_call` of `checkpoint_with_writes`: backward runs it again, and writes the program's inputs then.
+    """`functional_call` of `checkpoint_with_writes`: backward recomputes it, and then writes the program's inputs.
 
     Args:
-        memories: for each argument of ``written`` where the program has it: the arguments of `strided_view`. None where
-            it is in no input; then backward writes the copy.
+        locations: for each argument of ``written``, the arguments of `strided_view` that locate it in an input of the
+            program; None if it is in no input: backward then writes the copy.
     """
     leaves = list(iterate_leaves((args, kwargs)))
     first = 1 + len(args[1])  # the leaves before the operands: the body, and the positions of those that are saved
     again = {
         position - first: None
-        if memory is None
-        else _same_history(leaves[position], strided_view(memory[0].detach(), *memory[1:]))
-        for position, memory in zip(written, memories, strict=True)
+        if location is None
+        else _same_history(leaves[position], strided_view(location[0].detach(), *location[1:]))
+        for position, location in zip(written, locations, strict=True)
     }
     return functional_call(function, written, args, {**kwargs, "again": again})
 
 
 def _same_history(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """``data``, for which autograd records what it records for ``tensor``."""
+    """``data`` with the autograd history of ``tensor``."""
     return with_data(tensor, data) if tensor.requires_grad and torch.is_grad_enabled() else data
 
 
 def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the strides of ``tensor``, also where elements lie on each other; autograd goes through it."""
+    """A differentiable copy with the strides of ``tensor``, even if these overlap."""
     copy = tensor.clone()
     if tensor.layout is not torch.strided or copy.stride() == tensor.stride():
         return copy
@@ -85,9 +85,9 @@ def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 
 
 def with_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """``tensor`` itself where it has these strides, or one of its values that has: some kernels take them for granted.
+    """``tensor`` if it has these strides, else a copy that has: some kernels require them.
 
-    A value without strides (a sparse tensor has an empty tuple of them) stays as it is, also where it is dense.
+    Without strides (an empty tuple, for a sparse tensor) the result is ``tensor`` itself.
     """
     if tensor.layout is not torch.strided or tensor.stride() == stride or len(stride) != tensor.ndim:
         return tensor
@@ -121,7 +121,7 @@ def view_write(tensor: torch.Tensor, value: torch.Tensor, view: Callable[[torch.
 
 
 class _WithData(torch.autograd.Function):
-    """Identity for gradients, replacement for data."""
+    """Passes gradients through unchanged, and replaces the data."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
@@ -133,9 +133,9 @@ class _WithData(torch.autograd.Function):
 
 
 def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """What ``tensor`` is after its memory was written behind autograd's back.
+    """``tensor`` after a write to its storage that autograd did not record.
 
-    The result shares the memory of ``data``; its gradient is the gradient of ``tensor``.
+    The result shares the storage of ``data``; its gradient is the gradient of ``tensor``.
     """
     with torch.enable_grad():
         return _WithData.apply(tensor, data.detach())  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The manager, which runs, times and verifies passes."""
+"""The pass manager: runs, times and verifies passes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class PassRecord:
 
     Attributes:
         name: of the pass.
-        phase: the program that it ran on.
+        phase: phase of the program that it ran on.
         seconds: its wall time.
         traces: its results.
-        title: how messages name the run.
-        advice: what to do when its traces are malformed.
+        title: name of the run in messages.
+        advice: advice for the message if its traces are malformed.
     """
 
     name: str
@@ -57,8 +57,8 @@ class PassManager:
         """Run one pass, by default in an empty context.
 
         Raises:
-            VerificationError: the pass does not take traces of this stage; or, where that is checked, its result is
-                malformed. When a pass fails, all traces so far are checked, for the fault may be an earlier one's.
+            VerificationError: the pass does not accept traces of this stage; or, with ``verify``, its result is
+                malformed. If a pass fails, all earlier results are verified, since one of them may be the cause.
         """
         context = PassContext() if context is None else context
         title = single.title(context)
@@ -82,6 +82,6 @@ class PassManager:
         if self.verify:
             self.records[-1].verify()
             if single.produces is not None and traces[0].stage is not single.produces:
-                made = f"made a trace of stage {traces[0].stage.value}, not {single.produces.value}"
-                raise VerificationError(f"{title} {made}", advice=single.advice)
+                problem = f"returned a trace of stage {traces[0].stage.value}, not {single.produces.value}"
+                raise VerificationError(f"{title} {problem}", advice=single.advice)
         return result

@@ -1,4 +1,4 @@
-"""Restore in-place calls where no later line reads the old value."""
+"""Restore in-place ops whose old value no later op reads."""
 
 from __future__ import annotations
 
@@ -7,34 +7,41 @@ from typing import Any, ClassVar
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
-from thunder_core.ir.size import Size
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.functionalize.result import FromComputation, FromInput, Functionalized, Mutation, ResultSource
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromInput,
+    Functionalized,
+    Mutation,
+    ResultSource,
+    WrittenArgument,
+)
+from thunder_core.passes.moved_storages import StoragePosition
 
 
-class MemoryMap:
-    """Storage numbers that became one, and names that became others.
+class StorageMap:
+    """Merged storages and renamed values.
 
     Attributes:
-        proxies: every value of the trace by name, as the trace has it.
-        definitions: the line that defines a name.
+        proxies: every value of the functional trace, by name.
+        definitions: the index of the op that defines a name.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.proxies: dict[str, Proxy] = {proxy.name: proxy for proxy in trace.inputs}
         self.definitions: dict[str, int] = {}
         self._readers: dict[int, list[int]] = {}
-        self._joined: dict[int, tuple[int, Size]] = {}
+        self._joined: dict[int, StoragePosition] = {}
         self._members: dict[int, list[int]] = {}
         self._names: dict[str, str] = {}
         self._final: dict[str, Proxy] = {}
         for index, bound in enumerate(trace.symbols):
-            # `with_data` takes the gradient of its first argument and does not look at its memory
+            # `with_data` reads the gradient of its first argument, not its storage
             skipped = 1 if bound.symbol.target is operations.with_data else 0
             self._read(bound.inputs()[skipped:], index)
             for proxy in bound.outputs():
@@ -48,21 +55,21 @@ class MemoryMap:
                 self._readers.setdefault(proxy.storage, []).append(index)
 
     def readers(self, name: str) -> list[int]:
-        """Lines that read the current value of ``name``'s memory; the number of lines stands for the return."""
-        storage = self._memory(name)[0]
+        """Indices of ops that read the current value of ``name``'s storage; the number of ops for the return."""
+        storage = self._storage(name)
         numbers = self._members.get(storage, [storage])
-        return [line for number in numbers for line in self._readers.get(number, ())]
+        return [op for number in numbers for op in self._readers.get(number, ())]
 
     def overwrite(self, name: str) -> None:
-        """Forget the readers of the memory's value so far: it was shown that none comes later."""
-        self._members[self._memory(name)[0]] = []
+        """Clear the readers of the storage's value, none of which comes after the write."""
+        self._members[self._storage(name)] = []
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two values lie in one memory."""
-        return self._memory(one)[0] == self._memory(other)[0]
+        """Whether two values share storage."""
+        return self._storage(one) == self._storage(other)
 
     def same_view(self, one: str, other: str) -> bool:
-        """Whether two values show the same elements of one memory in the same way."""
+        """Whether two values have the same storage, dtype and geometry."""
         if one not in self.proxies or other not in self.proxies:
             return False
         left, right = self.value(self.proxies[one]), self.value(self.proxies[other])
@@ -71,24 +78,23 @@ class MemoryMap:
         return (left.storage, left.geometry, left.dtype) == (right.storage, right.geometry, right.dtype)
 
     def join(self, new: str, old: str) -> None:
-        """The memory of ``new`` is that of ``old`` from now on, at the place of ``old``."""
+        """Place the storage of ``new`` in that of ``old``, at the offset of ``old``."""
         value, place = self.proxies.get(new), self.proxies[old]
         if not isinstance(value, TensorProxy) or not isinstance(place, TensorProxy):
             return
-        target, shift = self._memory(old)
-        current, _ = self._memory(new)
-        if current == target:
+        outer = self._placed(place)
+        assert isinstance(outer, TensorProxy)
+        if self._storage(new) == outer.storage:
             return
-        distance = (place.offset * place.dtype.itemsize + shift) - value.offset * value.dtype.itemsize
-        self._joined[value.storage] = (target, distance)
-        self._members.setdefault(target, []).append(value.storage)
+        self._joined[value.storage] = StoragePosition.between(value, outer)
+        self._members.setdefault(outer.storage, []).append(value.storage)
 
     def rename(self, name: str, to: str) -> None:
-        """Later lines use ``to`` in place of ``name``."""
+        """Later ops use ``to`` in place of ``name``."""
         self._names[name] = to
 
     def adopt(self, name: str, old: str, original: BoundSymbol) -> None:
-        """``name``, an output of an in-place call that was put back, is ``old``."""
+        """Make ``name``, an output of a restored in-place op, the value ``old``."""
         place = self.proxies[old]
         output = next(proxy for proxy in original.outputs() if proxy.name == name)
         if isinstance(place, TensorProxy) and isinstance(output, TensorProxy):
@@ -96,7 +102,7 @@ class MemoryMap:
             self._final.pop(name, None)
 
     def value(self, proxy: Proxy) -> Proxy:
-        """What stands for a value of the functional trace."""
+        """The value that replaces one of the functional trace."""
         name = proxy.name
         while name in self._names:
             name = self._names[name]
@@ -105,8 +111,8 @@ class MemoryMap:
             final = self._final[name] = self._placed(self.proxies[name])
         return final
 
-    def line(self, bound: BoundSymbol) -> BoundSymbol:
-        """A line with all its values replaced."""
+    def op(self, bound: BoundSymbol) -> BoundSymbol:
+        """An op with all its values replaced."""
         if not any(map(self._changed, bound.inputs())) and not any(map(self._changed, bound.outputs())):
             return bound
         bound = bound.map_arguments(self._leaf)
@@ -131,23 +137,23 @@ class MemoryMap:
     def _placed(self, proxy: Proxy) -> Proxy:
         if not isinstance(proxy, TensorProxy) or proxy.storage not in self._joined:
             return proxy
-        storage, shift = self._joined[proxy.storage]
-        return replace(proxy, storage=storage, offset=proxy.offset + shift // proxy.dtype.itemsize)
+        return self._joined[proxy.storage].moved(proxy)
 
-    def _memory(self, name: str) -> tuple[int, Size]:
+    def _storage(self, name: str) -> int:
+        """The number of the storage that contains a tensor; -1 for other values."""
         proxy = self.proxies[name]
         if not isinstance(proxy, TensorProxy):
-            return -1, 0
-        return self._joined.get(proxy.storage, (proxy.storage, 0))
+            return -1
+        return self._joined[proxy.storage].storage if proxy.storage in self._joined else proxy.storage
 
 
 @dataclass(frozen=True)
 class Reinplace(Pass[Functionalized]):
-    """Turns the functional form of an in-place call back into that call, wherever the old value is dead after it.
+    """Turns the functional form of an in-place op back into that op if the old value is dead after it.
 
-    What comes back is exactly the program's call, on the same storage, after the same calls: values,
-    aliasing and what autograd records are those of eager. Writes into inputs then happen in the computation, and the
-    epilogue does not copy. Run `DeadCode` before, so that lines nobody needs do not count as readers.
+    The restored op is exactly the program's, on the same storage and after the same ops: values, aliasing and autograd
+    history are those of eager. Writes to inputs then happen in the computation, and the epilogue does not copy. Run
+    `DeadCode` before, so that unused ops do not count as readers.
 
     Attributes:
         functionalized: the result of functionalization. The pass runs on its computation, as later passes
@@ -160,7 +166,7 @@ class Reinplace(Pass[Functionalized]):
     functionalized: Functionalized
 
     def run(self, trace: Trace, context: PassContext) -> Functionalized:
-        """The program with fewer copies; its computation is of the executable stage if it has in-place calls."""
+        """The program with fewer copies; its computation is of the executable stage if it has in-place ops."""
         given = replace(self.functionalized, computation=trace)
         return with_writes(given, self.name) if given.mutations else given
 
@@ -169,10 +175,10 @@ class Reinplace(Pass[Functionalized]):
 
 
 def with_writes(functionalized: Functionalized, provenance: str, *, by_argument: bool = False) -> Functionalized:
-    """The program with its in-place calls, where the old value is dead after them; of the executable stage.
+    """The program with its in-place ops restored if the old value is dead after them; of the executable stage.
 
     Args:
-        by_argument: later lines read what a call returned by the name of the argument that it wrote and returned.
+        by_argument: later ops use the written argument's name instead of the name of the op's result.
     """
     rewriting = _Rewriting(functionalized, by_argument)
     for mutation in functionalized.mutations:
@@ -185,51 +191,50 @@ class _Rewriting:
         self.functionalized = functionalized
         self.by_argument = by_argument
         self.trace = functionalized.computation
-        self.memory = MemoryMap(self.trace)
+        self.storages = StorageMap(self.trace)
         self.restored: dict[int, BoundSymbol] = {}
         self.dropped: set[int] = set()
         guesses = [index for index, bound in enumerate(self.trace.symbols) if Tag.GUESS in bound.symbol.tags]
         self.last_guess = max(guesses, default=-1)
 
-    # ---- which ---------------------------------------------------------------------------------------------------
+    # ---- selection ---------------------------------------------------------------------------------------------------
 
     def restore(self, mutation: Mutation) -> None:
-        """Restore one in-place call if that is safe."""
-        memory = self.memory
-        lines = {memory.definitions[name] for name in mutation.lines if name in memory.definitions}
-        position = memory.definitions.get(mutation.lines[0])
+        """Restore one in-place op if that is safe."""
+        storages = self.storages
+        ops = {storages.definitions[name] for name in mutation.ops if name in storages.definitions}
+        position = storages.definitions.get(mutation.ops[0])
         if position is not None and position < self.last_guess:  # another program may have to run from the same inputs
             return
-        if position is None or not all(self._dead_after(item, position, lines) for item in mutation.written):
+        if position is None or not all(self._dead_after(item, position, ops) for item in mutation.written):
             return
         original = _original(self.trace.symbols[position], mutation)
         if original is None:
             return
-        self.dropped |= lines
+        self.dropped |= ops
         self.restored[position] = original
-        for old, _, _, _ in mutation.written:
-            memory.overwrite(old)
+        for item in mutation.written:
+            storages.overwrite(item.before)
         by_position = {index: name for name, index in mutation.objects.items()}
         for index, (old, new, whole_before, whole_after) in enumerate(mutation.written):
-            memory.join(new, old)
-            if new in memory.proxies and new not in mutation.objects:
-                memory.rename(new, by_position.get(index, old))
-            if whole_after != new and whole_after in memory.proxies:
-                memory.join(whole_after, whole_before)
-                memory.rename(whole_after, whole_before)
+            storages.join(new, old)
+            if new in storages.proxies and new not in mutation.objects:
+                storages.rename(new, by_position.get(index, old))
+            if whole_after != new and whole_after in storages.proxies:
+                storages.join(whole_after, whole_before)
+                storages.rename(whole_after, whole_before)
         for name, index in mutation.objects.items():
-            memory.adopt(name, mutation.written[index][0], original)
+            storages.adopt(name, mutation.written[index].before, original)
             if self.by_argument:
-                memory.rename(name, mutation.written[index][0])
+                storages.rename(name, mutation.written[index].before)
 
-    def _dead_after(self, written: tuple[str, str, str, str], position: int, lines: set[int]) -> bool:
-        old, _, whole, _ = written
-        memory = self.memory
-        if old not in memory.proxies or whole not in memory.proxies:
+    def _dead_after(self, written: WrittenArgument, position: int, ops: set[int]) -> bool:
+        old, whole, storages = written.before, written.whole_before, self.storages
+        if old not in storages.proxies or whole not in storages.proxies:
             return False
-        if not memory.same(old, whole):
+        if not storages.same(old, whole):
             return False
-        return all(reader <= position or reader in lines for reader in memory.readers(old))
+        return all(reader <= position or reader in ops for reader in storages.readers(old))
 
     # ---- rewriting -----------------------------------------------------------------------------------------------
 
@@ -238,15 +243,15 @@ class _Rewriting:
         for index, bound in enumerate(self.trace.symbols):
             original = self.restored.get(index)
             if original is not None:
-                symbols.append(self.memory.line(original))
-            elif index not in self.dropped and not self._superfluous(bound):
-                symbols.append(self.memory.line(bound))
+                symbols.append(self.storages.op(original))
+            elif index not in self.dropped and not self._replaced_by_existing(bound):
+                symbols.append(self.storages.op(bound))
         epilogue = self._epilogue()
         values: dict[str, Proxy] = {}
         inputs = {proxy.name: index for index, proxy in enumerate(self.trace.inputs)}
 
         def source(proxy: Proxy) -> FromInput | FromComputation:
-            value = self.memory.value(proxy)
+            value = self.storages.value(proxy)
             if value.name in inputs:
                 return FromInput(inputs[value.name])
             values.setdefault(value.name, value)
@@ -262,62 +267,62 @@ class _Rewriting:
         )
         return Functionalized(without_dead_code(computation), epilogue, arguments, results)
 
-    def _superfluous(self, bound: BoundSymbol) -> bool:
-        """Views that exist already, and new data for a tensor that has it already."""
-        memory = self.memory
+    def _replaced_by_existing(self, bound: BoundSymbol) -> bool:
+        """Whether an op repeats an existing view or assigns a tensor its current data. If so, rename its results."""
+        storages = self.storages
         if bound.symbol.target is operations.with_data:
             tensor, data = bound.args
             output = bound.outputs()[0]
-            if memory.same(tensor.name, data.name):
-                memory.rename(output.name, tensor.name)
+            if storages.same(tensor.name, data.name):
+                storages.rename(output.name, tensor.name)
                 return True
             return False
         names = [proxy.name for proxy in bound.outputs()]
-        replays = self.functionalized.replays
-        if not names or not all(name in replays and memory.same_view(name, replays[name]) for name in names):
+        regenerated = self.functionalized.regenerated
+        if not names or not all(name in regenerated and storages.same_view(name, regenerated[name]) for name in names):
             return False
         for name in names:
-            memory.rename(name, replays[name])
+            storages.rename(name, regenerated[name])
         return True
 
     def _epilogue(self) -> Trace | None:
         epilogue = self.functionalized.epilogue
         if epilogue is None:
             return None
-        kept = [bound for bound in epilogue.symbols if not self._done(bound)]
-        if not kept and not epilogue.output:
+        remaining = [bound for bound in epilogue.symbols if not self._done(bound)]
+        if not remaining and not epilogue.output:
             return None
-        used = {proxy.name for bound in kept for proxy in bound.inputs()} | {p.name for p in epilogue.output}
+        used = {proxy.name for bound in remaining for proxy in bound.inputs()} | {p.name for p in epilogue.output}
         inputs = tuple(proxy for proxy in epilogue.inputs if proxy.name in used)
-        return replace(epilogue.with_symbols(kept, epilogue.provenance), inputs=inputs)
+        return replace(epilogue.with_symbols(remaining, epilogue.provenance), inputs=inputs)
 
     def _done(self, bound: BoundSymbol) -> bool:
-        """Whether a write of the epilogue happened in the computation."""
+        """Whether the computation already performs this write of the epilogue."""
         if not bound.effects.mutates:
             return False
         target, value = bound.args[:2]
-        return isinstance(target, TensorProxy) and self.memory.same_view(value.name, target.name)
+        return isinstance(target, TensorProxy) and self.storages.same_view(value.name, target.name)
 
 
-def _original(line: BoundSymbol, mutation: Mutation) -> BoundSymbol | None:
-    """The in-place call with the arguments that ``line`` has now; None when that is no longer its functional form."""
-    if line.symbol is not mutation.functional:
+def _original(op: BoundSymbol, mutation: Mutation) -> BoundSymbol | None:
+    """The in-place op with the current arguments of ``op``; None if ``op`` is no longer its functional form."""
+    if op.symbol is not mutation.functional:
         return None
-    if line.symbol is mutation.original.symbol.functional:
-        return replace(mutation.original, args=line.args, kwargs=line.kwargs)
-    args, kwargs = line.args[-2:]
+    if op.symbol is mutation.original.symbol.functional:
+        return replace(mutation.original, args=op.args, kwargs=op.kwargs)
+    args, kwargs = op.args[-2:]
     return replace(mutation.original, args=args, kwargs=kwargs)
 
 
 @dataclass(frozen=True)
 class ReinplaceParts(Pass[Functionalized]):
-    """`Reinplace` for writes of parts, such as one position of a cache, so that regions can have them.
+    """`Reinplace` for partial writes, such as to one position of a cache, before executors form regions.
 
-    A compiled region makes new values, which for a part of some memory would mean to copy all of it. Put back, such a
-    write is a line that an executor can take into a region as what it is: the kernel that computes the key of a token
-    stores it into the cache. Whoever reads what the call returned reads the argument that it wrote.
+    A compiled region returns new values; for a partial write it would have to copy the whole storage. The restored
+    in-place op can be part of a region: the kernel that computes the key of a token stores it into the cache. Later ops
+    use the written argument instead of the op's result.
 
-    Memory that other in-place calls write as a whole is left to `Reinplace`, after executors have fused these calls.
+    Storages that other in-place ops write as a whole are left to `Reinplace`, after executors fused these ops.
 
     Attributes:
         functionalized: as for `Reinplace`.
@@ -329,7 +334,7 @@ class ReinplaceParts(Pass[Functionalized]):
     functionalized: Functionalized
 
     def run(self, trace: Trace, context: PassContext) -> Functionalized:
-        """The program, of the executable stage if it writes memory again; `Reinplace` has the other in-place calls."""
+        """The program, of the executable stage if an op was restored; `Reinplace` restores the others."""
         given = replace(self.functionalized, computation=trace)
         alone = _alone(given)
         if not alone:
@@ -338,36 +343,36 @@ class ReinplaceParts(Pass[Functionalized]):
         if _renamed(result):
             return given
         left = tuple([mutation for mutation in given.mutations if all(mutation is not other for other in alone)])
-        return replace(result, mutations=left, replays=given.replays)
+        return replace(result, mutations=left, regenerated=given.regenerated)
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return result.traces
 
 
 def _renamed(functionalized: Functionalized) -> bool:
-    """Whether a value that the epilogue still copies has another name now: then not all writes of it were put back."""
+    """Whether a value that the epilogue still copies was renamed: then not all its writes were restored."""
     epilogue, computation = functionalized.epilogue, functionalized.computation
     names = {proxy.name for proxy in (*computation.inputs, *computation.output)}
     return epilogue is not None and not names.issuperset([proxy.name for proxy in epilogue.inputs])
 
 
 def _alone(functionalized: Functionalized) -> tuple[Mutation, ...]:
-    """Writes of parts of memory that has no gradient and that is written in no other way."""
+    """The partial writes to storages that do not require grad and have no other writes."""
     trace, partial = functionalized.computation, functionalized.partial_writes
-    values = [*trace.inputs, *[proxy for line in trace.symbols for proxy in line.outputs()]]
+    values = [*trace.inputs, *[proxy for op in trace.symbols for proxy in op.outputs()]]
     tensors = {proxy.name: proxy for proxy in values if isinstance(proxy, TensorProxy)}
-    found: list[tuple[Mutation, set[int]]] = []
+    candidates: list[tuple[Mutation, set[int]]] = []
     others: set[int] = set()
     for mutation in functionalized.mutations:
         written = [tensors[name] for item in mutation.written for name in item if name in tensors]
         storages = {proxy.storage for proxy in written}
-        if partial.isdisjoint(mutation.lines) or any(proxy.requires_grad for proxy in written):
+        if partial.isdisjoint(mutation.ops) or any(proxy.requires_grad for proxy in written):
             others |= storages
         else:
-            found.append((mutation, storages))
+            candidates.append((mutation, storages))
     while True:
-        kept = [item for item in found if others.isdisjoint(item[1])]
-        if len(kept) == len(found):
-            return tuple([mutation for mutation, _ in found])
-        others.update(*[storages for _, storages in found if not others.isdisjoint(storages)])
-        found = kept
+        remaining = [item for item in candidates if others.isdisjoint(item[1])]
+        if len(remaining) == len(candidates):
+            return tuple([mutation for mutation, _ in candidates])
+        others.update(*[storages for _, storages in candidates if not others.isdisjoint(storages)])
+        candidates = remaining

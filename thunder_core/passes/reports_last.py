@@ -1,4 +1,4 @@
-"""What a program prints, logs and warns of, after the checks of values that may end its run."""
+"""Move prints, logs and warnings of a program after its checks of guessed values."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from thunder_core.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class ReportsLast(Pass[Trace]):
-    """Moves the lines that tell the user something behind the last check of a value, in their order.
+    """Moves ops that print, log or warn after the last check of a guessed value, in their order.
 
-    A run that ends at a check starts anew with another program, which would tell it a second time. In a functional
-    trace values do not change, so a line tells the same later.
+    If a check fails, another program runs from the start and would report a second time. In a functional trace values
+    do not change, so that a later report is the same.
     """
 
     name: ClassVar[str] = "ReportsLast"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
 
     def run(self, trace: Trace, context: PassContext) -> Trace:
-        """The trace with these lines moved."""
-        lines = trace.symbols
-        last = max(index for index, bound in enumerate(lines) if Tag.GUESS in bound.symbol.tags)
-        before = [bound for bound in lines[:last] if Tag.REPORT not in bound.symbol.tags]
-        moved = [bound for bound in lines[:last] if Tag.REPORT in bound.symbol.tags]
-        return trace.with_symbols([*before, lines[last], *moved, *lines[last + 1 :]], self.name)
+        """The trace with these ops moved."""
+        ops = trace.symbols
+        last = max(index for index, bound in enumerate(ops) if Tag.GUESS in bound.symbol.tags)
+        before = [bound for bound in ops[:last] if Tag.REPORT not in bound.symbol.tags]
+        moved = [bound for bound in ops[:last] if Tag.REPORT in bound.symbol.tags]
+        return trace.with_symbols([*before, ops[last], *moved, *ops[last + 1 :]], self.name)

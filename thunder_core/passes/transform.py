@@ -1,4 +1,4 @@
-"""Transforms: passes that a configuration adds to the pipeline, each at its place."""
+"""Transforms: passes that a configuration adds to the pipeline, each at a declared place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import torch
 
@@ -15,11 +15,14 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
 
+if TYPE_CHECKING:
+    from thunder_core.report.collectives_report import CollectiveReport
+
 __all__ = ["Phase", "Place", "Transform", "TransformContext"]
 
 
 TransformContext = PassContext
-"""What plugins call the context of a pass."""
+"""The name of `PassContext` for plugins."""
 _STAGES: Final = {
     Place.ACQUIRED: Stage.ACQUIRED,
     Place.BEFORE_CLAIMS: Stage.FUNCTIONAL,
@@ -37,10 +40,10 @@ class Transform(Pass[Trace]):
     Attributes:
         name: in configurations and reports.
         place: where it runs.
-        also: further places where it runs. ``PassContext.place`` says which one it is.
-        requires: names of transforms without which it makes no sense.
-        conflicts: names of transforms that must not be there as well.
-        before, after: names of transforms of the same place that it must precede or follow, where they are there.
+        also: further places where it runs; ``PassContext.place`` is the current one.
+        requires: names of transforms that must be configured too.
+        conflicts: names of transforms that must not be configured together with it.
+        before, after: names of transforms of the same place that it must precede or follow if they are configured.
     """
 
     name: ClassVar[str]
@@ -57,48 +60,85 @@ class Transform(Pass[Trace]):
         return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})  # type: ignore[arg-type]
 
     def applies(self, context: PassContext) -> bool:
-        """Whether it runs at all; where it does not, reports do not show it."""
+        """Whether the transform runs in this context; if not, reports do not list it."""
         return True
 
     def run(self, trace: Trace, context: PassContext) -> Trace:
-        """The trace that takes the place of ``trace``, with the same inputs and output; ``trace`` stays as it is."""
+        """Return the trace that replaces ``trace``, with the same inputs and output; ``trace`` is not changed."""
         return trace
 
-    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
+    def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
         """For the report: a sentence about each pattern among its options that matches nothing in the program.
 
         Args:
-            lines: of forward and backward, as they run.
+            ops: the ops of forward and backward, as they run.
         """
         return []
 
     def on_module(self, module: torch.nn.Module) -> None:
-        """Called once with a module that is compiled, before its first call; may change parameters and submodules."""
+        """Called once with a compiled module before its first call; may change its parameters and submodules."""
+
+    def before_compilation(self) -> None:
+        """Called before a program is compiled, for a call without a cached one."""
+
+    def before_first_run(
+        self,
+        name: str,
+        programs: Mapping[Phase, Trace],
+        groups: Mapping[str, tuple[int, ...]],
+        raised: Exception | None,
+    ) -> None:
+        """Called with a new program before it runs for the first time and is cached.
+
+        Args:
+            name: of the function or module, for messages.
+            programs: the traces that run, in order.
+            groups: ranks of the process groups in which they communicate, by name.
+            raised: the exception that the program ends with, if it does.
+
+        Raises:
+            Exception: the program must not run.
+        """
+
+    def on_exception(self, name: str, error: Exception) -> None:
+        """Called with an exception that a call of a compiled program raises; may add notes to it.
+
+        If it raises an exception itself, that one becomes a note of ``error``.
+
+        Args:
+            name: of the function or module.
+        """
+
+    def collectives(
+        self, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]
+    ) -> Sequence[CollectiveReport]:
+        """For the report: the collectives of a program. The arguments are those of `before_first_run`."""
+        return ()
 
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
-        """What the compiled module's ``state_dict()`` returns, from what that of the original returns."""
+        """The ``state_dict()`` of the compiled module, computed from that of the original module."""
         return state
 
     def on_load_state_dict(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What ``load_state_dict`` of the original is given, from what that of the compiled module was."""
+        """The argument for the original module's ``load_state_dict``, from that of the compiled module's."""
         return state
 
     # ---- how the manager runs it ---------------------------------------------------------------------------------
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """The transform's author mends it; until then, it is left out."""
+        """Advice for the transform's author, and for users until it is fixed."""
         return (
-            f"mend what the method `run` of {self.name!r} returns",
+            f"correct the trace that the method `run` of {self.name!r} returns",
             f"leave {self.name!r} out to see whether the program works without it",
         )
 
     def title(self, context: PassContext) -> str:
-        """The transform, and where it runs this time."""
+        """The name of the transform and its current place, for messages."""
         return f"the transform {self.name!r} {self._where(context)}"
 
     def checked_run(self, trace: Trace, context: PassContext) -> Trace:
-        """`run`. Raises TransformError if that fails, or changes what it must leave as it is."""
+        """`run`. Raises TransformError if that fails, or if it changes inputs or constants of others."""
         before = dict(context.constants)
         try:
             result = self.run(trace, context)
@@ -119,7 +159,7 @@ class Transform(Pass[Trace]):
         if not isinstance(after, Trace):
             raise TransformError(f"the transform {self.name!r} returned {after!r} {where} instead of a trace")
         if after.stage is not _STAGES[place]:
-            raise TransformError(f"the transform {self.name!r} made a trace of stage {after.stage.value} {where}")
+            raise TransformError(f"the transform {self.name!r} returned a trace of stage {after.stage.value} {where}")
         expected = [*[proxy.name for proxy in before.inputs], *added]
         if [proxy.name for proxy in after.inputs] != expected:
             raise TransformError(
@@ -138,11 +178,11 @@ class Transform(Pass[Trace]):
 
 
 def ordered(transforms: Sequence[Transform]) -> tuple[Transform, ...]:
-    """The transforms in the given order, except where their ``before`` and ``after`` ask for another.
+    """The transforms in the given order, except where ``before`` and ``after`` require another.
 
     Raises:
-        TransformError: one is there twice, requires one that is not there, conflicts with one that is, or they cannot
-            be put in any order.
+        TransformError: a transform is configured twice, lacks a required one, or conflicts with another; or ``before``
+            and ``after`` contradict each other.
     """
     names = [transform.name for transform in transforms]
     _check(transforms, names)

@@ -1,4 +1,4 @@
-"""What the core itself offers, through the same hooks as any plugin."""
+"""Executors, transforms, front ends and presets of the core, offered through the same hooks as a plugin's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset, Trans
 
 
 class ConstantFoldingOptions(TransformOptions):
-    """Of the transform ``constant_folding``."""
+    """Options of the transform ``constant_folding``."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)  # see `thunder_core.plugins.options`
 
@@ -19,12 +19,12 @@ class ConstantFoldingOptions(TransformOptions):
 
 @hookimpl
 def thunder_executors() -> list[ExecutorSpec]:
-    """The reference executor. It ends every list, so naming it elsewhere cuts off those after it."""
+    """The reference executor, the last of every list: executors that a configuration names after it are not used."""
     return [
         ExecutorSpec(
             "reference",
             "thunder_core.executors.reference:reference",
-            summary="each operation as the PyTorch function that it stands for",
+            summary="each operation as the PyTorch function that it represents",
         )
     ]
 
@@ -41,14 +41,14 @@ def thunder_transforms() -> list[TransformSpec]:
 
 
 def _optional_pass(name: str, summary: str, options: type[TransformOptions] = TransformOptions) -> TransformSpec:
-    """The transform in the module of that name."""
+    """Return the specification of the transform in the module of that name."""
     kind = name.title().replace("_", "")
     return TransformSpec(name, f"thunder_core.passes.{name}:{kind}.from_options", options, summary, default=True)
 
 
 @hookimpl
 def thunder_front_ends() -> list[FrontEndSpec]:
-    """Running the program once."""
+    """The front end that runs the program once."""
     return [
         FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")
     ]
@@ -56,7 +56,7 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 @hookimpl
 def thunder_presets() -> list[Preset]:
-    """What runs where nothing else is named, by the type of the device; and what runs as little as possible."""
+    """The defaults, those by type of device, and a minimal configuration."""
     package = "thunder.presets"
     return [
         Preset("default", package, "default.yaml", "what all configurations extend in the end"),

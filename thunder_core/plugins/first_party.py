@@ -1,6 +1,6 @@
-"""Plugins of Thunder's repository that are not installed: their names, and how to get them.
+"""Names of the plugins in Thunder's repository, and the commands that install them.
 
-The names come with the package `thunder`, in a file; no plugin is named in the core.
+The names are in a file of the package `thunder`: the core has no names of plugins.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Final
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
 _NEEDS: Final = " needs "
+_RECORDS: Final = " records "
 
 
 def _lines() -> list[str]:
-    """Lines like ``plugin``, ``plugin: item item`` and ``project needs project``; none where there is no file."""
+    """Lines like ``plugin``, ``plugin: item item``, ``project needs project`` and ``plugin records subject``; none
+    where there is no file.
+    """
     if not _NAMES.is_file():
         return []
     return [line for line in _NAMES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
@@ -24,8 +27,8 @@ def _lines() -> list[str]:
 
 @cache
 def _offers() -> Mapping[str, frozenset[str]]:
-    """By plugin of the repository, what it offers under other names."""
-    pairs = [line.partition(":") for line in _lines() if _NEEDS not in line]
+    """The plugins of the repository, each with the other names of its items."""
+    pairs = [line.partition(":") for line in _lines() if _NEEDS not in line and _RECORDS not in line]
     return {name: frozenset(items.split()) for name, _, items in pairs}
 
 
@@ -42,12 +45,12 @@ def first_party_names() -> tuple[str, ...]:
 
 
 def first_party_items() -> tuple[str, ...]:
-    """Those names, and what the plugins offer under other names."""
+    """The names of the plugins and of their items."""
     return tuple(dict.fromkeys([*_offers(), *[item for items in _offers().values() for item in sorted(items)]]))
 
 
 def how_to_get(name: str) -> str:
-    """What to do where one of these plugins, or the one that offers an item of this name, is not installed."""
+    """Advice for the name of a plugin that is not installed, or of an item of such a plugin."""
     plugin = next((plugin for plugin, items in _offers().items() if name in items), name)
     what = "is" if plugin == name else f"offers {name!r} and is"
     return f"the plugin {plugin!r} of Thunder's repository {what} not installed: {install_command(plugin)}"
@@ -58,9 +61,16 @@ def projects_needed_by(name: str) -> tuple[str, ...]:
     return _needs().get(name, ())
 
 
+def subject_of(name: str) -> str:
+    """The calls that a plugin of the repository records and the core refuses: ``TorchScript``; empty for others."""
+    pairs = [line.partition(_RECORDS) for line in _lines() if _RECORDS in line]
+    return next((subject for plugin, _, subject in pairs if plugin == name), "")
+
+
 def install_command(name: str) -> str:
-    """The command that installs a project of `plugins/`, with those there that it needs: from the checkout that the
-    core runs from, if it does.
+    """The command that installs a project of `plugins/` and the projects there that it requires.
+
+    If the core runs from a checkout, the command has the paths of the projects in it.
     """
     names = [*projects_needed_by(name), name]
     folders = [_PACKAGES / "plugins" / name for name in names]

@@ -1,4 +1,4 @@
-"""The hooks: what a plugin may offer. This file is the manual for authors.
+"""The hooks of plugins. This file is the manual for authors.
 
 A plugin is a distribution with an entry point in the group ``thunder.plugins``::
 
@@ -12,10 +12,10 @@ The first line names the plugin and an object (a module will do) that has some o
 `hookimpl`. The second is the number of the interface that the plugin was written for, `API`; it is read before anything
 is imported. Without it, 1 is assumed.
 
-Importing that object must be cheap: it happens whenever somebody names the plugin in a configuration or lists plugins.
-The functions return specifications, which say where things are without importing them. What is behind them, with the
-vendor's library, is imported when a program is compiled that uses it. A library that the plugin needs is declared in
-the extra ``lib`` alone, and checked, with its version, from metadata before anything is imported::
+Importing that object must be fast: it is imported when a configuration names the plugin, and when plugins are listed.
+The functions return specifications, which contain import paths. The objects at these paths, and the vendor's library,
+are imported when a compiled program uses them. Declare the library in the extra ``lib`` only. Its version is checked
+from metadata before anything is imported::
 
     [project.optional-dependencies]
     lib = ["vendor-library>=2.1"]
@@ -31,17 +31,19 @@ from typing import Final
 import pluggy
 
 from thunder_core.plugins.specs import (
-    Check,
+    CheckSpec,
+    CommandSpec,
     ExecutorSpec,
     FrontEndSpec,
     InterceptionsSpec,
     Preset,
     SymbolsSpec,
+    TensorClassesSpec,
     TransformSpec,
 )
 
 API: Final = 1
-"""The number of this interface. It grows when plugins have to be changed."""
+"""The version of the plugin interface. It increases when plugins have to be changed."""
 
 PROJECT: Final = "thunder"
 hookspec: Final = pluggy.HookspecMarker(PROJECT)
@@ -51,7 +53,7 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def thunder_executors() -> Iterable[ExecutorSpec]:
-    """Executors: who runs operations, alone or fused."""
+    """Executors, which run operations, alone or fused."""
     return ()
 
 
@@ -63,13 +65,19 @@ def thunder_transforms() -> Iterable[TransformSpec]:
 
 @hookspec
 def thunder_symbols() -> Iterable[SymbolsSpec]:
-    """Operations that the plugin defines, with what there is to know about them."""
+    """Operations that the plugin defines, with their properties and derivatives."""
     return ()
 
 
 @hookspec
 def thunder_interceptions() -> Iterable[InterceptionsSpec]:
-    """Functions of a library that do something else while a program is recorded."""
+    """Replacements for functions of a library while a program is recorded."""
+    return ()
+
+
+@hookspec
+def thunder_tensor_classes() -> Iterable[TensorClassesSpec]:
+    """Support for tensors that hold tensors, which the core refuses."""
     return ()
 
 
@@ -81,11 +89,17 @@ def thunder_front_ends() -> Iterable[FrontEndSpec]:
 
 @hookspec
 def thunder_presets() -> Iterable[Preset]:
-    """Configurations that are shipped with the plugin, to be used by name."""
+    """Configurations in the plugin's package, which users select by name."""
     return ()
 
 
 @hookspec
-def thunder_doctor() -> Iterable[Check]:
-    """What ``thunder doctor`` should check: devices, drivers, versions of the vendor's library."""
+def thunder_commands() -> Iterable[CommandSpec]:
+    """Commands of ``thunder``."""
+    return ()
+
+
+@hookspec
+def thunder_doctor() -> Iterable[CheckSpec]:
+    """Checks of ``thunder doctor``: devices, drivers, versions of the vendor's library."""
     return ()

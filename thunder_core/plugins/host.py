@@ -1,123 +1,211 @@
-"""The host: discovers plugins, loads those that are named, and looks up what they offer.
+"""The host: discovers plugins, and loads those that a configuration names.
 
-What is *named* must load, or an error says which command repairs it. What is *merely installed* is recorded and stays
-harmless. With ``THUNDER_STRICT=1`` in the environment, defects of merely installed plugins are errors as well, as soon
-as all plugins are loaded.
+If a plugin that a configuration *names* cannot be loaded, an error with the command that repairs it is raised. If it is
+only *installed*, its state is recorded, without an error. With ``THUNDER_STRICT=1`` in the environment, `Host.load_all`
+raises an error for defects of installed plugins, too.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import pluggy
 
+from thunder_core._version import __version__
 from thunder_core.errors import PluginError, is_strict
-from thunder_core.plugins import hookspecs, loading
-from thunder_core.plugins.lookup import find
-from thunder_core.plugins.states import PluginRecord, PluginState, defects
-from thunder_core.plugins.table import Loaded, Offered, PluginTable, Spec
-
-__all__ = ["Host", "Loaded", "Offered", "PluginRecord", "PluginState", "host", "reset_host"]
+from thunder_core.plugins import builtin, hookspecs
+from thunder_core.plugins.discovery import discover
+from thunder_core.plugins.distributions import CORE, CORE_PLUGIN, repair
+from thunder_core.plugins.importing import FAILURES, failure, imported
+from thunder_core.plugins.registration import InvalidPlugin, register
+from thunder_core.plugins.specs import TABLES, CheckSpec, CommandSpec, Loadable
+from thunder_core.plugins.states import (
+    Offered,
+    PluginRecord,
+    PluginState,
+    Spec,
+    defects,
+    refusal,
+    unknown_plugin,
+)
+from thunder_core.plugins.tables import add_interceptions, add_symbols, exclude_from_guards
 
 
 class Host:
-    """The plugins of one process. Threads may share it; a plugin is registered once, on first use.
+    """The plugins of one process. Thread-safe; a plugin is registered once, on first use.
 
     Attributes:
-        manager: pluggy's, with the hooks of `thunder_core.plugins.hookspecs`.
+        manager: pluggy's plugin manager, with the hooks of `thunder_core.plugins.hookspecs`.
     """
 
     def __init__(self) -> None:
-        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
-        self.manager.add_hookspecs(hookspecs)
-        self._table = PluginTable()
+        self.manager = new_manager()
+        self._records: list[PluginRecord] | None = None
+        self._loaded: dict[str, PluginRecord] = {}
+        # Held while records change. No module of a plugin is imported under it: Python has a lock for each import, and
+        # two threads that acquire both locks in different orders would deadlock.
+        self._lock = threading.RLock()
 
     @property
     def records(self) -> tuple[PluginRecord, ...]:
-        """Every installed plugin, the core first; of a name clash all sides. The first access looks for them.
+        """All installed plugins, the core first, also those that share a name. The first access discovers them.
 
         Raises:
             PluginError: the environment variable ``THUNDER_PLUGINS`` is not valid.
         """
-        return tuple(found.record for found in self._table.found)
+        with self._lock:
+            if self._records is None:
+                self._records = discover()
+                if CORE_PLUGIN in self._loaded:
+                    self._replace(replace(self._loaded[CORE_PLUGIN], version=self._records[0].version))
+            return tuple(self._records)
 
-    def load(self, name: str) -> Loaded:
-        """Import and register the plugin, unless it is loaded.
+    def load(self, name: str) -> PluginRecord:
+        """Import and register the plugin, unless it is registered. The core is loaded without discovering plugins.
 
         Raises:
-            PluginError: it is not installed or cannot be used. ``__cause__`` is what the plugin raised, if it did.
+            PluginError: it is not installed or cannot be used. ``__cause__`` is the exception of the plugin, if any.
         """
-        usable = self._table.usable(name)
-        return usable if isinstance(usable, Loaded) else loading.load(self._table, self.manager, usable)
-
-    def without_library(self, kind: type[Spec], name: str) -> Offered[Spec] | None:
-        """What ``name`` or ``plugin.name`` would mean if the library of its plugin was installed.
-
-        None if the plugin has its library, or offers no such thing, or cannot be imported without it.
-        """
-        plugin, _, item = name.partition(".")
-        for found in self._table.found:
-            if found.record.name == plugin and found.record.state is PluginState.LIBRARY_MISSING:
-                specs = [spec for spec in loading.unregistered_specs(found) if isinstance(spec, kind)]
-                wanted = [spec for spec in specs if getattr(spec, "name", None) == (item or plugin)]
-                chosen = wanted or ([] if item else specs)
-                return Offered(found.record, chosen[0]) if len(chosen) == 1 else None
-        return None
+        if name == CORE_PLUGIN:
+            return self._load_core()
+        record, registered = self._usable(name)
+        if registered:
+            return record
+        try:
+            plugin = imported(record.target)
+        except FAILURES as error:
+            self._fail(record, "it cannot be imported", record.target, error)
+        with self._lock:
+            record, registered = self._usable(name)
+            if registered:  # by another thread
+                return record
+            try:
+                specs = register(self.manager, name, plugin, of_core=False)
+            except FAILURES as error:
+                self._fail(record, "one of its hooks fails", record.target, error)
+            return self._replace(replace(record, state=PluginState.LOADED, specs=specs))
 
     def load_all(self) -> None:
-        """Load what can be loaded. What fails is recorded.
+        """Load every plugin that can be loaded. Failures are recorded.
 
         Raises:
-            PluginError: a plugin has a defect, and the environment says ``THUNDER_STRICT=1``.
+            PluginError: a plugin has a defect, and the environment has ``THUNDER_STRICT=1``.
         """
         for record in self.records:
             if record.state is PluginState.AVAILABLE:
                 try:
                     self.load(record.name)
                 except PluginError:
-                    continue  # it is in the records
+                    continue  # the record has the error
         error = defects(self.records) if is_strict() else None
         if error is not None:
             raise error
 
-    def import_object(self, item: Offered[Any] | loading.Loadable) -> Any:
-        """What is behind a specification. The operations that its plugin defines are added to the symbols before.
+    def offered(self, kind: type[Spec]) -> tuple[Offered[Spec], ...]:
+        """The specifications of one kind of all loaded plugins, in the order of `records`."""
+        with self._lock:
+            names = dict.fromkeys(record.name for record in self.records)
+            loaded = [self._loaded[name] for name in names if name in self._loaded]
+        return tuple(Offered(record, spec) for record in loaded for spec in record.of(kind))
 
-        A plugin of which something cannot be imported counts as failed in `records`; the rest of it stays usable.
+    def import_object(self, item: Offered[Any] | Loadable) -> Any:
+        """Add the tables of the plugin, and import the object at the path ``load`` of one of its specifications.
+
+        If the import fails, the state of the plugin in `records` is ``FAILED``; its other specifications stay usable.
 
         Raises:
-            PluginError: it cannot be imported. ``__cause__`` is what the plugin raised.
-            ValueError: no loaded plugin offers it.
+            PluginError: the tables cannot be added, or the object cannot be imported. ``__cause__`` is the exception
+                of the plugin.
+            ValueError: no loaded plugin has the specification.
         """
-        return loading.import_object(self._table, item)
+        spec = item.spec if isinstance(item, Offered) else item
+        with self._lock:
+            loaded = tuple(self._loaded.values())
+        plugin = next((record for record in loaded if any(spec is other for other in record.specs)), None)
+        if plugin is None:
+            raise ValueError(f"{spec} is offered by no plugin that is loaded")
+        if not isinstance(spec, CheckSpec | CommandSpec):  # checks run although tables fail, commands without PyTorch
+            self._add_tables(plugin)
+        try:
+            return imported(spec.load)
+        except FAILURES as error:
+            self._fail(plugin, f"its {spec.word} {spec.load} cannot be imported", spec.load, error)
 
     def use(self, item: Offered[Any]) -> None:
-        """Add the symbols and the interceptions of the plugin of a specification, without importing what is behind it.
+        """Add the tables of the plugin that has this specification, without importing its object.
 
         Raises:
             PluginError: they cannot be added.
         """
-        loading.use(self._table, self.load(item.plugin.name))
+        self._add_tables(self.load(item.plugin.name))
 
-    def find(self, kind: type[Spec], name: str) -> Offered[Spec]:
-        """The executor, transform, front end or preset called ``name`` or ``plugin.name``.
+    def _add_tables(self, plugin: PluginRecord) -> None:
+        problem = "its symbols cannot be added"
+        try:
+            add_symbols(plugin)
+            problem = "its interceptions cannot be added"
+            add_interceptions(plugin)
+            problem = "its support of tensor classes cannot be added"
+            exclude_from_guards(plugin)
+        except FAILURES as error:
+            tables = ", ".join(spec.load for spec in plugin.specs if isinstance(spec, TABLES))
+            self._fail(plugin, problem, tables, error)
 
-        Args:
-            kind: the class of its specification.
+    def _load_core(self) -> PluginRecord:
+        with self._lock:
+            if CORE_PLUGIN not in self._loaded:
+                specs = register(self.manager, CORE_PLUGIN, builtin, of_core=True)
+                version = __version__ if self._records is None else self._records[0].version
+                self._replace(PluginRecord(CORE_PLUGIN, CORE, version, PluginState.LOADED, specs=specs))
+            return self._loaded[CORE_PLUGIN]
+
+    def _usable(self, name: str) -> tuple[PluginRecord, bool]:
+        """The record of a plugin that is registered or can be loaded, and whether it is registered.
 
         Raises:
-            PluginError: there is none of this kind, or it cannot be used.
+            PluginError: it is not installed or cannot be used.
         """
-        return find(self, kind, name)
+        with self._lock:
+            if name in self._loaded:
+                return self._loaded[name], True
+            named = [record for record in self.records if record.name == name]
+            if not named:
+                raise unknown_plugin(name, self.records)
+            if named[0].state is not PluginState.AVAILABLE:
+                raise refusal(named) from named[0].cause
+            return named[0], False
 
-    def offered(self, kind: type[Spec]) -> tuple[Offered[Spec], ...]:
-        """All specifications of one kind of all loaded plugins, the core's first, then by the plugin's name."""
-        return tuple(Offered(loaded.plugin, spec) for loaded in self._table.loaded() for spec in loaded.of(kind))
+    def _fail(self, plugin: PluginRecord, problem: str, target: str, error: BaseException) -> NoReturn:
+        """Record that the plugin, or a part of it, cannot be used, and raise PluginError."""
+        why = str(error) if isinstance(error, InvalidPlugin) else f"{problem}: {failure(error, target)}"
+        advice = repair(plugin.distribution, "lib" if plugin.has_library else "")
+        with self._lock:
+            plugin = self._loaded.get(plugin.name, plugin)
+            failed = replace(plugin, state=PluginState.FAILED, why=why, advice=advice, cause=error)
+            raise refusal([self._replace(failed)]) from error
+
+    def _replace(self, record: PluginRecord) -> PluginRecord:
+        """Replace the record of the plugin by this one, and return it. The lock must be held."""
+        if record.specs or record.state is PluginState.LOADED:
+            self._loaded[record.name] = record
+        key = (record.name, record.distribution)
+        self._records = self._records and [
+            record if (other.name, other.distribution) == key else other for other in self._records
+        ]
+        return record
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A plugin manager with the hooks, without plugins."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
 
 
 class _Process:
-    """What a process has one of."""
+    """The host of this process, and the lock for its creation."""
 
     lock = threading.Lock()
     host: Host | None = None
@@ -132,6 +220,6 @@ def host() -> Host:
 
 
 def reset_host() -> None:
-    """Forget the host, so that the next one looks for plugins anew. Modules that were imported stay imported."""
+    """Discard the host: the next one discovers plugins again. Imported modules stay imported."""
     with _Process.lock:
         _Process.host = None

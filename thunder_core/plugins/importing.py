@@ -1,4 +1,4 @@
-"""Imports of what entry points and specifications name, and where they failed."""
+"""Import the objects that entry points and specifications name; locate the failure of an import."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Any, Final
 
 FAILURES: Final = (Exception, SystemExit)
-"""What importing or calling a plugin may raise. A plugin that exits because its library is absent has failed too."""
+"""Exceptions that importing or calling a plugin may raise; some plugins exit when their library is absent."""
 
 _TARGET: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)(:(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*))?")
 
 
 _LONGEST: Final = 300
-"""Characters of an error's text that are repeated; the error itself is the cause of the one that is raised."""
+"""The number of characters of an error's text in a message. The error itself is the cause of the raised error."""
 
 
 def is_target(text: Any) -> bool:
@@ -23,7 +23,7 @@ def is_target(text: Any) -> bool:
 
 
 def imported(target: str) -> Any:
-    """The object that ``package.module:attribute``, or ``package.module``, stands for.
+    """Import and return the object named by ``package.module:attribute`` or ``package.module``.
 
     Raises:
         ImportError: it has another form, or the module has no such attribute.
@@ -42,7 +42,7 @@ def imported(target: str) -> Any:
 
 
 def failure(error: BaseException, target: str) -> str:
-    """What went wrong in a plugin and in which of its lines: ``ZeroDivisionError: division by zero, in file.py:3``."""
+    """Return an error of a plugin with its line: ``ZeroDivisionError: division by zero, in file.py:3``."""
     text = " ".join(str(error).split())
     what = f"{type(error).__qualname__}: {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}".removesuffix(
         ": "
@@ -62,7 +62,7 @@ def _place(error: BaseException, package: str) -> str:
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[str, str]]:
-    """Of each frame the module and the line."""
+    """Return the module and the line of each frame."""
     frames = []
     while trace is not None:
         frame = trace.tb_frame

@@ -1,4 +1,4 @@
-"""What somebody meant who misspelt a name."""
+"""Suggest the nearest valid name for a misspelled one."""
 
 from __future__ import annotations
 

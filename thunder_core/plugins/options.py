@@ -1,4 +1,4 @@
-"""Options that configurations give to what plugins offer. Plugins derive their models from these."""
+"""Base classes of the options of executors and transforms. Plugins derive their pydantic models from these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Options(BaseModel):
-    """Base of all: immutable, hashable, and no name that is not declared."""
+    """Base class of all options: immutable and hashable; undeclared names are an error."""
 
     # The classes of this file do not describe their fields by docstrings, as plugins do: reading these from the source
     # takes 40 ms the first time, and this module is imported whenever a program is compiled.
@@ -25,13 +25,13 @@ class Options(BaseModel):
 
 
 class ExecutorOptions(Options):
-    """What every executor takes."""
+    """Options that every executor accepts."""
 
     include: tuple[str, ...] = Field(
         default=(),
-        description="Patterns (`*`, `?`): it is asked for the operations that one of them matches; empty: all.",
+        description="Patterns (`*`, `?`): it is offered the operations that one of them matches; empty: all.",
     )
-    exclude: tuple[str, ...] = Field(default=(), description="Patterns of operations that it is never asked for.")
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns of operations that it is never offered.")
     on_decline: Literal["next", "warn", "error"] = Field(
         default="next",
         description="What to do when it has an implementation of an operation, but not for this call of it.",
@@ -39,7 +39,7 @@ class ExecutorOptions(Options):
 
 
 class TransformOptions(Options):
-    """What every transform takes."""
+    """Options that every transform accepts."""
 
     enabled: bool = Field(default=True, description="False leaves the transform out.")
 

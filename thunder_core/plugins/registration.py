@@ -1,27 +1,18 @@
-"""A plugin's object, registered with pluggy, and what its hooks return."""
+"""Register a plugin with pluggy, and validate the specifications that its hooks return."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, Final
 
 import pluggy
 
 from thunder_core.plugins.importing import FAILURES, is_target
 from thunder_core.plugins.nearest import suggestion
-from thunder_core.plugins.options import ExecutorOptions, TransformOptions
-from thunder_core.plugins.specs import (
-    TABLES,
-    Check,
-    ExecutorSpec,
-    FrontEndSpec,
-    InterceptionsSpec,
-    Preset,
-    SymbolsSpec,
-    TransformSpec,
-)
+from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset, TransformSpec
 
 _PREFIX: Final = "thunder_"
 _MARK: Final = "thunder_impl"
@@ -29,17 +20,17 @@ _MARK: Final = "thunder_impl"
 
 
 def register(manager: pluggy.PluginManager, name: str, plugin: Any, *, of_core: bool) -> tuple[Any, ...]:
-    """Register the object as ``name`` and return its specifications. It is not registered when this raises.
+    """Register the object ``plugin`` as ``name`` and return its specifications. Not registered if this raises.
 
     Raises:
-        InvalidPlugin: its hooks, or what they return, are not those of the manual.
+        InvalidPlugin: its hooks, or their specifications, are not valid by `thunder_core.plugins.hookspecs`.
         BaseException: whatever a hook raises.
     """
     _check_object(manager, plugin)
     try:
         manager.register(plugin, name)
         _check_hooks(manager, plugin)
-        return tuple(spec for hook in KINDS for spec in _ask(manager, plugin, hook, of_core))
+        return tuple(spec for hook in KINDS for spec in _specs_of(manager, plugin, hook, of_core))
     except FAILURES as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
@@ -76,45 +67,33 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: Any) -> None:
             raise InvalidPlugin(f"{caller.name} is a wrapper, and hooks return specifications")
 
 
-def _ask(manager: pluggy.PluginManager, plugin: Any, hook: str, of_core: bool) -> tuple[Any, ...]:
+def _specs_of(manager: pluggy.PluginManager, plugin: Any, hook: str, of_core: bool) -> tuple[Any, ...]:
     """The specifications that this plugin, and no other, returns from one hook."""
     caller = getattr(manager.hook, hook)
     if not any(impl.plugin is plugin for impl in caller.get_hookimpls()):
         return ()
     others = [other for other in manager.get_plugins() if other is not plugin]
     results = manager.subset_hook_caller(hook, others)()
-    return checked(hook, results[0] if results else None, of_core=of_core)
+    return _validated(hook, results[0] if results else None, of_core=of_core)
 
 
 def _described(plugin: Any) -> str:
     return f"the module {plugin.__name__}" if inspect.ismodule(plugin) else f"the object {type(plugin).__qualname__}"
 
 
-KINDS: Final[dict[str, type[Any]]] = {
-    "thunder_executors": ExecutorSpec,
-    "thunder_transforms": TransformSpec,
-    "thunder_symbols": SymbolsSpec,
-    "thunder_interceptions": InterceptionsSpec,
-    "thunder_front_ends": FrontEndSpec,
-    "thunder_presets": Preset,
-    "thunder_doctor": Check,
-}
-"""What each hook returns."""
-
-_OPTIONS: Final[dict[type[Any], type[Any]]] = {ExecutorSpec: ExecutorOptions, TransformSpec: TransformOptions}
 _NAME: Final = re.compile(r"[^\W\d][\w-]*")
 
 
 class InvalidPlugin(Exception):
-    """What a plugin offers is not valid; the message says which of its hooks is wrong, and how."""
+    """A hook of a plugin, or a specification, is not valid. The message names the hook and the problem."""
 
 
-def checked(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
-    """What a hook returned as a tuple of specifications.
+def _validated(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
+    """The specifications that a hook returned, as a tuple.
 
     Raises:
-        InvalidPlugin: it is something else, or contradicts the manual.
-        Exception: what a generator raises.
+        InvalidPlugin: the hook returned something else, or a specification is not valid.
+        Exception: whatever a generator raises.
     """
     kind = KINDS[hook]
     if not isinstance(returned, Iterable) or isinstance(returned, str | bytes | dict):
@@ -134,7 +113,7 @@ def checked(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
 def _check(hook: str, spec: Any, of_core: bool) -> None:
     name = spec.name
     what = f"{hook} returned a {type(spec).__name__} {name!r}"
-    if isinstance(spec, Check):
+    if isinstance(spec, CheckSpec):
         if not (isinstance(name, str) and name.strip()):
             raise InvalidPlugin(f"{what}, which is no name")
     elif not isinstance(spec, TABLES) and not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -144,8 +123,8 @@ def _check(hook: str, spec: Any, of_core: bool) -> None:
             raise InvalidPlugin(f"{what} without the name of a package and of a file in it")
     elif not is_target(spec.load):
         raise InvalidPlugin(f"{what} whose load is {_short(spec.load)}, and not of the form 'package.module:attribute'")
-    base = _OPTIONS.get(type(spec))
-    if base is not None and not (isinstance(spec.options, type) and issubclass(spec.options, base)):
+    base = next((field.default for field in fields(spec) if field.name == "options"), None)
+    if isinstance(base, type) and not (isinstance(spec.options, type) and issubclass(spec.options, base)):
         raise InvalidPlugin(f"{what} whose options are {_short(spec.options)}, and not a subclass of {base.__name__}")
     if isinstance(spec, TransformSpec) and spec.default and not of_core:
         raise InvalidPlugin(f"{what} with default=True, which is for the core's own: what is installed runs when named")

@@ -1,35 +1,43 @@
-"""What is known about an installed plugin, and the errors about those that cannot be used."""
+"""Records of installed plugins with their states, and the errors for plugins that cannot be used."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from thunder_core.errors import PluginError
 from thunder_core.plugins.first_party import first_party_names, how_to_get
 from thunder_core.plugins.nearest import suggestion
+from thunder_core.plugins.specs import KINDS, Specification, plural
+
+Spec = TypeVar("Spec", bound=Specification)
 
 
 class PluginState(enum.Enum):
     """Whether a plugin can be used. All but `FAILED` and `LOADED` come from metadata, before any import."""
 
     AVAILABLE = "available"
-    """It can be loaded as soon as it is named."""
+    """It is loaded when a configuration names it."""
     BLOCKED = "blocked"
-    """The environment variable ``THUNDER_PLUGINS`` leaves it out."""
+    """The environment variable ``THUNDER_PLUGINS`` excludes it."""
     LIBRARY_MISSING = "library missing"
     """A library of its extra ``lib`` is not installed."""
     VERSION_CONFLICT = "version conflict"
-    """A library of its extra ``lib``, or Thunder, is installed in a version that it does not work with."""
+    """The installed version of Thunder, or of a library of its extra ``lib``, is not supported."""
     NAME_CLASH = "name clash"
-    """Another distribution offers a plugin of the same name."""
+    """Another distribution has a plugin of the same name."""
     API_MISMATCH = "API mismatch"
-    """It was written for another number of the plugin interface."""
+    """It was written for another version of the plugin interface."""
     FAILED = "failed"
-    """It could not be imported, or what it offers is not valid."""
+    """It could not be imported, or a specification of it is not valid."""
     LOADED = "loaded"
     """Its specifications are registered."""
+
+
+DEFECTS = (PluginState.FAILED, PluginState.NAME_CLASH, PluginState.API_MISMATCH, PluginState.VERSION_CONFLICT)
+"""States that ``THUNDER_STRICT=1`` makes errors. An absent library and a blocked plugin are no defects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +45,16 @@ class PluginRecord:
     """One plugin of one installed distribution.
 
     Attributes:
-        name: of the entry point; what configurations call it.
-        distribution: the name that pip knows it by.
-        version: of the distribution; empty for a core that runs from a checkout without being installed.
+        name: the name of its entry point, which configurations use.
+        distribution: the name of the distribution.
+        version: the version of the distribution; empty for a core that runs from a checkout without being installed.
         state: whether it can be used.
         why: why it cannot, one sentence; else empty.
         advice: the command that repairs that; else empty.
+        target: the value of its entry point: ``module:attribute`` or ``module``.
+        has_library: whether its distribution has the extra ``lib``.
+        specs: the specifications that its hooks returned; empty before it is loaded.
+        cause: the exception because of which it failed.
     """
 
     name: str
@@ -51,6 +63,10 @@ class PluginRecord:
     state: PluginState
     why: str = ""
     advice: str = ""
+    target: str = ""
+    has_library: bool = False
+    specs: tuple[Any, ...] = field(default=(), repr=False)
+    cause: BaseException | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
@@ -62,9 +78,22 @@ class PluginRecord:
         """The distribution and its version."""
         return f"{self.distribution} {self.version}".rstrip()
 
+    def of(self, kind: type[Spec]) -> tuple[Spec, ...]:
+        """Its specifications of one kind."""
+        return tuple(spec for spec in self.specs if isinstance(spec, kind))
 
-_DEFECTS = (PluginState.FAILED, PluginState.NAME_CLASH, PluginState.API_MISMATCH, PluginState.VERSION_CONFLICT)
-"""States that ``THUNDER_STRICT=1`` makes errors. That a library is absent, or a plugin blocked, is no defect."""
+    def summary(self) -> str:
+        """Its specifications, for messages: ``executors: a, b; transforms: c``."""
+        kinds = [(plural(kind), [spec.name for spec in self.of(kind)]) for kind in KINDS.values()]
+        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds if names) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Offered(Generic[Spec]):
+    """A specification with the plugin that it belongs to."""
+
+    plugin: PluginRecord
+    spec: Spec
 
 
 def refusal(records: Sequence[PluginRecord]) -> PluginError:
@@ -93,7 +122,7 @@ def unknown_plugin(name: str, records: Sequence[PluginRecord]) -> PluginError:
 
 def defects(records: Sequence[PluginRecord]) -> PluginError | None:
     """The error about all plugins that have a defect, named or not; None if there are none."""
-    broken = [record for record in records if record.state in _DEFECTS]
+    broken = [record for record in records if record.state in DEFECTS]
     if not broken:
         return None
     lines = "".join(f"\n  {record.title}: {record.why}" for record in broken)

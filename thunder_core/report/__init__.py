@@ -1,1 +1,1 @@
-"""What happened in a compilation, as data."""
+"""Reports of compilations, as data."""

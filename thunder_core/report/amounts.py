@@ -1,10 +1,10 @@
-"""Numbers as people read them."""
+"""Format numbers for people to read."""
 
 from __future__ import annotations
 
 
 def bytes_text(number: float) -> str:
-    """Bytes in the largest unit that is not larger: ``1.5 MiB``."""
+    """Return a number of bytes in the largest unit that is not larger: ``1.5 MiB``."""
     size, units = float(number), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size, units = size / 1024, units[1:]

@@ -1,4 +1,4 @@
-"""What a program communicates with other processes."""
+"""The report of a program's collectives."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from thunder_core.report.amounts import bytes_text, counted, operations_text
 
 @dataclass(frozen=True)
 class CollectiveReport:
-    """One operator that communicates, in one line of a program.
+    """One op of a program that communicates.
 
     Attributes:
         phase: the program: "inference", "forward" or "backward".
-        kind: of the operator: ``all_reduce``, ``all_gather`` and the like.
-        symbol: what the line calls.
+        kind: the kind of operator: ``all_reduce``, ``all_gather`` and the like.
+        symbol: the name of the op's symbol.
         location: the user's line; None if there is none.
         group, ranks: the name of the process group, and how many ranks it has.
-        tensors: how many the operator is given.
-        bytes: that each rank sends, by the algorithms that send the least: ``2 (ranks - 1) / ranks`` of the tensors for
-            an all-reduce, ``(ranks - 1) / ranks`` of the whole for a gather or a scatter.
-        lines: of the program that compute between this line and the one that waits for it; None if none waits.
-        flops: operations of those whose number is known.
+        tensors: the number of tensors that it transfers.
+        bytes: the bytes that each rank sends, by the algorithms that send the least: ``2 (ranks - 1) / ranks`` of the
+            tensors for an all-reduce, ``(ranks - 1) / ranks`` of the whole for a gather or a scatter.
+        lines: the number of ops that compute between this op and the one that waits for it; None if none waits.
+        flops: the floating-point operations of these ops, as far as they are known.
     """
 
     phase: str
@@ -35,10 +35,10 @@ class CollectiveReport:
     tensors: int
     bytes: int
     lines: int | None
-    flops: int = 0
+    flops: int
 
     def cells(self) -> list[str]:
-        """For people: operator, group, bytes, what stands before the wait, where."""
+        """The report as cells of a row: program, operator, group, bytes sent, ops before the wait, the user's line."""
         between = "not waited for"
         if self.lines is not None:
             between = f"{counted(self.lines, 'line')}, {operations_text(self.flops)}" if self.lines else "nothing"
@@ -48,9 +48,7 @@ class CollectiveReport:
 
 
 def collective_lines(collectives: Sequence[CollectiveReport]) -> list[str]:
-    """The report as text: a line for equal ones, with their number, operator, group, bytes sent and what stands before
-    the wait.
-    """
+    """The reports as text: a line for equal ones, with their number."""
     if not collectives:
         return []
     total = sum(each.bytes for each in collectives)

@@ -1,15 +1,15 @@
-"""What happened in the compilations of one program."""
+"""The report of the compilations of one program."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.passes.pass_manager import PassRecord
 from thunder_core.report.collectives_report import CollectiveReport, collective_lines
-from thunder_core.report.decisions import LineDecisions, decision_table, share_lines
+from thunder_core.report.decisions import OpDecisions, decision_table, share_lines
+from thunder_core.report.regions_report import RegionReport
 from thunder_core.report.sizes_report import SizesReport
 from thunder_core.report.training_report import TrainingReport
 
@@ -28,41 +28,18 @@ class PresetChoice:
     preset: str
     device: str
     executors: tuple[str, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...]
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The report as text."""
         names = ", ".join(self.executors) or "PyTorch alone"
         chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
         return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionReport(RegionCounts):
-    """Regions that executors that fuse were given to compile.
-
-    Attributes:
-        contents: what is in the regions that run, in words; equal ones once.
-    """
-
-    contents: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, counts: RegionCounts, contents: tuple[str, ...]) -> RegionReport:
-        """The counts of a compilation, with the contents of its regions."""
-        return cls(**{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=contents)
-
-    def lines(self) -> list[str]:
-        """For people."""
-        different = self.known + self.read + self.compiled
-        counts = f"{self.compiled} compiled, {self.read} read from disk, {self.known} known"
-        own = [f"  {content}" for content in self.contents]
-        return [f"{self.regions} regions, {different} of them different: {counts}", *own, *self.notes]
-
-
 @dataclass(frozen=True)
 class StageReport:
-    """One stage of a compilation: its name, its wall time in seconds, and the number of lines of its trace."""
+    """One stage of a compilation: its name, its wall time in seconds, and the number of ops of its trace."""
 
     name: str
     seconds: float
@@ -80,23 +57,22 @@ class EntryReport:
 
     Attributes:
         reason: why the program was compiled: the guard that failed, or that it was the first call.
-        cached: whether its result is reused.
-        stages: in order. Those after the code generation belong to programs that were compiled when a call first needed
-            them: backwards for some of the cotangents or gradients, and second derivatives.
-        guards: one line of text each.
-        inputs: number of inputs of the computation.
-        executors: number of lines by the executor that runs them.
-        writes: number of writes to Python objects by the program.
-        training: how the program was differentiated; None if it was not.
-        as_recorded: why PyTorch runs the lines one by one as they were recorded, and its autograd records them as those
-            of an eager program; None where executors run the program.
-        decisions: who runs which line, and why others do not.
-        regions: what became of regions that executors fuse; None without any.
-        notes: what transforms say besides, and which patterns of executors match no operation of the program.
-        preset: where its executors come from, if none were named.
-        sizes: which sizes vary between calls; None where all are constants, as they were to be.
-        values: of tensors, that it was compiled with, and checks in each run.
-        collectives: what it communicates with other processes, in the order of its lines.
+        cached: whether the entry is cached.
+        stages: its stages, in order. Those after the code generation belong to programs that were compiled when a call
+            first needed them: backwards for some cotangents or gradients, and second derivatives.
+        guards: its guards, one line of text each.
+        inputs: the number of inputs of the computation.
+        executors: the number of executed ops by executor.
+        writes: the number of writes to Python objects.
+        training: the report of the differentiation; None without gradients.
+        as_recorded: why PyTorch runs the ops as they were recorded, under its autograd; None if executors run them.
+        regions: the fusion regions; None without any.
+        preset: the preset of its executors, if the configuration names none.
+        sizes: the sizes that vary between calls; None if none was to vary.
+        values: the values of tensors that it was compiled with, and checks in each run.
+        decisions: for each op its executor, and why others declined.
+        notes: notes of transforms, and patterns of executors that match no operation of the program.
+        collectives: its collectives, in order.
     """
 
     reason: str
@@ -106,14 +82,14 @@ class EntryReport:
     inputs: int
     executors: dict[str, int]
     writes: int
-    training: TrainingReport | None = None
-    as_recorded: str | None = None
-    decisions: tuple[LineDecisions, ...] = ()
-    regions: RegionReport | None = None
+    training: TrainingReport | None
+    as_recorded: str | None
+    regions: RegionReport | None
+    preset: PresetChoice | None
+    sizes: SizesReport | None
+    values: tuple[str, ...]
+    decisions: tuple[OpDecisions, ...] = ()
     notes: tuple[str, ...] = ()
-    preset: PresetChoice | None = None
-    sizes: SizesReport | None = None
-    values: tuple[str, ...] = ()
     collectives: tuple[CollectiveReport, ...] = ()
 
     @property
@@ -143,7 +119,7 @@ class CompileReport:
     cache_misses: int
     entries: tuple[EntryReport, ...]
     fallbacks: dict[str, int]
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...]
 
     @property
     def miss_reasons(self) -> tuple[str, ...]:
@@ -151,16 +127,16 @@ class CompileReport:
         return tuple(entry.reason for entry in self.entries)
 
     @property
-    def decisions(self) -> tuple[LineDecisions, ...]:
-        """Who runs which line of the latest compilation, and why others do not."""
+    def decisions(self) -> tuple[OpDecisions, ...]:
+        """For each op of the latest compilation its executor, and why others declined."""
         return self.entries[-1].decisions if self.entries else ()
 
     def left_out_lines(self) -> list[str]:
-        """For people: what is left out, a line for each reason."""
+        """The parts that are left out as text, a line for each reason."""
         names: dict[str, list[str]] = {}
         for name, reason in self.left_out:
             names.setdefault(reason, []).append(name)
-        return [f"left out: {', '.join(found)}, because {reason}" for reason, found in names.items()]
+        return [f"left out: {', '.join(parts)}, because {reason}" for reason, parts in names.items()]
 
     def to_json(self) -> str:
         """The report as JSON text."""

@@ -1,4 +1,4 @@
-"""Which sizes and Python numbers a compiled program takes as they come, and which it is compiled for."""
+"""The report of the sizes and Python numbers that vary between calls, and of those that became constants."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ class SizesReport:
     """The sizes and numbers of one compilation that may vary between its calls.
 
     Attributes:
-        symbols: names of sizes and ints, each with where it is read: ``x.shape[0]``.
-        floats: where floats are read that vary.
-        constants: sizes and numbers that turned out to be constants: ``s1 = x.shape[1] is 17, at model.py:88 in
-            forward``.
-        conditions: what else calls must fulfil to be served, with the line of the program that requires it.
+        symbols: names of sizes and ints, each with its path: ``x.shape[0]``.
+        floats: the paths of varying floats.
+        constants: sizes and numbers that became constants: ``s1 = x.shape[1] is 17, at model.py:88 in forward``.
+        conditions: other conditions on the sizes of a call, each with the line of the program that requires it.
         constant_floats: the paths of floats among the constants.
-        reason: why all sizes are constants though some were to vary; empty otherwise.
+        reason: why all sizes became constants; empty otherwise.
     """
 
     symbols: tuple[tuple[str, str], ...] = ()
@@ -38,7 +37,7 @@ class SizesReport:
         floats: Sequence[str],
         constant_floats: Mapping[str, SourceLocation | None],
     ) -> SizesReport | None:
-        """The report of a compilation; None for one that takes all sizes and numbers as constants, as it was to do."""
+        """The report of a compilation; None if no size or number was to vary."""
         constants = [f"{path}{_at(location)}" for path, location in constant_floats.items()]
         report = cls(
             constants=tuple(constants), reason=reason, floats=tuple(floats), constant_floats=tuple(constant_floats)
@@ -58,7 +57,7 @@ class SizesReport:
         return replace(report, symbols=symbols, constants=tuple(dict.fromkeys(constants)), conditions=tuple(conditions))
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The report as text."""
         if self.reason:
             return [f"sizes are constants: {self.reason}"]
         named = ", ".join([*[f"{name} = {place}" for name, place in self.symbols], *self.floats])

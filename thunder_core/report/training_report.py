@@ -1,4 +1,4 @@
-"""How one program was differentiated."""
+"""The report of the differentiation of a program."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.report.amounts import bytes_text, counted
 
 
 @dataclass(frozen=True)
 class DerivativeReport:
-    """Lines of one program that are differentiated in one way.
+    """The ops with one symbol and one source of the derivative.
 
     Attributes:
-        symbol: what they call.
-        source: who gave the formula: "a hand-written rule", "PyTorch's autograd", "hooks", an executor's name, or
-            "eager at run time" where autograd records the line itself.
-        reason: why earlier ways to a derivative failed; empty if they just have no formula.
-        lines: how many they are.
+        symbol: the name of the symbol.
+        source: the source of the derivative: "a hand-written rule", "PyTorch's autograd", "hooks", the name of an
+            executor, or "eager at run time" if autograd records the op itself.
+        reason: why earlier sources failed; empty if they have no derivative of the symbol.
+        lines: the number of ops.
     """
 
     symbol: str
@@ -32,13 +34,13 @@ class TrainingReport:
     """Forward and backward of one program.
 
     Attributes:
-        derivatives: of the lines that gradients go through.
-        forward_lines, backward_lines: lines of the two programs.
-        saved_values, saved_bytes: values that are computed by forward and saved for backward alone, and their memory.
-        saved_results: values that are saved for backward, and that the caller gets.
-        saved_inputs: inputs that are saved for backward, which takes no memory.
-        recomputed: number of values that forward computes and backward computes again.
-        recompute: the policy by which that was decided.
+        derivatives: the derivatives of the ops through which gradients flow.
+        forward_lines, backward_lines: the numbers of ops of the two programs.
+        saved_values, saved_bytes: the number and bytes of values that forward computes for backward alone.
+        saved_results: the number of saved values that are results of the program.
+        saved_inputs: the number of inputs that are saved for backward, which takes no memory.
+        recomputed: the number of values that forward computes and backward recomputes.
+        recompute: the policy of recomputation.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -51,9 +53,28 @@ class TrainingReport:
     recomputed: int
     recompute: str | dict[str, float]
 
+    @classmethod
+    def of(cls, joint: Joint, partitioned: Partitioned, recompute: str | dict[str, float]) -> TrainingReport:
+        """The report; ``recompute`` is the policy that ``partitioned`` follows."""
+        inputs = {proxy.name for proxy in joint.primals}
+        storages = {_storage(joint.outputs[position]) for position in joint.returned} - {None}
+        computed = [proxy for proxy in partitioned.saved if proxy.name not in inputs]
+        results = sum(_storage(proxy) in storages for proxy in computed)
+        return cls(
+            tuple([DerivativeReport(o.symbol, o.source, o.reason, count) for o, count in joint.origins.items()]),
+            len(partitioned.forward.symbols),
+            len(partitioned.backward.symbols),
+            len(computed) - results,
+            partitioned.bytes_saved,
+            results,
+            len(partitioned.saved) - len(computed),
+            len(partitioned.recomputed),
+            recompute,
+        )
+
     @property
     def sources(self) -> dict[str, int]:
-        """Number of lines by who gave their derivative, the most first."""
+        """The number of ops by source of the derivative, the most frequent first."""
         counts: Counter[str] = Counter()
         for derivative in self.derivatives:
             counts[derivative.source] += derivative.lines
@@ -67,11 +88,15 @@ class TrainingReport:
             for item in self.derivatives
             if item.reason
         ]
-        kept = f"{counted(self.saved_values, 'value')} of {bytes_text(self.saved_bytes)}, "
-        kept += f"{counted(self.saved_results, 'result')} and {counted(self.saved_inputs, 'input')}"
+        saved = f"{counted(self.saved_values, 'value')} of {bytes_text(self.saved_bytes)}, "
+        saved += f"{counted(self.saved_results, 'result')} and {counted(self.saved_inputs, 'input')}"
         return (
             f"lines differentiated: {counts}",
             *remarks,
-            f"forward of {self.forward_lines} lines keeps {kept} for backward of {self.backward_lines} lines",
+            f"forward of {self.forward_lines} lines saves {saved} for backward of {self.backward_lines} lines",
             f"values computed again in backward: {self.recomputed} (recompute={self.recompute!r})",
         )
+
+
+def _storage(proxy: Proxy) -> int | None:
+    return proxy.storage if isinstance(proxy, TensorProxy) else None

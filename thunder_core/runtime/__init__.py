@@ -1,1 +1,1 @@
-"""What users hold: compiled functions and modules, their options and cache."""
+"""Compiled functions and modules, their compilation and cache."""

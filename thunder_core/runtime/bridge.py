@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.tracebacks import folded
+from thunder_core.acquire.program_exceptions import folded
 from thunder_core.passes.operations import with_strides
 from thunder_core.pytorch_internals import (
     get_current_graph_task_keep_graph,
@@ -51,13 +51,13 @@ class Bridge(torch.autograd.Function):
             ctx.save_for_backward(*[saved[index] for index in program.tensors])
             ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
         ctx.program = program
-        # What a hook gives back may lie otherwise in memory: save_on_cpu's copies lie by rows.
+        # Hooks may return tensors with other strides: the copies of save_on_cpu are contiguous.
         ctx.hooked = top_saved_tensors_default_hooks(True) is not None
-        ctx.kept = ctx.consumed = None
-        ctx.inputs = program.again.remember(inputs)
+        ctx.remaining = ctx.consumed = None
+        ctx.inputs = program.second_derivatives.remember(inputs)
         ctx.sizes = inputs[len(inputs) - len(program.sizes) :]
         if program.defined:
-            ctx.sizes += tuple([values[place] for place in program.defined.values()])
+            ctx.sizes += tuple([values[position] for position in program.defined.values()])
         ctx.set_materialize_grads(False)
         outputs = tuple([_no_view(value) for value in values[:count]])
         if program.joint.constant:
@@ -76,7 +76,9 @@ class Bridge(torch.autograd.Function):
         wanted = _wanted(ctx.next_functions, program.edges)
         if torch.is_grad_enabled():
             values = _values(ctx, program, program.saved_inputs)
-            gradients: Sequence[Any] = program.again.gradients(ctx.inputs, values, given, wanted, ctx.sizes)
+            gradients: Sequence[Any] = program.second_derivatives.gradients(
+                ctx.inputs, values, given, wanted, ctx.sizes
+            )
         else:
             present = tuple([cotangent is not None for cotangent in given])
             backward = program.backward(present, wanted, ctx.sizes)
@@ -84,43 +86,45 @@ class Bridge(torch.autograd.Function):
             pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
             arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
             arguments += ctx.sizes
-            del cotangents, given  # the program alone holds them now
+            del cotangents, given  # so that the program has the only references
             try:
                 gradients = backward.function(arguments)
             except Exception as error:
                 error.__traceback__ = folded(error)
                 raise
         gradients = (*gradients, None)
-        return (None, *[gradients[place] for place in program.gradient_of])
+        return (None, *[gradients[position] for position in program.gradient_of])
 
 
 def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:
     """The saved values that ``backward`` takes; unless the graph is retained, autograd frees them now.
 
-    What only outputs without a cotangent need is kept for a backward from these (``complete``: there are none): in
-    eager it would belong to nodes of the graph that this backward does not visit.
+    Values that only outputs without a cotangent need (there are none if ``complete``) stay for a backward from these:
+    in eager they would belong to nodes of the graph that this backward does not visit.
     """
-    if ctx.kept is not None and not backward.consumed.isdisjoint(ctx.consumed):
+    if ctx.remaining is not None and not backward.consumed.isdisjoint(ctx.consumed):
         return list(ctx.saved_tensors)  # raises, as they are freed
     values = _values(ctx, program, backward.used)
     arguments = [values[index] for index in backward.used]
     if not get_current_graph_task_keep_graph():
         ctx.consumed = backward.consumed if ctx.consumed is None else backward.consumed | ctx.consumed
-        ctx.kept = {} if complete else _kept(ctx.kept, values, set(backward.used) - program.saved_inputs)
+        ctx.remaining = {} if complete else _remaining(ctx.remaining, values, set(backward.used) - program.saved_inputs)
         ctx.objects = None
         ctx.maybe_clear_saved_tensors()
     return arguments
 
 
-def _kept(kept: dict[int, Any] | None, values: list[Any], gone: set[int]) -> dict[int, Any]:
-    return {index: values[index] for index in (range(len(values)) if kept is None else kept) if index not in gone}
+def _remaining(remaining: dict[int, Any] | None, values: list[Any], gone: set[int]) -> dict[int, Any]:
+    return {
+        index: values[index] for index in (range(len(values)) if remaining is None else remaining) if index not in gone
+    }
 
 
 def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> list[Any]:
-    """The saved values in their order, None for those that are freed. Raises if those at ``needed`` are."""
-    kept: dict[int, Any] | None = ctx.kept
-    if kept is not None and all(index in kept for index in needed):
-        return [kept.get(index) for index in range(len(program.partitioned.saved))]
+    """The saved values in order, None for freed ones. Raises RuntimeError if a value at ``needed`` is freed."""
+    remaining: dict[int, Any] | None = ctx.remaining
+    if remaining is not None and all(index in remaining for index in needed):
+        return [remaining.get(index) for index in range(len(program.partitioned.saved))]
     tensors = ctx.saved_tensors  # raises where they are freed
     if ctx.hooked:
         strides = program.saved_strides(*ctx.sizes)
@@ -134,16 +138,16 @@ def _values(ctx: Any, program: DifferentiatedProgram, needed: Iterable[int]) -> 
 
 
 def _no_view(value: Any) -> Any:
-    """Outputs must not be views of what only forward knows: autograd refuses writes to those."""
+    """The value without its view relation: autograd rejects writes to outputs that are views of tensors of forward."""
     return value.detach() if isinstance(value, torch.Tensor) and is_view(value) else value
 
 
 def _wanted(nodes: Sequence[Any], edges: Sequence[int]) -> tuple[bool, ...]:
-    """For each of the edges whether backward goes on to it: to an input's place in the autograd graph."""
+    """For each edge, whether backward continues to the node of that input in the autograd graph."""
     will_execute = will_engine_execute_node
     try:
         return tuple([nodes[edge][0] is not None and will_execute(nodes[edge][0]) for edge in edges])
-    except RuntimeError:  # a leaf among them is what `torch.autograd.grad` was asked for the gradient of
+    except RuntimeError:  # one of them is a leaf passed to `torch.autograd.grad` as an input
         return tuple([_will_execute(nodes[edge][0]) for edge in edges])
 
 

@@ -1,4 +1,4 @@
-"""A program between two steps of its pipeline."""
+"""The state of a compilation between two steps of the pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from thunder_core.acquire.acquire import Acquired
+from thunder_core.acquire.acquired import Acquired
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
@@ -23,46 +23,46 @@ from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.transform import Transform
 
 
-def static_inputs(acquired: Acquired) -> frozenset[str]:
-    """Names of the inputs that are not reached from the arguments of the call."""
+def persistent_inputs(acquired: Acquired) -> frozenset[str]:
+    """Names of the inputs that the program did not reach from the arguments of the call."""
     inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
     arguments = ArgumentSource | KeywordSource
     return frozenset([proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)])
 
 
 def computed_for_backward(partitioned: Partitioned) -> frozenset[str]:
-    """Names of the saved values that share no memory with an input of the program."""
+    """Names of the saved values that share no storage with an input of the program."""
     inputs = partitioned.forward.inputs
     names = {proxy.name for proxy in inputs}
-    memories = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    storages = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
     return frozenset(
         proxy.name
         for proxy in partitioned.saved
-        if proxy.name not in names and not (isinstance(proxy, TensorProxy) and proxy.storage in memories)
+        if proxy.name not in names and not (isinstance(proxy, TensorProxy) and proxy.storage in storages)
     )
 
 
-Made = TypeVar("Made", Functionalized, Joint, Partitioned, AssignmentResult)
+ResultKind = TypeVar("ResultKind", Functionalized, Joint, Partitioned, AssignmentResult)
 AnyResult = Trace | Functionalized | Joint | Partitioned | AssignmentResult | None
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """What the steps so far made of a program, and what the next ones may know. It holds no input of the call.
+    """The traces and other results of the steps so far, and the inputs of the next ones. It holds no input of the call.
 
     Attributes:
-        traces: the program as it is now; forward and backward are two.
-        results: the latest result of each kind that is more than a trace, by its class.
-        executors: asked for the lines, in order of preference.
-        transforms: of the configuration, in the order in which those of one place run.
-        states: of the lines that need one.
-        policy: what backward computes again, as `thunder_core.autodiff.partition.Partition` takes it.
-        leaves, families: of the inputs, as `thunder_core.passes.functionalize.Functionalize` takes them.
-        cast_once: inputs whose conversions autocast caches: the leaves of `ExplicitAutocast`.
-        static, saved, unverified_strides: as in `PassContext`.
+        traces: the current trace of each phase.
+        executors: the executors, in order.
+        transforms: the transforms, in the order in which those of one place run.
+        states: the states of ops of executors.
+        policy: the policy of recomputation, for `thunder_core.autodiff.partitioning.partition.Partition`.
+        leaves, families: properties of the inputs, for `thunder_core.passes.functionalize.Functionalize`.
+        cast_once: inputs whose casts autocast caches, for `ExplicitAutocast`.
+        persistent, saved, unverified_strides: as in `PassContext`.
+        results: the latest result of each class that is more than a trace.
         constants: values of the inputs that transforms added, by name.
         unclaimed: as in `PassContext`, from all transforms so far.
-        notes: what transforms say for the report; the one thing here that grows.
+        notes: notes of transforms for the report; this list is mutable and shared.
     """
 
     traces: Mapping[Phase, Trace]
@@ -73,7 +73,7 @@ class Compilation:
     leaves: frozenset[str]
     families: tuple[frozenset[str], ...]
     cast_once: frozenset[str]
-    static: frozenset[str]
+    persistent: frozenset[str]
     saved: frozenset[str] = frozenset()
     unverified_strides: frozenset[str] = frozenset()
     results: Mapping[type, AnyResult] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Compilation:
             acquired.leaves,
             acquired.families,
             leaves_among(acquired.trace.inputs, acquired.inputs),
-            static_inputs(acquired),
+            persistent_inputs(acquired),
         )
 
     @property
@@ -101,14 +101,14 @@ class Compilation:
         """The program before it is differentiated, or that of inference."""
         return self.traces[Phase.INFERENCE]
 
-    def result(self, kind: type[Made]) -> Made:
-        """The latest result of a kind; KeyError if no step has made one."""
-        made = self.results[kind]
-        assert isinstance(made, kind)
-        return made
+    def result(self, kind: type[ResultKind]) -> ResultKind:
+        """The latest result of a class. Raises KeyError if there is none."""
+        result = self.results[kind]
+        assert isinstance(result, kind)
+        return result
 
     def context(self, phase: Phase, place: Place | None) -> PassContext:
-        """What a pass may know that runs now."""
+        """The context of a pass that runs next."""
         functional = self.results.get(Functionalized)
         return PassContext(
             phase,
@@ -116,37 +116,37 @@ class Compilation:
             dict(self.constants),
             place,
             self.executors,
-            self.static,
+            self.persistent,
             self.saved,
             self.notes,
             unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
         )
 
     def with_additions(self, context: PassContext) -> Compilation:
-        """After passes that ran in that context: with the constants and unclaimed calls that they added to it."""
+        """The compilation with the constants and unclaimed composites that passes added to their context."""
         if len(context.constants) == len(self.constants) and not context.unclaimed:
             return self
-        static = self.static.union(context.constants)
+        persistent = self.persistent.union(context.constants)
         unclaimed = (*self.unclaimed, *context.unclaimed)
-        return replace(self, constants=context.constants, static=static, unclaimed=unclaimed)
+        return replace(self, constants=context.constants, persistent=persistent, unclaimed=unclaimed)
 
     def after(self, phase: Phase, result: AnyResult) -> Compilation:
-        """After a pass that ran on the program of that phase."""
+        """The compilation after a pass on the trace of that phase returned ``result``."""
         match result:
             case None:
                 return self
             case Trace():
                 return replace(self, traces={**self.traces, phase: result})
             case Functionalized():
-                made = {phase: result.computation}
+                traces = {phase: result.computation}
             case Joint():
-                made = {Phase.JOINT: result.trace}
+                traces = {Phase.JOINT: result.trace}
             case Partitioned():
-                made = {Phase.FORWARD: result.forward, Phase.BACKWARD: result.backward}
+                traces = {Phase.FORWARD: result.forward, Phase.BACKWARD: result.backward}
             case AssignmentResult():
                 both = zip((phase, Phase.BACKWARD), (result, *result.others), strict=False)
-                made = {on: one.trace for on, one in both}
-        after = replace(self, traces={**self.traces, **made}, results={**self.results, type(result): result})
+                traces = {on: one.trace for on, one in both}
+        after = replace(self, traces={**self.traces, **traces}, results={**self.results, type(result): result})
         if isinstance(result, Partitioned):
             return replace(after, saved=computed_for_backward(result))
         if isinstance(result, AssignmentResult) and phase is Phase.FORWARD:
@@ -154,11 +154,13 @@ class Compilation:
         return after
 
     def without_programs(self) -> Compilation:
-        """What programs that are made later share with those of the compilation."""
+        """The compilation without its results, for programs that are compiled later."""
         return replace(self, traces={}, results={}, constants={})
 
 
 def _unverified_strides(forward: Trace, context: PassContext) -> frozenset[str]:
-    """Names of values that forward computes and whose strides may be others than the trace says."""
-    verified = {proxy.name for line in forward.symbols for proxy in context.verified_strides(line)}
-    return frozenset([proxy.name for line in forward.symbols for proxy in line.outputs() if proxy.name not in verified])
+    """Names of values that forward computes and whose strides may differ from the trace."""
+    verified = {proxy.name for bound in forward.symbols for proxy in context.verified_strides(bound)}
+    return frozenset(
+        [proxy.name for bound in forward.symbols for proxy in bound.outputs() if proxy.name not in verified]
+    )

@@ -1,84 +1,50 @@
-"""Compile one program for the arguments of one call."""
+"""Compile a program for the arguments of one call: acquire it, transform it, and generate its prologue and code."""
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from thunder_core import progress
-from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.absent_plugins import without_plugins
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.attempt import Guesses, why_constant
 from thunder_core.acquire.input_sizes import VaryingSizes
+from thunder_core.acquire.tensor_classes import recording_with
 from thunder_core.config.by_device import with_executors_for
 from thunder_core.config.settings import Settings
 from thunder_core.executors.states import States
-from thunder_core.guards.prologue import CallShape, build_prologue
+from thunder_core.guards.guard import CallShape
+from thunder_core.guards.prologue import Prologue, build_prologue
 from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.context import Context
-from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
-from thunder_core.report.compile_report import EntryReport, PresetChoice, RegionReport, StageReport
+from thunder_core.report.compile_report import EntryReport, PresetChoice, StageReport
+from thunder_core.report.decisions import count_executed
+from thunder_core.report.regions_report import RegionReport
 from thunder_core.report.sizes_report import SizesReport
-from thunder_core.runtime.agreement import agree
-from thunder_core.runtime.bridge import join
-from thunder_core.runtime.collectives import groups_of
-from thunder_core.runtime.decisions import executed_lines, region_contents
-from thunder_core.runtime.entry import Entry, build_run, executed_programs
-from thunder_core.runtime.outcomes import Undo, guesses_of
-from thunder_core.runtime.transform import Program, transform
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.frozen_heap import frozen_heap
+from thunder_core.runtime.guesses import Guess, guesses_of
+from thunder_core.runtime.process_groups import groups_of
+from thunder_core.runtime.run_function import run_function
+from thunder_core.runtime.transform import ExecutableProgram, transform
 from thunder_core.tracing.sizes import Sizes, compiling_with
 
 
-def without_autocast(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    """``function`` with autocast off while it runs; the function itself where autocast is off anyway.
-
-    Unlike `torch.autocast` it is no region: PyTorch's cache of converted weights, which belongs to the caller, stays.
-
-    Args:
-        function: takes positional arguments.
-        context: the modes of the caller, the same in each call.
-    """
-    kinds = tuple(kind for kind, _ in context.autocast)
-    if not kinds:
-        return function
-
-    def run(*args: Any) -> Any:
-        try:
-            for kind in kinds:
-                torch.set_autocast_enabled(kind, False)
-            return function(*args)
-        finally:
-            for kind in kinds:
-                torch.set_autocast_enabled(kind, True)
-
-    return run
-
-
-def with_executors(settings: Settings, trace: Trace) -> tuple[Settings, PresetChoice | None]:
-    """The settings for this program, and what was chosen; nothing is where the configuration names executors."""
-    if settings.config.executors is not None:
-        return settings, None
-    device = device_of(trace)
-    chosen, preset = with_executors_for(device, settings)
-    if not preset:
-        return settings, None
-    names = tuple([executor.name for executor in chosen.executors])
-    return chosen, PresetChoice(preset, device, names, chosen.left_out[len(settings.left_out) :])
-
-
 def device_of(trace: Trace) -> str:
-    """The type of device that a program runs on: that of its first tensor on an accelerator, else ``cpu``."""
+    """The type of device of a program: that of its first tensor on an accelerator, else ``cpu``."""
     return next((device for device in _devices(trace) if device not in ("cpu", "meta")), "cpu")
 
 
@@ -86,40 +52,10 @@ def _devices(trace: Trace) -> Iterator[str]:
     for proxy in trace.inputs:
         if isinstance(proxy, TensorProxy):
             yield proxy.device.type
-    for line in trace.symbols:
-        for result in line.outputs():
+    for bound in trace.symbols:
+        for result in bound.outputs():
             if isinstance(result, TensorProxy):
                 yield result.device.type
-
-
-_BY_PYTHON: Final = 1000
-"""More objects than Python freezes when it starts (375 in 3.12, none in 3.11 and 3.13), and far fewer than users do."""
-_YOUNG: Final = 50_000
-"""New objects before the collector looks at them, instead of Python's 700 to 2,000."""
-
-
-@contextmanager
-def frozen_heap() -> Iterator[None]:
-    """Keep the garbage collector off the objects that exist already, and have it look at new ones more rarely.
-
-    Compiling makes many objects that live on, and so has the collector walk through everything, again and again: the
-    million objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk, and
-    new ones a twentieth of the acquisition of a model. Objects that the user has frozen stay so, and so does a
-    threshold that the user, or the program, has set higher or to zero.
-    """
-    if gc.get_freeze_count() > _BY_PYTHON:  # by the user, or by a compilation around this one
-        yield
-        return
-    gc.freeze()
-    young, *older = gc.get_threshold()
-    raised = (_YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
-    gc.set_threshold(*raised)
-    try:
-        yield
-    finally:
-        if gc.get_threshold() == raised:
-            gc.set_threshold(young, *older)
-        gc.unfreeze()
 
 
 def compile_program(
@@ -131,36 +67,37 @@ def compile_program(
     reason: str,
     varying: VaryingSizes | None = None,
     guesses: Guesses | None = None,
-) -> tuple[Entry, tuple[Any, ...]]:
-    """Acquire ``function`` with these arguments, transform it, and make it callable.
+) -> tuple[CacheEntry, tuple[Any, ...]]:
+    """Acquire ``function`` with these arguments, transform it, and generate its code.
 
-    Returns the entry and its computation's inputs for this call. ``reason`` says why, for the report. A program that
-    communicates is compared with that of other ranks (`thunder_core.runtime.agreement`).
+    The caller has to call `Transform.before_first_run` of all transforms before the first run.
 
     Args:
-        varying: which sizes of inputs are to be symbols; None for constants alone.
-        guesses: values that the program reads from tensors, as far as they are known.
+        function, args, kwargs: the program and the arguments of the call.
+        settings: how to compile it.
+        states: the states of ops of executors.
+        reason: why it is compiled, for the report.
+        varying: the sizes of inputs that become symbols; None for constants only.
+        guesses: the known values of tensors that the program reads.
+
+    Returns:
+        The entry, and the inputs of its computation for this call.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    with frozen_heap(), _own_saved_tensors(), progress.compiling(name):
-        entry, inputs = _compile(function, args, kwargs, settings, states, reason, varying, guesses)
-    if entry.groups:
-        agree(name, entry.executed, entry.groups)
-    return entry, inputs
+    for each in settings.transforms:
+        each.before_compilation()
+    with frozen_heap(), _without_saved_tensors_hooks(), progress.compiling(name):
+        return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
 
 
 @contextmanager
-def _own_saved_tensors() -> Iterator[None]:
-    """The user's `saved_tensors_hooks` do not see what is saved while a program is compiled."""
+def _without_saved_tensors_hooks() -> Iterator[None]:
+    """A context in which the user's `saved_tensors_hooks` do not see tensors that the compiler saves."""
     if top_saved_tensors_default_hooks(False) is None:
-        yield  # not in vain: `torch.func` refuses to run under such hooks
+        yield  # without hooks: `torch.func` refuses to run under any
         return
-    with torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         yield
-
-
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _compile(
@@ -171,137 +108,80 @@ def _compile(
     states: States,
     reason: str,
     varying: VaryingSizes | None,
-    guesses: Guesses | None,
-) -> tuple[Entry, tuple[Any, ...]]:
-    progress.stage("acquisition")
-    start = time.perf_counter()
-    if settings.front_end is acquire:
-        speculates = settings.config.sharp_edges != "error"
-        known = (guesses or Guesses()) if speculates else None
-        defines = settings.config.dynamic is not False
-        acquired = acquire(function, args, kwargs, varying, known, defines_sizes=defines)
-    else:
-        acquired = settings.front_end(function, args, kwargs)
-    hints = None if acquired.sizes is None else acquired.sizes.hints
-    stages = [StageReport("acquisition", time.perf_counter() - start, len(acquired.trace.symbols))]
-    settings, preset = with_executors(settings, acquired.trace)
+    known: Guesses | None,
+) -> tuple[CacheEntry, tuple[Any, ...]]:
+    stages: list[StageReport] = []
+    with (
+        _stage(stages, "acquisition"),
+        recording_with(settings.tensor_classes),
+        without_plugins(settings.without_interceptions),
+    ):
+        acquired = _acquire(function, args, kwargs, settings, varying, known)
+    stages[0] = replace(stages[0], lines=len(acquired.trace.symbols))
+    hints = {} if acquired.sizes is None else acquired.sizes.hints
+    settings, preset = with_executors_for(device_of(acquired.trace), settings)
     acquired, manager, program = _transform(acquired, settings, states)
     stages += map(StageReport.of, manager.records)
-
-    progress.stage("prologue")
-    start = time.perf_counter()
-    checked = settings.config.cache != "same input"  # there the user promises that only the data of tensors changes
-    guarded = acquired.guarded or not checked
-    names = [proxy.name for proxy in program.final.inputs]
-    exact_stride = acquired.saw_strides or program.differentiated is not None  # formulas depend on strides
-    sizes = None
-    if acquired.input_sizes is not None and acquired.input_sizes.inputs:
-        facts = acquired.input_sizes.sizes.facts_of_inputs()
-        sizes = SizesGuard.of(acquired.input_sizes.inputs, facts, exact_stride=exact_stride)
-    prologue = build_prologue(
-        () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
-        list(zip(names, program.sources, program.objects, strict=True)),
-        state=acquired.observer.global_state,
-        shape=CallShape.of(args, kwargs),
-        non_overlapping=_pairs_apart(acquired.trace) if checked else (),
-        sharing=_sharing(acquired.trace) if checked else (),
-        exact_stride=exact_stride,
-        metadata=not guarded,
-        sizes=sizes,
-    )
-    acquired.observer.close()
-    inputs, unfit = prologue.function(args, kwargs), None
-    if inputs is None:
-        unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
-        inputs = (*program.objects, *(hints.values() if hints is not None and sizes is not None else ()))
-    stages.append(StageReport("prologue", time.perf_counter() - start, None))
-
-    progress.stage("code generation")
-    start = time.perf_counter()
-    epilogue = program.functional.epilogue
-    modes = acquired.trace.context
-    symbols = () if sizes is None else tuple(sizes.symbols)
-    checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
-    if program.as_recorded is not None:
-        computation = compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
-    elif program.differentiated is None:
-        computation = without_autocast(compile_trace(program.final, costs=checks, sizes=symbols), modes)
-    else:
-        computation = without_autocast(join(program.differentiated), modes)
-    defined = acquired.defined_outputs
-    after = compile_trace(epilogue, sizes=(*symbols, *defined)) if epilogue is not None else None
-    run = build_run(
-        computation,
-        after,
-        program.functional,
-        acquired.reconstruction,
-        acquired.has_subclasses,
-        hints,
-        sizes is not None,
-        defined,
-    )
-    guessed = guesses_of(acquired.trace, acquired.sizes)
-    if guessed:
-        undo = (
-            Undo.of(program.final) if program.as_recorded is None else Undo.of_recorded(acquired.trace, acquired.inputs)
-        )
-        run = undo.around(run)
-    stages.append(StageReport("code generation", time.perf_counter() - start, None))
-    repeatable = not acquired.random_states and not acquired.reconstruction.once and unfit is None
-    repeatable = repeatable and acquired.raised is None
-    cached = settings.config.cache != "no caching" and repeatable
-    report = EntryReport(
-        reason,
-        cached,
-        tuple(stages),
-        tuple(guard.describe() for guard in prologue.guards),
-        len(names),
-        executed_lines(program.assignments),
-        acquired.reconstruction.writes,
-        program.training,
-        program.as_recorded,
-        regions=_region_report(program),
-        preset=preset,
-        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
-        values=tuple([guess.describe() for guess in guessed]),
-    )
-    constants = {
-        proxy.name: source.value
-        for proxy, source in zip(acquired.trace.inputs, acquired.sources, strict=True)
-        if isinstance(source, ConstantSource)
-    }
-    entry = Entry(
-        prologue,
-        run,
-        program.traces,
-        program.backward_traces,
-        epilogue,
-        report,
-        program.assignments,
-        constants,
-        acquired.random_states,
-        program.notes,
-        program.later,
-        checks,
-        program.unclaimed,
-        acquired.reconstruction.once,
-        unfit,
-        settings.executors,
-        settings.transforms,
-        acquired.raised is not None,
-        acquired.sizes,
-        guessed,
-        acquired.keeps_numbers,
-        groups_of(executed_programs(program.traces, program.backward_traces)),
+    with _stage(stages, "prologue"):
+        sizes = _sizes_guard(acquired, program)
+        prologue = _prologue(acquired, program, settings, CallShape.of(args, kwargs), sizes)
+        acquired.observer.close()
+        inputs, unfit = prologue.function(args, kwargs), None
+        if inputs is None:
+            unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
+            inputs = (*acquired.inputs, *program.constants.values(), *(() if sizes is None else hints.values()))
+    with _stage(stages, "code generation"):
+        checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
+        guesses = guesses_of(acquired.trace, acquired.sizes)
+        run = run_function(acquired, program, sizes, hints, checks, undoes=bool(guesses))
+    entry = CacheEntry(
+        prologue=prologue,
+        run=run,
+        program=program,
+        base_report=_report(reason, stages, acquired, program, settings, prologue, sizes, guesses, preset, unfit),
+        checks=checks,
+        constants=acquired.constant_inputs,
+        random_states=acquired.random_states,
+        uncopied=acquired.reconstruction.uncopied,
+        unfit=unfit,
+        executors=settings.executors,
+        transforms=settings.transforms,
+        raised=acquired.raised,
+        sizes=acquired.sizes,
+        guesses=guesses,
+        traces_numbers=acquired.traces_numbers,
+        groups=groups_of(program.executed),
     )
     return entry, inputs
 
 
-def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[Acquired, PassManager, Program]:
-    """What the passes make of the program; of one with sizes that vary, where they cannot, with constant sizes.
+@contextmanager
+def _stage(stages: list[StageReport], name: str) -> Iterator[None]:
+    """Measure a stage of the compilation and add it to ``stages``."""
+    progress.stage(name)
+    start = time.perf_counter()
+    yield
+    stages.append(StageReport(name, time.perf_counter() - start, None))
 
-    Sizes that lines define are constants before others are.
-    """
+
+def _acquire(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: Settings,
+    varying: VaryingSizes | None,
+    guesses: Guesses | None,
+) -> Acquired:
+    if settings.front_end is not acquire:
+        return settings.front_end(function, args, kwargs)
+    known = (guesses or Guesses()) if settings.config.sharp_edges != "error" else None
+    return acquire(function, args, kwargs, varying, known, defines_sizes=settings.config.dynamic is not False)
+
+
+def _transform(
+    acquired: Acquired, settings: Settings, states: States
+) -> tuple[Acquired, PassManager, ExecutableProgram]:
+    """Run the passes. If they fail with symbolic sizes, use constants: for sizes that ops define, then for all."""
     sizes = acquired.sizes
     error: Exception | None = None
     for prepare in () if sizes is None else _preparations(sizes):
@@ -310,7 +190,7 @@ def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[
             prepare()
             with compiling_with(sizes):
                 return _transform_with_sizes(acquired.with_sizes_as_found(), sizes, settings, states)
-        except Exception as failed:  # noqa: BLE001 - told as a reason; what is wrong without symbols, too, is raised below
+        except Exception as failed:  # noqa: BLE001 - reported as the reason; an error without symbols is raised below
             error = failed
     if error is not None:
         acquired = acquired.with_constant_sizes(why_constant(error))
@@ -319,33 +199,102 @@ def _transform(acquired: Acquired, settings: Settings, states: States) -> tuple[
 
 
 def _preparations(sizes: Sizes) -> tuple[Callable[[], None], ...]:
-    """What is done before each attempt to transform a program with sizes that vary."""
+    """The preparation of each attempt to transform a program with symbolic sizes."""
     if not sizes.defined:
-        return (lambda: None,)
-    return (lambda: None, sizes.ask_hints, sizes.fix_defined) if sizes.hints else (lambda: None, sizes.ask_hints)
+        return (_no_preparation,)
+    attempts = (_no_preparation, sizes.use_hints)
+    return (*attempts, sizes.fix_defined) if sizes.hints else attempts
+
+
+def _no_preparation() -> None:
+    """The first attempt needs none."""
 
 
 def _transform_with_sizes(
     acquired: Acquired, sizes: Sizes, settings: Settings, states: States
-) -> tuple[Acquired, PassManager, Program]:
+) -> tuple[Acquired, PassManager, ExecutableProgram]:
     manager = PassManager()
     program = transform(manager, acquired, settings, states)
-    for trace in program.executed:
+    epilogue = program.functional.epilogue
+    for trace in (*program.executed.values(), *(() if epilogue is None else (epilogue,))):
         trace.check_bodies()
-    sizes.facts()  # raises for one that cannot be checked
+    sizes.facts()  # raises for a fact that cannot be checked
     return acquired, manager, program
 
 
-def _region_report(program: Program) -> RegionReport | None:
+def _report(
+    reason: str,
+    stages: list[StageReport],
+    acquired: Acquired,
+    program: ExecutableProgram,
+    settings: Settings,
+    prologue: Prologue,
+    sizes: SizesGuard | None,
+    guesses: tuple[Guess, ...],
+    preset: PresetChoice | None,
+    unfit: str | None,
+) -> EntryReport:
+    repeatable = not acquired.random_states and not acquired.reconstruction.uncopied and acquired.raised is None
+    return EntryReport(
+        reason,
+        settings.config.cache != "no caching" and repeatable and unfit is None,
+        tuple(stages),
+        tuple(guard.describe() for guard in prologue.guards),
+        len(program.final.inputs),
+        count_executed(program.assignments),
+        acquired.reconstruction.writes,
+        program.training,
+        program.as_recorded,
+        regions=_region_report(program),
+        preset=preset,
+        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
+        values=tuple([guess.describe() for guess in guesses]),
+    )
+
+
+def _region_report(program: ExecutableProgram) -> RegionReport | None:
     counts = program.regions
     if counts is None or not counts.regions:
         return None
-    contents = region_contents((program.final, *program.backward_traces[-1:]))
-    return RegionReport.of(counts, contents)
+    return RegionReport.of(counts, program.executed.values())
+
+
+def _exact_stride(acquired: Acquired, program: ExecutableProgram) -> bool:
+    """Whether guards compare all strides of inputs, because the program reads them or derivatives depend on them."""
+    return acquired.saw_strides or program.differentiated is not None
+
+
+def _sizes_guard(acquired: Acquired, program: ExecutableProgram) -> SizesGuard | None:
+    input_sizes = acquired.input_sizes
+    if input_sizes is None or not input_sizes.inputs:
+        return None
+    facts = input_sizes.sizes.facts_of_inputs()
+    return SizesGuard.of(input_sizes.inputs, facts, exact_stride=_exact_stride(acquired, program))
+
+
+def _prologue(
+    acquired: Acquired, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
+) -> Prologue:
+    checked = settings.config.cache != "same input"  # with which the user promises that only data of tensors changes
+    guarded = acquired.guarded or not checked
+    names = [proxy.name for proxy in program.final.inputs]
+    constants = [(ConstantSource(value, "made by a transform"), value) for value in program.constants.values()]
+    inputs = [*zip(acquired.sources, acquired.inputs, strict=True), *constants]
+    return build_prologue(
+        () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
+        [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
+        state=acquired.observer.global_state,
+        shape=shape,
+        non_overlapping=_pairs_apart(acquired.trace) if checked else (),
+        sharing=_sharing(acquired.trace) if checked else (),
+        exact_stride=_exact_stride(acquired, program),
+        metadata=not guarded,
+        sizes=sizes,
+    )
 
 
 def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
-    """Pairs of inputs of which one is written, and that shared no memory when the program was recorded."""
+    """Pairs of inputs of which one is written, and that had different storages when the program was recorded."""
     inputs = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     written = Aliases.of(trace).written
     return [
@@ -358,9 +307,9 @@ def _pairs_apart(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _sharing(trace: Trace) -> list[tuple[str, ...]]:
-    """The inputs in each memory that the program writes, where there are several."""
+    """For each storage that the program writes, the inputs with this storage, if there are several."""
     names: dict[int, list[str]] = {storage: [] for storage in sorted(Aliases.of(trace).written)}
     for proxy in trace.inputs:
         if isinstance(proxy, TensorProxy) and proxy.storage in names:
             names[proxy.storage].append(proxy.name)
-    return [tuple(found) for found in names.values() if len(found) > 1]
+    return [tuple(group) for group in names.values() if len(group) > 1]

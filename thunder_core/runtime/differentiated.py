@@ -1,6 +1,8 @@
-"""A program as forward and backward: what `thunder_core.runtime.bridge` joins to PyTorch's autograd.
+"""Differentiated programs: a forward, and backwards for the combinations of cotangents and gradients that calls need.
 
-Their gradients, as hooks and ``retain_grad`` of the caller see them, lack what they have in eager by way of the others.
+`thunder_core.runtime.bridge` joins them to PyTorch's autograd, in which all outputs belong to one node. If an output is
+computed from another one, the gradient that hooks and ``retain_grad`` of the caller see for the other lacks the part
+that flows through it in eager. `check_unobserved` refuses such a backward.
 """
 
 from __future__ import annotations
@@ -25,36 +27,36 @@ from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
 Dependents = dict[int, tuple[int, ...]]
-"""For positions of outputs those of the others that are computed from them, where there are such."""
+"""Maps the position of an output to those of the outputs that are computed from it; without outputs that have none."""
 
 
 def dependents(trace: Trace) -> Dependents:
-    """The outputs of a functional trace that others get gradients through."""
+    """The `Dependents` of a functional trace."""
     outputs = [proxy.name if isinstance(proxy, TensorProxy) and proxy.requires_grad else None for proxy in trace.output]
-    places: dict[str, int] = {}  # a set of outputs as the bits of a number: those that a value is computed from
-    for place, name in enumerate(outputs):
+    positions: dict[str, int] = {}  # by name of an output; sets of outputs are the bits of a number
+    for position, name in enumerate(outputs):
         if name is not None:
-            places[name] = places.get(name, 0) | 1 << place
-    if len(places) < 2:
+            positions[name] = positions.get(name, 0) | 1 << position
+    if len(positions) < 2:
         return {}
-    sources: dict[str, int] = {}
-    for line in trace.symbols:
+    sources: dict[str, int] = {}  # by name of a value, the outputs that it is computed from
+    for bound in trace.symbols:
         read = 0
-        for proxy in line.inputs():
-            read |= sources.get(proxy.name, 0) | places.get(proxy.name, 0)
+        for proxy in bound.inputs():
+            read |= sources.get(proxy.name, 0) | positions.get(proxy.name, 0)
         if read:
-            made = [proxy for proxy in line.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad]
-            sources.update((proxy.name, read) for proxy in made)
-    found: dict[int, list[int]] = {}
+            results = [proxy for proxy in bound.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad]
+            sources.update((proxy.name, read) for proxy in results)
+    related: dict[int, list[int]] = {}
     for later, name in enumerate(outputs):
         for earlier in _bits(sources.get(name, 0) if name is not None else 0):
-            found.setdefault(earlier, []).append(later)
-    return {earlier: tuple(others) for earlier, others in found.items()}
+            related.setdefault(earlier, []).append(later)
+    return {earlier: tuple(others) for earlier, others in related.items()}
 
 
 def watch(outputs: Sequence[Any], related: Dependents) -> dict[int, weakref.ref[torch.Tensor]]:
-    """The outputs that `check_unobserved` looks at."""
-    return {place: weakref.ref(outputs[place]) for place in related}
+    """Weak references to the outputs that `check_unobserved` checks, by position."""
+    return {position: weakref.ref(outputs[position]) for position in related}
 
 
 def check_unobserved(
@@ -63,20 +65,23 @@ def check_unobserved(
     related: Dependents,
     cotangents: Sequence[torch.Tensor | None],
 ) -> None:
-    """Refuse a backward in which the caller sees a gradient of an output that lacks a part.
+    """Refuse a backward in which the caller would see an incomplete gradient of an output.
 
     Args:
-        node: of the program in the autograd graph.
+        node: the node of the program in the autograd graph.
+        watched: the result of `watch`.
+        related: the dependents of the outputs.
+        cotangents: the cotangents of the outputs; None for an absent one.
 
     Raises:
-        UnsupportedError: an output has a hook or retains its gradient, and there is a cotangent for another one that
-            was computed from it.
+        UnsupportedError: an output has a hook or retains its gradient, and an output that is computed from it has a
+            cotangent.
     """
-    for place, reference in watched.items():
+    for position, reference in watched.items():
         output = reference()
         if output is None or output.grad_fn is not node or not (backward_hooks_of(output) or output.retains_grad):
             continue
-        missing = next((other for other in related[place] if cotangents[other] is not None), None)
+        missing = next((other for other in related[position] if cotangents[other] is not None), None)
         if missing is not None:
             raise UnsupportedError(
                 f"an output of shape {tuple(output.shape)} of the compiled program has a hook or retains its gradient, "
@@ -86,7 +91,7 @@ def check_unobserved(
 
 
 def _bits(number: int) -> list[int]:
-    return [place for place in range(number.bit_length()) if number >> place & 1]
+    return [position for position in range(number.bit_length()) if number >> position & 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,10 @@ class Backward:
     """One backward program.
 
     Attributes:
-        function: takes a list of saved values and cotangents, which it empties, and returns gradients.
+        function: takes a list of saved values, cotangents and sizes, which it empties, and returns gradients.
         used: positions of the saved values that it takes.
-        consumed: names of the values that it computes from cotangents and saved values: in eager, of the nodes of the
-            graph whose saved tensors are freed.
+        consumed: names of the values that it computes from both cotangents and saved values. In eager these belong to
+            the nodes of the graph whose saved tensors are freed.
     """
 
     function: Callable[[list[Any]], Sequence[Any]]
@@ -110,27 +115,27 @@ class DifferentiatedProgram:
     """A program as forward and backward. It is called through `bridge.join`.
 
     Attributes:
-        joint, partitioned: what it was made from.
-        forward_trace: as executed.
-        backward_trace: as executed when all outputs have cotangents and all gradients are wanted.
+        joint, partitioned: the results of differentiation and partition.
+        forward_trace: the executable forward.
+        backward_trace: the executable backward for all cotangents and all gradients.
         original: the program before differentiation, for second derivatives.
-        late: makes the programs that are first needed after the compilation.
-        plain: inputs are of classes with a ``__torch_function__``, which must not act again in backward.
-        checks: what it costs to check, in first runs, what executors return.
+        late: compiles programs that are first needed after the compilation.
+        plain: whether to disable ``__torch_function__`` of the classes of inputs: its calls have been recorded.
+        checks: the cost so far of comparing results of executors with the trace in first runs.
 
-        sizes: names of the symbols for sizes that vary between calls: the last inputs.
-        defined: names of the symbols that lines of forward define, each with its place among the outputs.
-        symbols: both, which backward takes behind its other inputs.
-        forward: from the inputs to outputs and saved values.
-        outputs: number of outputs.
+        sizes: names of the size symbols that are the last inputs.
+        defined: names of the symbols that ops of forward define, with their positions among the outputs.
+        symbols: all of these symbols, which are the last inputs of backward.
+        forward: the function from the inputs to outputs and saved values.
+        outputs: the number of outputs.
         tensors: positions of the tensors among the saved values.
-        saved_strides, cotangent_strides: of those tensors and of cotangents, by the sizes of a call.
+        saved_strides, cotangent_strides: functions from ``symbols`` to the strides of these tensors, of cotangents.
         saved_inputs: positions of the program's inputs among the saved values.
         all_tensors: whether all saved values are tensors.
         gradient_of: for each input the position of its gradient, -1 if it has none.
-        edges: likewise, among the tensors of the inputs: the others are unknown to autograd.
-        related: outputs that others are computed from.
-        again: computes gradients that can be differentiated themselves.
+        edges: for each gradient the position of its input among the inputs that are tensors, as autograd counts them.
+        related: the dependents of the outputs.
+        second_derivatives: computes gradients with a graph.
     """
 
     joint: Joint
@@ -148,12 +153,12 @@ class DifferentiatedProgram:
     def __post_init__(self) -> None:
         self.sizes = () if self.late.sizes is None else tuple(self.late.sizes.hints)
         names = () if self.late.sizes is None else tuple(self.late.sizes.defined)
-        outputs = {proxy.name: place for place, proxy in enumerate(self.joint.outputs)}
+        outputs = {proxy.name: position for position, proxy in enumerate(self.joint.outputs)}
         self.defined = {name: outputs[name] for name in names}
         self.symbols = (*self.sizes, *self.defined)
         saved, primals = self.partitioned.saved, self.joint.primals
-        places = {proxy.name: place for place, proxy in enumerate(primals)}
-        tensors = [place for place, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
+        primal_positions = {proxy.name: position for position, proxy in enumerate(primals)}
+        tensors = [position for position, proxy in enumerate(primals) if isinstance(proxy, TensorProxy)]
         self.forward: Callable[..., tuple[Any, ...]] = compile_trace(
             self.forward_trace, costs=self.checks, sizes=self.sizes
         )
@@ -161,21 +166,23 @@ class DifferentiatedProgram:
         self.tensors = [index for index, proxy in enumerate(saved) if isinstance(proxy, TensorProxy)]
         strides = tuple([proxy.stride for proxy in saved if isinstance(proxy, TensorProxy)])
         self.saved_strides = compile_sizes(strides, self.symbols)
-        self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in places}
+        self.saved_inputs = {index for index, proxy in enumerate(saved) if proxy.name in primal_positions}
         self.all_tensors = len(self.tensors) == len(saved)
-        sources = [places[proxy.name] for proxy in self.joint.differentiable]
-        found = {place: index for index, place in enumerate(sources)}
-        self.gradient_of = [found.get(place, -1) for place in range(len(primals))] + [-1] * len(self.sizes)
+        sources = [primal_positions[proxy.name] for proxy in self.joint.differentiable]
+        gradients = {position: index for index, position in enumerate(sources)}
+        self.gradient_of = [gradients.get(position, -1) for position in range(len(primals))] + [-1] * len(self.sizes)
         self.cotangent_strides = compile_sizes(tuple([proxy.stride for proxy in self.joint.cotangents]), self.symbols)
-        self.edges = [tensors.index(place) for place in sources]
+        self.edges = [tensors.index(position) for position in sources]
         self.related = dependents(self.original) if len(self.original.output) == self.outputs else {}
-        self.again = SecondDerivatives(self.original, self.joint, saved, self.late)
+        self.second_derivatives = SecondDerivatives(self.original, self.joint, saved, self.late)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...] = ()) -> Backward:
-        """The backward program for these cotangents and gradients; made when it is first asked for.
+        """The backward program for these cotangents and gradients, compiled on first use.
 
         Args:
-            sizes: of the call.
+            present: for each cotangent in `Joint.cotangent_of`, whether the call has it.
+            wanted: for each gradient, whether it is needed.
+            sizes: the values of `symbols` in the call.
         """
         variant = (present, wanted)
         known = self._variants.get(variant) or self._variants.get((*variant, sizes))
@@ -190,43 +197,45 @@ class DifferentiatedProgram:
     def _compile(
         self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...]
     ) -> tuple[Backward, bool]:
-        """The program, and whether it is for these sizes alone."""
+        """The program, and whether it is valid for these sizes only."""
         saved = self.partitioned.saved
         if all(present) and all(wanted):
             consumed = self._consumed(self.partitioned.backward)
             function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.symbols)
-            return Backward(self._plainly(function), tuple(range(len(saved))), consumed), False
+            return Backward(self._without_torch_function(function), tuple(range(len(saved))), consumed), False
         cotangents = self.joint.cotangents
-        absent = frozenset(proxy.name for proxy, given in zip(cotangents, present, strict=True) if not given)
-        unwanted = frozenset(index for index, asked in enumerate(wanted) if not asked)
+        absent = frozenset(proxy.name for proxy, has_value in zip(cotangents, present, strict=True) if not has_value)
+        unwanted = frozenset(index for index, needed in enumerate(wanted) if not needed)
         every = frozenset(proxy.name for proxy in cotangents)
         functional, executable, constant = self._late(ZeroCotangents(every, absent, unwanted), sizes)
         read = {proxy.name for proxy in executable.inputs}
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
         function = compile_trace(executable, boxed=True, costs=self.checks, sizes=self.symbols)
-        return Backward(self._plainly(function), used, self._consumed(functional)), constant
+        return Backward(self._without_torch_function(function), used, self._consumed(functional)), constant
 
-    def _late(self, specialise: ZeroCotangents, sizes: tuple[int, ...]) -> tuple[Trace, Trace, bool]:
-        """A backward as specialised and as executed, and whether it is for these sizes alone.
+    def _late(self, specialization: ZeroCotangents, sizes: tuple[int, ...]) -> tuple[Trace, Trace, bool]:
+        """The functional and the executable backward, and whether they are valid for these sizes only.
 
-        The prologue was made before: where the passes need another fact about sizes, it cannot check that any more.
+        They are if the passes need another fact about sizes: the prologue exists already, and does not check it.
         """
         backward = self.partitioned.backward
         if self.symbols and not self._constant:
             assert self.late.sizes is not None
             known = self.late.sizes.fact_count
             try:
-                made = self.late.backward(backward, specialise)
+                traces = self.late.backward(backward, specialization)
                 if self.late.sizes.fact_count == known:
-                    return *made, False
+                    return *traces, False
             except SizeVariesError:
-                pass
-            self._constant = True  # what it computes with sizes may rest on such a fact from now on
+                pass  # compiled with constants below
+            self._constant = True  # later results may depend on the new fact
         if self.symbols:
             backward = backward.with_constant_sizes(dict(zip(self.symbols, sizes, strict=True)))
-        return *self.late.backward(backward, specialise), bool(self.symbols)
+        return *self.late.backward(backward, specialization), bool(self.symbols)
 
-    def _plainly(self, function: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], Sequence[Any]]:
+    def _without_torch_function(
+        self, function: Callable[[list[Any]], Sequence[Any]]
+    ) -> Callable[[list[Any]], Sequence[Any]]:
         if not self.plain:
             return function
 
@@ -242,8 +251,8 @@ class DifferentiatedProgram:
         for bound in trace.symbols:
             inputs = {proxy.name for proxy in bound.inputs()}
             if inputs & dependent:
-                made = [proxy.name for proxy in bound.outputs()]
-                dependent.update(made)
+                results = [proxy.name for proxy in bound.outputs()]
+                dependent.update(results)
                 if not inputs <= dependent:
-                    consumed.update(made)
+                    consumed.update(results)
         return frozenset(consumed)

@@ -1,4 +1,4 @@
-"""Programs that are made after the compilation, when a call first needs them."""
+"""Compilation of programs that a call needs only after the first compilation, such as a specialized backward."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from thunder_core.tracing.sizes import Sizes, compiling_with
 
 @dataclass(frozen=True)
 class LatePrograms:
-    """Makes them. It keeps alive neither inputs of a call nor the traces between two steps.
+    """Compiles programs later. It has no references to inputs of a call or to intermediate traces.
 
     Attributes:
-        compilation: what they share with the programs of the compilation.
-        stages: of all that were made so far.
-        sizes: of the compilation, that vary between calls; None where all are constants.
+        compilation: the first compilation, without its traces.
+        stages: the stages of all programs that it compiled.
+        sizes: the size symbols of the compilation; None if all sizes are constants.
     """
 
     compilation: Compilation
     stages: list[StageReport] = field(default_factory=list)
     sizes: Sizes | None = None
 
-    def backward(self, trace: Trace, specialise: ZeroCotangents) -> tuple[Trace, Trace]:
-        """A backward for some cotangents and gradients: specialised, and as executors run it.
+    def backward(self, trace: Trace, specialization: ZeroCotangents) -> tuple[Trace, Trace]:
+        """A backward for some cotangents and gradients. Returns the functional and the executable trace.
 
         Args:
-            trace: as it was partitioned.
+            trace: backward as it was partitioned.
+            specialization: the pass for the absent cotangents and the gradients that are not needed.
         """
-        return self._run(late_backward(specialise), Phase.BACKWARD, trace, self.compilation)
+        return self._run(late_backward(specialization), Phase.BACKWARD, trace, self.compilation)
 
     def second_derivatives(self, trace: Trace) -> Trace:
-        """The program before differentiation, as PyTorch runs it under autograd."""
+        """The executable trace of the program before differentiation, to run under autograd."""
         alone = replace(self.compilation, executors=(), states=States())
         return self._run(SECOND_DERIVATIVES, Phase.INFERENCE, trace, alone)[-1]
 
@@ -47,6 +48,6 @@ class LatePrograms:
     ) -> tuple[Trace, Trace]:
         manager = PassManager()
         with compiling_with(self.sizes):
-            made = run(manager, steps, replace(compilation, traces={phase: trace}))
+            after = run(manager, steps, replace(compilation, traces={phase: trace}))
         self.stages.extend(map(StageReport.of, manager.records))
-        return manager.records[0].traces[0], made.traces[phase]
+        return manager.records[0].traces[0], after.traces[phase]

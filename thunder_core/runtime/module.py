@@ -1,4 +1,4 @@
-"""What `thunder.jit` returns for a module."""
+"""Compiled modules, which `thunder.jit` returns for modules, and their state dicts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.tracebacks import folded
+from thunder_core.acquire.program_exceptions import folded
 from thunder_core.config.settings import Settings
-from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.guards.node import ORIGINAL
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance
@@ -21,18 +21,18 @@ from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, comp
 from thunder_core.tracing.user_frames import calls_program
 
 _STATES: Final = "executor_states."
-"""What the names of entries begin with that are executors'. A name goes on with that of the executor."""
+"""The prefix, in state dicts, of the states of executors. The name of the executor follows it."""
 
 
-def given_out(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
-    """What ``state_dict()`` of the compiled module returns: the last transform's change first."""
+def saved_state(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
+    """The state dict of the compiled module: that of the original, after transforms changed it in reverse order."""
     for transform in reversed(transforms):
         state = transform.on_state_dict(state)
     return state
 
 
-def taken_in(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the module itself is to load."""
+def loaded_state(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state dict for the original module: that of the compiled one, after transforms changed it in order."""
     for transform in transforms:
         state = transform.on_load_state_dict(state)
     return state
@@ -41,63 +41,65 @@ def taken_in(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mappi
 def compiled_state_dict(
     module: torch.nn.Module, compiled: Compiled, destination: Any, prefix: str, keep_vars: bool
 ) -> Any:
-    """As `torch.nn.Module.state_dict`, which a module around this one calls with its ``destination``."""
-    own = module.state_dict(keep_vars=keep_vars)
-    metadata = getattr(own, "_metadata", {})
-    found = {f"{prefix}{name}": value for name, value in given_out(compiled.settings.transforms, own).items()}
-    found |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
+    """As `torch.nn.Module.state_dict`; an outer module calls it with its ``destination``."""
+    original = module.state_dict(keep_vars=keep_vars)
+    metadata = getattr(original, "_metadata", {})
+    state = {f"{prefix}{name}": value for name, value in saved_state(compiled.settings.transforms, original).items()}
+    state |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
     if destination is None:
-        destination = type(own)()
-        destination._metadata = type(own)()
-    destination.update(found)
+        destination = type(original)()
+        destination._metadata = type(original)()
+    destination.update(state)
     for name, version in metadata.items():
         destination._metadata[f"{prefix}{name}" if name else prefix.removesuffix(".")] = version
     return destination
 
 
 def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is left for the module, after executors took their entries.
+    """Load the states of executors in a state dict, and return the other entries.
 
-    Entries may be missing: the states then stay as they are. Those of executors that the program is not compiled with
-    are left, so that strict loading complains of them; where the device chooses the executors, all are taken.
+    A missing state stays unchanged. States of executors that the configuration does not name remain in the result, so
+    that strict loading reports them as unexpected. If the device chooses the executors, all states are loaded.
     """
     by_device = compiled.settings.config.executors is None
-    names = (_STATES,) if by_device else tuple([f"{_STATES}{own.name}." for own in compiled.settings.executors])
-    own = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
-    if not own:
+    names = (
+        (_STATES,) if by_device else tuple([f"{_STATES}{executor.name}." for executor in compiled.settings.executors])
+    )
+    states = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
+    if not states:
         return state
-    compiled.states.load_state_dict(own)
+    compiled.states.load_state_dict(states)
     rest = {name: value for name, value in state.items() if not name.startswith(names)}
     return _with_metadata(rest, state)
 
 
-def take_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
-    """Change the part of ``state`` under ``prefix``, which a module around this one is loading."""
-    own = {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
-    taken = taken_in(compiled.settings.transforms, without_states(compiled, own))
-    state.update({f"{prefix}{name}": value for name, value in taken.items()})
+def convert_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
+    """Convert the entries of ``state`` under ``prefix`` to those of the original module, for an outer module."""
+    part = {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
+    loaded = loaded_state(compiled.settings.transforms, without_states(compiled, part))
+    state.update({f"{prefix}{name}": value for name, value in loaded.items()})
 
 
 def _with_metadata(state: dict[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same with the versions of modules that PyTorch keeps beside the entries."""
+    """``state`` with the versions of modules that PyTorch attaches to the state dict ``like``."""
     metadata = getattr(like, "_metadata", None)
     if metadata is None:
         return state
-    found: OrderedDict[str, Any] = OrderedDict(state)
-    found._metadata = metadata  # type: ignore[attr-defined]
-    return found
+    result: OrderedDict[str, Any] = OrderedDict(state)
+    result._metadata = metadata  # type: ignore[attr-defined]
+    return result
 
 
 class ThunderModule(torch.nn.Module):
     """A compiled module: an instance of the original's class whose calls, and whose ``forward``, run compiled.
 
-    `compile_module` makes them. Their classes are subclasses of this one and of the original's. Parameters, buffers,
-    submodules, hooks, attributes and the training flag *are* the original's, since both objects have one ``__dict__``.
-    So optimizers, ``state_dict``, ``to`` and the rest of `torch.nn.Module` work on either, and methods that call the
-    module run the compiled program through the compiled module, and eager PyTorch through the original. The compiled
-    module equals the original, so that either is found in dictionaries of modules.
+    `compile_module` creates it, as an instance of a subclass of this class and of the original's. Both objects share
+    one ``__dict__``, so parameters, buffers, submodules, hooks, attributes and the training flag *are* the original's,
+    and optimizers, ``state_dict``, ``to`` and other methods of `torch.nn.Module` work on either. Methods that call the
+    module run the compiled program if they are called on the compiled module, and eager PyTorch if they are called on
+    the original. The compiled module equals the original and has its hash.
 
-    Copying and pickling keep the original and the options; compiled entries are made again when needed.
+    A copy, or the result of unpickling, has the original's copy and the options; its entries are compiled again.
     """
 
     @calls_program
@@ -109,34 +111,34 @@ class ThunderModule(torch.nn.Module):
             raise
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A context in which backward does not synchronise gradients between processes.
+        """A context in which backward does not synchronize gradients between processes.
 
-        That of the original module if it has one, as `torch.nn.parallel.DistributedDataParallel` does. Any other module
-        does not synchronise gradients by itself, so the context changes nothing: training loops may use it in any case.
+        It is that of the original module, if it has one (`torch.nn.parallel.DistributedDataParallel`). Other modules do
+        not synchronize gradients, so the context has no effect.
         """
         original = getattr(getattr(self, ORIGINAL), "no_sync", None)
         return nullcontext() if original is None else original()
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """The original's, as the transforms give it out, and what executors keep between calls."""
+        """The original's, changed by the transforms, with the states of executors."""
         original, compiled = getattr(self, ORIGINAL), compiled_of(self)
-        changed = compiled.settings.transforms or compiled.states.found or compiled.states.loaded
-        if args or not changed:  # PyTorch still takes them by position, and warns
+        changed = compiled.settings.transforms or compiled.states.by_key or compiled.states.loaded
+        if args or not changed:  # PyTorch accepts positional arguments, and warns
             return original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         return compiled_state_dict(original, compiled, destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The original's, of what the transforms make of ``state_dict``; executors take what is theirs."""
+        """Load the states of executors, and the other entries, changed by the transforms, into the original."""
         compiled = compiled_of(self)
-        taken = taken_in(compiled.settings.transforms, without_states(compiled, state_dict))
-        return getattr(self, ORIGINAL).load_state_dict(taken, *args, **kwargs)
+        loaded = loaded_state(compiled.settings.transforms, without_states(compiled, state_dict))
+        return getattr(self, ORIGINAL).load_state_dict(loaded, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_in_place(compiled_of(self), state_dict, prefix)
+        convert_in_place(compiled_of(self), state_dict, prefix)
         getattr(self, ORIGINAL)._load_from_state_dict(state_dict, prefix, *args)
 
     def _replicate_for_data_parallel(self) -> torch.nn.Module:
-        """A replica of the original: `torch.nn.DataParallel` makes new ones at each call, so they run eagerly."""
+        """A replica of the original: `torch.nn.DataParallel` creates replicas in each call, so they run eagerly."""
         replica: torch.nn.Module = getattr(self, ORIGINAL)._replicate_for_data_parallel()
         return replica
 
@@ -146,7 +148,7 @@ class ThunderModule(torch.nn.Module):
         return super().__getattr__(name)
 
     def __init_subclass__(cls) -> None:
-        """Does not call that of the original's class, which may register what is no class of the user's."""
+        """Does not call the hook of the original's class, which may register its subclasses."""
 
     def __repr__(self) -> str:
         return f"ThunderModule({getattr(self, ORIGINAL)!r})"
@@ -166,12 +168,12 @@ functools.update_wrapper(ThunderModule.__call__, torch.nn.Module.__call__)
 
 
 def compile_module(module: torch.nn.Module, settings: Settings) -> Any:
-    """A compiled module that shares everything with ``module``, which goes on running eagerly when it is called itself.
+    """A compiled module that shares the ``__dict__`` of ``module``. Calls of ``module`` itself run eagerly.
 
     Raises:
         UnsupportedError: ``module`` is also a dict, a list or the like, whose content cannot be shared.
     """
-    made = new_instance(class_for(ThunderModule, type(module)), module)
-    object.__setattr__(made, COMPILED, Compiled(module, type(module).__qualname__, settings))
-    object.__setattr__(made, COMPILED_FORWARD, None)
-    return made
+    compiled = new_instance(class_for(ThunderModule, type(module)), module)
+    object.__setattr__(compiled, COMPILED, Compiled(module, type(module).__qualname__, settings))
+    object.__setattr__(compiled, COMPILED_FORWARD, None)
+    return compiled

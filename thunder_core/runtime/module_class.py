@@ -1,4 +1,4 @@
-"""The classes of compiled modules: subclasses of the classes of their originals."""
+"""Classes of compiled modules, each a subclass of the class of the original module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weakref import WeakValueDictionary
 import torch
 
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.guards.node import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
 from thunder_core.tracing.user_frames import calls_program
 
 REPLACED: Final = "_thunder_replaced"
-"""The attribute of the class that names the class of the original."""
+"""The attribute of such a class with the class of the original."""
 
-_HEAP_TYPE: Final = 1 << 9  # the flag of classes that are made in Python
+_HEAP_TYPE: Final = 1 << 9  # the flag of classes that are defined in Python
 _ATTRIBUTES: Final = torch.nn.Module.__dict__["__dict__"]
 _CLASS: Final = object.__dict__["__class__"]
 _COMPOSABLE: Final = "torch.distributed._composable.contract"
@@ -31,10 +31,10 @@ _lock: Final = threading.Lock()
 
 
 class ReplacingClass(type):
-    """The metaclass of compiled modules' classes.
+    """The metaclass of the classes of compiled modules.
 
-    Such a class equals the class that it replaces, has the same instances, and makes these when it is called. What is
-    assigned to it is assigned to the class that it replaces, since that one's ``forward`` is what runs.
+    Such a class equals the class of the originals and has its instances; a call of it creates an original. Attributes
+    are set on the class of the originals, whose ``forward`` runs.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,9 @@ class ReplacingClass(type):
         if REPLACED in cls.__dict__:
             setattr(replaced(cls), name, value)
         else:
-            super().__setattr__(name, value)  # by the metaclass of the original's class, while it makes this one
+            super().__setattr__(
+                name, value
+            )  # by the metaclass of the original's class, during the creation of this class
 
     def __delattr__(cls, name: str) -> None:
         delattr(replaced(cls), name)
@@ -70,31 +72,31 @@ def replaced(kind: Any) -> type[torch.nn.Module]:
 
 
 def class_for(base: type, original: type[torch.nn.Module]) -> type:
-    """The class of compiled modules whose originals are of the class ``original``; equal calls return the same.
+    """The class of compiled modules whose originals have the class ``original``. Equal calls return the same class.
 
     Args:
         base: `ThunderModule`, whose methods precede those of ``original``.
         original: a class of modules.
 
     Raises:
-        UnsupportedError: the instances of ``original`` hold state that another object cannot share.
+        UnsupportedError: instances of ``original`` have state outside of ``__dict__``, which cannot be shared.
     """
     with _lock:
         known = _classes.get(id(original))
         if known is None or replaced(known) is not original:
-            known = _classes[id(original)] = _make(base, original)
+            known = _classes[id(original)] = _create(base, original)
         return known
 
 
 def new_instance(kind: type, original: torch.nn.Module) -> Any:
-    """An instance that shares the ``__dict__`` of ``original``. Its other slots are left unset."""
+    """An instance that shares the ``__dict__`` of ``original``. Its other slots are not set."""
     instance: Any = object.__new__(kind)
     _ATTRIBUTES.__set__(instance, original.__dict__)
     object.__setattr__(instance, ORIGINAL, original)
     return instance
 
 
-def _make(base: type, original: type[torch.nn.Module]) -> type:
+def _create(base: type, original: type[torch.nn.Module]) -> type:
     builtin = next(kind for kind in original.__mro__ if not kind.__flags__ & _HEAP_TYPE)
     if builtin is not object:
         raise UnsupportedError(
@@ -123,11 +125,11 @@ def _make(base: type, original: type[torch.nn.Module]) -> type:
         namespace |= {name: value for name, value in _graph_members(original).items() if name not in namespace}
     kind_of_class: Any = type(original)
     metaclass = _metaclass(kind_of_class)
-    maker: Any = abc.ABCMeta if issubclass(metaclass, abc.ABCMeta) else type
-    # Not by the metaclass itself: the user's may register its classes, or demand arguments.
-    made: type = maker.__new__(metaclass, original.__name__, (base, original), namespace)
-    type.__setattr__(made, REPLACED, original)
-    return made
+    # The user's metaclass itself might register the class, or require arguments.
+    create: Any = abc.ABCMeta.__new__ if issubclass(metaclass, abc.ABCMeta) else type.__new__
+    created: type = create(metaclass, original.__name__, (base, original), namespace)
+    type.__setattr__(created, REPLACED, original)
+    return created
 
 
 def _call_like(function: Any, call: Any) -> Any:
@@ -154,34 +156,42 @@ def _get_class(module: Any) -> type:
 
 
 def _set_class(module: Any, kind: type) -> None:
-    """The original gets the class, as parametrizations give it one."""
+    """Set the class of the original, as parametrizations do."""
     getattr(module, ORIGINAL).__class__ = kind
     follow_class(module)
 
 
 def follow_class(module: Any) -> bool:
-    """Replace the class of the original as it is now; False where it is replaced already."""
-    now = type(module)
+    """Update the class of a compiled module if the class of its original changed. Returns whether it did."""
+    current = type(module)
     original = type(getattr(module, ORIGINAL))
-    if replaced(now) is original:
+    if replaced(current) is original:
         return False
-    _CLASS.__set__(module, class_for(now.__mro__[1], original))
+    _CLASS.__set__(module, class_for(current.__mro__[1], original))
     return True
 
 
 def _get_attributes(module: Any) -> dict[str, Any]:
-    if sys._getframe(1).f_globals.get("__name__") == _COMPOSABLE:
-        name = sys._getframe(1).f_locals.get("func")
-        name = getattr(name, "__name__", "a composable API of torch.distributed")
-        raise UnsupportedError(
-            f"{name} cannot be applied to a module that thunder.jit returned",
-            advice=(
-                "apply it to thunder.original(module), and use that one",
-                "torch.nn.parallel.DistributedDataParallel can be put around a compiled module",
-            ),
-        )
+    caller = sys._getframe(1)
+    if caller.f_globals.get("__name__") == _COMPOSABLE:
+        function = caller.f_locals.get("func")
+        if not _is_fully_shard(function):
+            name = getattr(function, "__name__", "a composable API of torch.distributed")
+            raise UnsupportedError(
+                f"{name} cannot be applied to a module that thunder.jit returned",
+                advice=(
+                    "apply it to thunder.original(module), and use that one",
+                    "fully_shard and torch.nn.parallel.DistributedDataParallel can be put around a compiled module",
+                ),
+            )
     attributes: dict[str, Any] = _ATTRIBUTES.__get__(module)
     return attributes
+
+
+def _is_fully_shard(function: Any) -> bool:
+    """Whether a composable function is `fully_shard`, which changes what the original and the compiled module share."""
+    imported = sys.modules.get("torch.distributed.fsdp")
+    return function is not None and getattr(getattr(imported, "fully_shard", None), "__wrapped__", None) is function
 
 
 def _slot_of_original(member: MemberDescriptorType) -> property:
@@ -201,7 +211,7 @@ def _hash(module: Any) -> int:
 
 
 def _graph_members(original: type) -> dict[str, Any]:
-    """Methods and properties of graph modules, on the original: they generate the methods of ``type(self)``."""
+    """Methods and properties of graph modules that act on the original, since they change methods of its class."""
     members: dict[str, Any] = {}
     for kind in reversed(original.__mro__):
         if not kind.__module__.startswith("torch.fx."):

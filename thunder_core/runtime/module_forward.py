@@ -1,4 +1,4 @@
-"""``forward`` of a compiled module."""
+"""The attribute ``forward`` of compiled modules."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.active import this_thread
-from thunder_core.guards.compiled_modules import ORIGINAL, original_of
+from thunder_core.acquire.recorder import this_thread
 from thunder_core.guards.conditions import HOOKS
 from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.guards.node import ORIGINAL, original_of
 from thunder_core.runtime.compiled import Compiled
 
 COMPILED: Final = "_thunder_compiled"
-"""The slot for the `Compiled` of calls."""
+"""The slot with the `Compiled` of calls."""
 
 COMPILED_FORWARD: Final = "_thunder_compiled_forward"
-"""The slot for the `Compiled` of ``forward`` without the hooks of calls; None until a call needs it."""
+"""The slot with the `Compiled` of ``forward`` without hooks of the module; None before the first such call."""
 
 
 def compiled_of(module: Any) -> Compiled:
@@ -32,15 +32,15 @@ def compiled_of(module: Any) -> Compiled:
 
 @dataclass(frozen=True)
 class Forward:
-    """What a method ``forward`` of compiled modules calls: the ``forward`` that the original had when it was read.
+    """The implementation of the method ``forward`` of a compiled module, with the original's ``forward`` at that time.
 
-    So a wrapper around the method can be assigned to ``forward`` of the compiled module, which then compiles the
-    wrapper together with what it wraps.
+    A wrapper around the method can therefore be assigned to ``forward`` of the compiled module: the program then
+    consists of the wrapper and the wrapped function.
 
     Attributes:
         target: a function of the original's class, which takes the module as its first argument, or a callable that
             does not.
-        bound: ``target`` does not take the module.
+        bound: whether ``target`` does not take the module.
     """
 
     target: Callable[..., Any]
@@ -58,7 +58,7 @@ class Forward:
         return self.target if self.bound else MethodType(self.target, module)
 
     def compiled(self, module: Any) -> Compiled:
-        """The program of the compiled module's ``forward``: that of its calls, if these do nothing else."""
+        """The program of ``forward``: that of calls of the module, if these only call ``forward``."""
         of_call = compiled_of(module)
         original = getattr(module, ORIGINAL)
         if _call_is_forward(original):
@@ -92,7 +92,7 @@ _CODE: Final = _function(None).__code__  # type: ignore[arg-type]
 
 
 def forward_of(function: Any) -> Forward | None:
-    """The `Forward` of the function of such a method; None for other functions, those that wrap one included."""
+    """The `Forward` of the function of such a method; None for other functions, also for wrappers of one."""
     if getattr(function, "__code__", None) is not _CODE:
         return None
     forward: Forward = function.__closure__[0].cell_contents
@@ -115,10 +115,10 @@ class ForwardAttribute:
         return Forward(original.forward if bound else function, bound).method(module)
 
     def __set__(self, module: Any, value: Any) -> None:
-        """Give the original another ``forward``, which the compiled module then compiles.
+        """Set ``forward`` of the original, which is then compiled.
 
-        What is bound to the compiled module is bound to the original instead. The method that was there before, be it
-        the compiled one, restores the state before.
+        A method that is bound to the compiled module is bound to the original instead. Setting a previous value of
+        ``forward``, of either module, restores it.
         """
         original = getattr(module, ORIGINAL)
         if isinstance(value, MethodType) and value.__self__ is module:
@@ -134,14 +134,14 @@ class ForwardAttribute:
 
 
 def _call_is_forward(module: torch.nn.Module) -> bool:
-    """Whether a call of the module does nothing but call its ``forward``."""
+    """Whether a call of the module only calls its ``forward``."""
     if type(module).__call__ is not torch.nn.Module.__call__ or any(global_module_hooks()):
         return False
     return not any(module.__dict__.get(name) for name in HOOKS)
 
 
 def _with_module(target: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of a callable, after a parameter for the module; None where it has none."""
+    """The signature of a callable with a parameter for the module in front; None if it has no signature."""
     try:
         signature = inspect.signature(target)
     except ValueError:

@@ -1,18 +1,18 @@
-"""The passes, in order: from what was acquired to programs that executors run.
+"""The pipeline: tuples of steps, which transform an acquired trace into the traces that run.
 
-This is the table of contents. A program is made by these steps, one after the other:
+A program runs through these tuples, in order:
 
 | program | steps |
 |---|---|
-| any | `ACQUIRED` |
-| that no functional form expresses | `AS_RECORDED` |
-| all others | `FUNCTIONAL`, `EXPLICIT` |
-| without gradients | `INFERENCE` |
-| with gradients | `DIFFERENTIATION`, `TRAINING` |
-| a backward for some cotangents or gradients, when a call first needs it | `late_backward` |
-| what computes second derivatives, likewise | `SECOND_DERIVATIVES` |
+| all | `ACQUIRED` |
+| without a functional form | `AS_RECORDED` |
+| with a functional form | `FUNCTIONAL`, `EXPLICIT` |
+| ... without gradients | `INFERENCE` |
+| ... with gradients | `DIFFERENTIATION`, `TRAINING` |
+| backward for some of the cotangents or gradients, when a call first needs it | `late_backward` |
+| the program for second derivatives, when a call first needs it | `SECOND_DERIVATIVES` |
 
-`thunder_core.runtime.transform` decides which program it is.
+`thunder_core.runtime.transform` selects them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.autodiff.checkpoint import InlineCheckpoints
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.output_views import MoveOutputViews
-from thunder_core.autodiff.partition import Partition
+from thunder_core.autodiff.partitioning.partition import Partition
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.executors.executor import fusing
 from thunder_core.ir.symbol import Tag
@@ -50,37 +50,37 @@ def _always(compilation: Compilation) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a pipeline.
+    """One step of a pipeline: a pass, or the transforms of a place.
 
     Attributes:
-        single: a pass; what makes it of what earlier steps made; or a place, where the configuration's transforms run.
-        on: the program that it runs on. ``INFERENCE`` is also the program before it is differentiated.
-        when: whether it runs.
+        action: a pass; a function that creates one from the compilation; or a place, for the configured transforms.
+        on: the program that it transforms. ``INFERENCE`` is also the program before differentiation.
+        when: the condition under which it runs.
     """
 
-    single: Pass[Any] | Callable[[Compilation], Pass[Any]] | Place
+    action: Pass[Any] | Callable[[Compilation], Pass[Any]] | Place
     on: Phase = Phase.INFERENCE
     when: Callable[[Compilation], bool] = _always
 
     def passes(self, compilation: Compilation, context: PassContext) -> Iterator[Pass[Any]]:
-        """What runs: one pass, or the transforms of the place, as far as they apply."""
-        if isinstance(self.single, Place):
+        """The passes of the step: one pass, or the transforms of the place that apply."""
+        if isinstance(self.action, Place):
             for transform in compilation.transforms:
-                if (self.single is transform.place or self.single in transform.also) and transform.applies(context):
+                if (self.action is transform.place or self.action in transform.also) and transform.applies(context):
                     yield transform
         else:
-            yield self.single if isinstance(self.single, Pass) else self.single(compilation)
+            yield self.action if isinstance(self.action, Pass) else self.action(compilation)
 
 
 def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation) -> Compilation:
-    """What the steps make of a program, one after the other."""
+    """Run the steps in order; returns the compilation after the last one."""
     for step in steps:
         if not step.when(compilation):
             continue
-        place = step.single if isinstance(step.single, Place) else None
+        place = step.action if isinstance(step.action, Place) else None
         context = compilation.context(step.on, place)
-        for single in step.passes(compilation, context):
-            result = manager.run(single, compilation.traces[step.on], context)
+        for each in step.passes(compilation, context):
+            result = manager.run(each, compilation.traces[step.on], context)
             compilation = compilation.after(step.on, result)
         compilation = compilation.with_additions(context)
     return compilation
@@ -89,7 +89,7 @@ def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation)
 # ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-def _asks_executors(compilation: Compilation) -> bool:
+def _has_executors(compilation: Compilation) -> bool:
     return bool(compilation.executors)
 
 
@@ -106,7 +106,7 @@ def _fuses_writes_of_parts(compilation: Compilation) -> bool:
     return bool(fusing(compilation.executors) and compilation.result(Functionalized).partial_writes)
 
 
-# ---- passes that take what earlier ones made -------------------------------------------------------------------------
+# ---- passes that take results of earlier steps -----------------------------------------------------------------------
 
 
 def _functionalize(compilation: Compilation) -> Functionalize:
@@ -157,19 +157,19 @@ def _reinplace(compilation: Compilation) -> Reinplace:
 
 
 def _executable(*phases: Phase) -> tuple[Step, ...]:
-    """From programs with the executors' lines in place to what runs."""
+    """The steps from claimed programs to executable ones."""
     places = [Step(place, phase) for phase in phases for place in (Place.CLAIMED, Place.LAST)]
     checks = [Step(CheckSizes(), phase, when=_defines_sizes) for phase in phases if phase is not Phase.BACKWARD]
     return (*places, *checks, *[Step(DeleteLastUse(), phase) for phase in phases])
 
 
 _FOR_EXECUTORS: Final = (
-    Step(FunctionalBodies(), when=_asks_executors),
+    Step(FunctionalBodies(), when=_has_executors),
     Step(Place.BEFORE_CLAIMS),
-    Step(RewriteClaims(), when=_asks_executors),
+    Step(RewriteClaims(), when=_has_executors),
     Step(Place.BEFORE_DIFFERENTIATION),
 )
-"""The program as executors want to see it, and as transforms leave it."""
+"""The rewrites of executors, and the transforms before and after them."""
 
 ACQUIRED: Final = (Step(Place.ACQUIRED),)
 
@@ -205,7 +205,7 @@ DIFFERENTIATION: Final = (
     *_FOR_EXECUTORS,
     Step(_differentiate),
 )
-"""Makes a `Joint`, unless no result of the program has a gradient."""
+"""The result is a `Joint`, unless no result of the program has a gradient."""
 
 TRAINING: Final = (
     Step(DeadCode(), Phase.JOINT),
@@ -224,13 +224,13 @@ _LATE_BACKWARD: Final = (
 )
 
 
-def late_backward(specialise: ZeroCotangents) -> tuple[Step, ...]:
-    """From backward as it was partitioned to that for some of its cotangents and gradients."""
-    return (Step(specialise, Phase.BACKWARD), *_LATE_BACKWARD)
+def late_backward(specialization: ZeroCotangents) -> tuple[Step, ...]:
+    """The steps from the partitioned backward to an executable one for some of its cotangents and gradients."""
+    return (Step(specialization, Phase.BACKWARD), *_LATE_BACKWARD)
 
 
 SECOND_DERIVATIVES: Final = (
     Step(_assign),
     Step(DeleteLastUse()),
 )
-"""The program runs under autograd, which differentiates PyTorch's own functions only: no executors, no transforms."""
+"""No executors or transforms: the program runs under autograd, which can differentiate PyTorch's functions only."""

@@ -1,4 +1,4 @@
-"""Gradients that can be differentiated themselves: the program runs again, and autograd records it."""
+"""Second derivatives: gradients with a graph, for which the program runs a second time, under autograd."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _version: Final = attrgetter("_version")
 
 @dataclass(frozen=True, slots=True)
 class RememberedInputs:
-    """What one call leaves behind of the inputs that are not saved for backward.
+    """The inputs of one call that are not saved for backward.
 
     Attributes:
-        tensors: alive as long as somebody else holds them.
-        versions: what autograd counted of writes to them; None for tensors of inference mode, where it does not count.
-        objects: the inputs that are no tensors.
+        tensors: weak references to the tensors.
+        versions: the version counters of the tensors; None for inference tensors, which have none.
+        objects: the inputs that are not tensors.
     """
 
     tensors: tuple[ReferenceType[torch.Tensor], ...]
@@ -46,13 +46,13 @@ class RememberedInputs:
 class SecondDerivatives:
     """Runs a program again, under autograd, for gradients that have a graph.
 
-    The reference executor runs it: autograd differentiates nobody else's implementations.
+    The reference executor runs it, because autograd cannot differentiate the implementations of other executors.
 
     Args:
         original: the program before differentiation.
-        joint: what differentiation made of it.
-        saved: the values that are saved for its backward. Inputs among them are taken from there.
-        late: makes the program executable.
+        joint: its joint trace.
+        saved: the values that are saved for its backward, which can include inputs.
+        late: compiles the program on first use.
     """
 
     def __init__(self, original: Trace, joint: Joint, saved: Sequence[Proxy], late: LatePrograms) -> None:
@@ -63,17 +63,17 @@ class SecondDerivatives:
         primals = list(enumerate(joint.primals))
         names = [proxy.name for _, proxy in primals]
         self._sources = [names.index(proxy.name) for proxy in joint.differentiable]
-        self._saved = [(place, indices[proxy.name]) for place, proxy in primals if proxy.name in indices]
-        rest = [(place, isinstance(proxy, TensorProxy)) for place, proxy in primals if proxy.name not in indices]
-        self._tensors = [place for place, tensor in rest if tensor]
-        self._objects = [place for place, tensor in rest if not tensor]
+        self._saved = [(position, indices[proxy.name]) for position, proxy in primals if proxy.name in indices]
+        rest = [(position, isinstance(proxy, TensorProxy)) for position, proxy in primals if proxy.name not in indices]
+        self._tensors = [position for position, tensor in rest if tensor]
+        self._objects = [position for position, tensor in rest if not tensor]
         self._program: Callable[..., Any] | None = None
         self._may_draw = any(is_untagged(bound.symbol.target) for bound in original.symbols)
 
     def remember(self, inputs: Sequence[Any]) -> RememberedInputs:
-        """What is needed of a call's inputs. Part of each call: it costs 0.1 microseconds for an input."""
-        tensors = [inputs[place] for place in self._tensors]
-        objects = tuple([inputs[place] for place in self._objects])
+        """The inputs of a call to store for later. This runs in each call, at 0.1 microseconds for each input."""
+        tensors = [inputs[position] for position in self._tensors]
+        objects = tuple([inputs[position] for position in self._objects])
         return RememberedInputs(tuple(map(ref, tensors)), _versions(tensors), objects)
 
     def gradients(
@@ -84,13 +84,13 @@ class SecondDerivatives:
         wanted: Sequence[bool],
         sizes: tuple[int, ...] = (),
     ) -> list[Any]:
-        """For each differentiable input its gradient, with a graph, or None where it is not wanted or none flows.
+        """For each differentiable input its gradient, with a graph; None if it is not wanted or does not depend on it.
 
         Args:
-            remembered, saved: of the call.
-            cotangents: of the outputs in `Joint.cotangent_of`; None for an absent one.
-            wanted: for each differentiable input.
-            sizes: of the call, those that vary between calls.
+            remembered, saved: the inputs and the saved values of the call.
+            cotangents: for each output in `Joint.cotangent_of` its cotangent; None for an absent one.
+            wanted: for each differentiable input, whether its gradient is needed.
+            sizes: the values of the size symbols in the call.
 
         Raises:
             UnsupportedError: the program does something else when it is run again, or an input is gone or was written.
@@ -98,34 +98,34 @@ class SecondDerivatives:
         program = self._compiled()
         inputs = self._inputs(remembered, saved)
         with DisableTorchFunctionSubclass(), torch.enable_grad():
-            asked = [place for place, want in zip(self._sources, wanted, strict=True) if want]
-            for place in asked:  # apart from what other inputs were computed from
-                inputs[place] = inputs[place].view_as(inputs[place])
+            needed = [position for position, want in zip(self._sources, wanted, strict=True) if want]
+            for position in needed:  # a new tensor, since other inputs may have been computed from this one
+                inputs[position] = inputs[position].view_as(inputs[position])
             states = generator_states() if self._may_draw else ()
             outputs = program(*inputs, *sizes)
             if states and not all(map(torch.equal, states, generator_states())):
-                raise _not_the_same("an operator that draws random numbers")
+                raise _not_repeatable("an operator that draws random numbers")
             pairs = [
                 (outputs[index], cotangent)
                 for index, cotangent in zip(self.joint.cotangent_of, cotangents, strict=True)
                 if cotangent is not None
             ]
-            found = torch.autograd.grad(
+            results = torch.autograd.grad(
                 [output for output, _ in pairs],
-                [inputs[place] for place in asked],
+                [inputs[position] for position in needed],
                 [cotangent for _, cotangent in pairs],
                 create_graph=True,
                 allow_unused=True,
             )
-        gradients = dict(zip(asked, found, strict=True))
-        return [gradients.get(place) for place in self._sources]
+        gradients = dict(zip(needed, results, strict=True))
+        return [gradients.get(position) for position in self._sources]
 
     def _compiled(self) -> Callable[..., Any]:
         if self._program is None:
             silent = _without_reports(self.original)
             effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
-                raise _not_the_same(effects[0].symbol.name, effects[0].location)
+                raise _not_repeatable(effects[0].symbol.name, effects[0].location)
             names = () if self._late.sizes is None else tuple(self._late.sizes.values)
             self._program = compile_trace(self._late.second_derivatives(silent), sizes=names)
         return self._program
@@ -133,14 +133,14 @@ class SecondDerivatives:
     def _inputs(self, remembered: RememberedInputs, saved: Sequence[Any]) -> list[Any]:
         """The inputs of the call."""
         inputs: list[Any] = [None] * len(self.joint.primals)
-        for place, index in self._saved:
-            inputs[place] = saved[index]
-        for place, value in zip(self._objects, remembered.objects, strict=True):
-            inputs[place] = value
-        for place, reference, version in zip(self._tensors, remembered.tensors, remembered.versions, strict=True):
+        for position, index in self._saved:
+            inputs[position] = saved[index]
+        for position, value in zip(self._objects, remembered.objects, strict=True):
+            inputs[position] = value
+        for position, reference, version in zip(self._tensors, remembered.tensors, remembered.versions, strict=True):
             tensor = reference()
             if tensor is None or _versions([tensor]) != (version,):
-                name, what = self.joint.primals[place].name, "was freed" if tensor is None else "was written"
+                name, what = self.joint.primals[position].name, "was freed" if tensor is None else "was written"
                 raise UnsupportedError(
                     f"second derivatives go through the program once more, and its input {name} {what} since",
                     advice=(
@@ -148,18 +148,18 @@ class SecondDerivatives:
                         "computed",
                     ),
                 )
-            inputs[place] = tensor
+            inputs[position] = tensor
         return inputs
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
     try:
         return tuple(map(_version, tensors))
-    except RuntimeError:  # there are tensors of inference mode among them; asking each beforehand would cost more
+    except RuntimeError:  # an inference tensor has none; a check of each tensor would cost more
         return tuple([None if tensor.is_inference() else version_of(tensor) for tensor in tensors])
 
 
-def _not_the_same(called: str, location: SourceLocation | None = None) -> UnsupportedError:
+def _not_repeatable(called: str, location: SourceLocation | None = None) -> UnsupportedError:
     return UnsupportedError(
         f"second derivatives go through the program once more, and it calls {called}, which does not do the same twice",
         location=location,
@@ -168,19 +168,19 @@ def _not_the_same(called: str, location: SourceLocation | None = None) -> Unsupp
 
 
 def _differs_next_time(bound: BoundSymbol) -> bool:
-    """Whether running the line once more gives something else, or can be noticed. Hooks are set on new tensors."""
+    """Whether a second run of the op can have another result or a visible effect. Hooks are set on new tensors."""
     random = bound.effects.random and not is_untagged(bound.symbol.target)
     return random or (bound.effects.visible and Tag.HOOK not in bound.symbol.tags)
 
 
 def _without_reports(trace: Trace) -> Trace:
-    """The program without what it prints, logs and warns of, and the values that it checks, when it runs once more."""
-    lines = [_without_reports_inside(bound) for bound in trace.symbols if not bound.symbol.tags & _ONCE]
-    return trace.with_symbols(lines, trace.provenance)
+    """The trace without ops that print, log, warn, or check values, for a second run."""
+    ops = [_without_reports_inside(bound) for bound in trace.symbols if not bound.symbol.tags & _ONCE]
+    return trace.with_symbols(ops, trace.provenance)
 
 
 def _without_reports_inside(bound: BoundSymbol) -> BoundSymbol:
-    """A line, without the reports in the programs that it takes as arguments."""
+    """An op without the reports in the traces among its arguments."""
     bodies: list[Trace] = []
 
     def silent(value: Any) -> Any:
@@ -192,5 +192,5 @@ def _without_reports_inside(bound: BoundSymbol) -> BoundSymbol:
     changed = bound.map_arguments(silent)
     if not bodies:
         return bound
-    external = any(line.effects.external for body in bodies for line in body.symbols)
+    external = any(op.effects.external for body in bodies for op in body.symbols)
     return replace(changed, effects=replace(bound.effects, external=external))

@@ -1,4 +1,4 @@
-"""Which sizes and Python numbers vary in a compiled program, by the option ``dynamic`` and the calls so far."""
+"""Select the sizes and numbers that become symbols in a compilation, by the option ``dynamic`` and earlier calls."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from thunder_core.errors import DeclaredSizeError
 from thunder_core.guards.sizes import NUMBER, SizedInput, SizesGuard
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import Size, SizeExpr
-from thunder_core.runtime.entry import Entry
-from thunder_core.runtime.outcomes import Guess
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.sizes import SMALLEST
 
 
-def check_declared(declared: Places, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Check an entry against what is declared of the sizes of the call that it was compiled for.
+def check_declared(declared: Places, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Check that the declared sizes of a call are symbols of the entry that was compiled for it.
 
-    Sizes that the program does not use count for nothing, and 0 and 1 are constants in any case.
+    Sizes that the program does not use are not checked, and neither are sizes 0 and 1, which are always constants.
 
     Raises:
-        DeclaredSizeError: a size is a constant that a Dim or ``Dim.DYNAMIC`` declares to vary.
+        DeclaredSizeError: a size is a constant, and a Dim or ``Dim.DYNAMIC`` declares that it varies.
     """
     guard = next((guard for guard in entry.prologue.guards if isinstance(guard, SizesGuard)), None)
     tensors = [] if guard is None else [one for one in guard.inputs if isinstance(one, SizedInput)]
     shapes = {id(one.source.read(args, kwargs)): one.shape for one in tensors}
-    reason = "" if entry.made.sizes is None else entry.made.sizes.reason
+    reason = "" if entry.base_report.sizes is None else entry.base_report.sizes.reason
     for tensor, places in declared.items():
         for index, place in places.items():
             if place.declared.kind != "dynamic" or place.size < SMALLEST:
@@ -41,14 +41,14 @@ def check_declared(declared: Places, entry: Entry, args: tuple[Any, ...], kwargs
                 _check_varies(place, shapes[tensor][index], entry, guard)
 
 
-def _check_varies(place: DeclaredPlace, size: Size, entry: Entry, guard: SizesGuard) -> None:
+def _check_varies(place: DeclaredPlace, size: Size, entry: CacheEntry, guard: SizesGuard) -> None:
     assert isinstance(size, SizeExpr), f"{place.place} has no symbol"
     name = str(size)
     if entry.sizes is None or entry.sizes.constant(name) is None:
         return
     facts = [fact for fact in guard.facts if re.search(rf"\b{name}\b", fact.condition)]
-    told = next((fact for fact in facts if fact.value is not None), facts[-1])
-    raise _error(place, f"it needs {told.condition}", told.location)
+    fact = next((fact for fact in facts if fact.value is not None), facts[-1])
+    raise _error(place, f"it needs {fact.condition}", fact.location)
 
 
 def _error(place: DeclaredPlace, why: str, location: SourceLocation | None) -> DeclaredSizeError:
@@ -63,76 +63,85 @@ def _error(place: DeclaredPlace, why: str, location: SourceLocation | None) -> D
 
 
 _TRIES: Final = 2
-"""How often a size that differed is a symbol without that the program can do with one. Constants compile faster."""
+"""After so many compilations in which a size could not stay symbolic, it is a constant. Constants compile faster."""
 _MOST_OUTCOMES_WITH_SYMBOLS: Final = 4
-"""How many entries with symbols may fit a call before another value gets entries for one size each."""
+"""With so many entries with symbols whose guards hold, the entry for another value has constant sizes."""
 
 
 class SizePolicy:
-    """Decides for one program, and learns from each compilation.
+    """The policy for one program. It learns from the calls and compilations of the program.
 
     Args:
-        dynamic: the option.
+        dynamic: the option ``dynamic``.
         function: the program.
 
     Raises:
-        OptionError: sizes of parameters are declared that the program does not have.
+        OptionError: ``dynamic`` declares sizes of parameters that the program does not have.
     """
 
     def __init__(self, dynamic: bool | Literal["automatic"] | DeclaredSizes, function: Callable[..., Any]) -> None:
         self._dynamic = dynamic
         self._signature = dynamic.signature(function) if isinstance(dynamic, DeclaredSizes) else None
-        self._found = VaryingSizes()
+        self._varied = VaryingSizes()
         self._failed: VaryingSizes | None = None
         self._constant: Counter[tuple[str, int]] = Counter()
 
-    def next(self, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
-        """Which sizes are to be symbols in the compilation for this call, which no entry serves; None for constants.
+    def next(self, entries: Sequence[CacheEntry], args: tuple[Any, ...], kwargs: dict[str, Any]) -> VaryingSizes | None:
+        """The sizes that become symbols in the compilation for a call for which there is no entry; None for constants.
 
-        Raises DeclaredSizeError for a call that is not as it was declared.
+        Raises:
+            DeclaredSizeError: the call contradicts the declarations.
         """
         if self._dynamic is False:
             return None
         for entry in reversed(entries):
             differing = entry.prologue.differing_sizes(args, kwargs)
             if differing is not None:
-                self._found = self._found.with_dimensions(differing)
+                self._varied = self._varied.with_dimensions(differing)
                 break
         if self._dynamic is True:
-            return replace(self._found, all=True)
+            return replace(self._varied, all=True)
         must_vary = False
-        wanted = self._found.without([place for place, count in self._constant.items() if count >= _TRIES])
+        wanted = self._varied.without([place for place, count in self._constant.items() if count >= _TRIES])
         if isinstance(self._dynamic, DeclaredSizes):
             assert self._signature is not None
             must_vary = self._dynamic.must_vary
             wanted = replace(wanted, declared=self._dynamic.places(self._signature, args, kwargs))
-        if self._failed == wanted and not must_vary:  # it is recorded twice each time otherwise
+        if self._failed == wanted and not must_vary:  # else each call would be recorded twice
             return None
         wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))
         return wanted if wants else None
 
     def of_outcome(
-        self, changed: Guess, entries: Sequence[Entry], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, changed: Guess, entries: Sequence[CacheEntry], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> VaryingSizes | None:
-        """As `next`, for a call that reads a value that none of the entries, whose guards hold, was compiled for.
+        """As `next`, for a call that reads a value for which there is no entry.
 
-        Where there were many of them, each size is likely to have its own: an entry for this size serves it at once.
+        If there are entries for many values, each size probably has its own value, so constants are used: then the
+        guards of one entry hold for a call.
+
+        Args:
+            changed: the value.
+            entries: the entries for other values, whose guards hold.
         """
         many = sum([entry.varies for entry in entries]) >= _MOST_OUTCOMES_WITH_SYMBOLS
         if self._dynamic == "automatic" and many and not isinstance(changed.value, bool):
             return None
         return self.next((), args, kwargs)
 
-    def learn(self, varying: VaryingSizes | None, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take note of what became of the sizes that were to vary in the compilation for this call.
+    def learn(
+        self, varying: VaryingSizes | None, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Record which of the selected sizes stayed symbolic in the compilation for a call.
 
-        Raises DeclaredSizeError where one is a constant that is declared to vary.
+        Raises:
+            DeclaredSizeError: a size is a constant, and is declared to vary.
         """
         if varying is None or self._dynamic is True:
             return
-        if varying.declared and not entry.raises:
+        if varying.declared and entry.raised is None:
             check_declared(varying.declared, entry, args, kwargs)
-        report, numbers = entry.made.sizes, varying.wanted_numbers()
+        report, numbers = entry.base_report.sizes, varying.wanted_numbers()
         if report is not None and report.reason:
             self._failed = varying
             self._constant.update([(source.describe(), NUMBER) for source in numbers])

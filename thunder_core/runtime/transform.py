@@ -1,11 +1,13 @@
-"""From an acquired program to what executors run: which steps of the pipeline make it."""
+"""The transformation of an acquired program into the traces that executors run, by the steps of the pipeline."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from thunder_core.acquire.acquire import Acquired
+import torch
+
+from thunder_core.acquire.acquired import Acquired
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.tensor_hooks import check_no_requests
@@ -13,15 +15,15 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.states import States
-from thunder_core.guards.source import ConstantSource, Source
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.report.compile_report import StageReport
-from thunder_core.report.training_report import DerivativeReport, TrainingReport
+from thunder_core.report.training_report import TrainingReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.late_programs import LatePrograms
@@ -38,55 +40,29 @@ from thunder_core.runtime.pipeline import (
 )
 
 
-def training_report(joint: Joint, partitioned: Partitioned, recompute: str | dict[str, float]) -> TrainingReport:
-    """The report; ``recompute`` is the policy that ``partitioned`` follows."""
-    names = {proxy.name for proxy in joint.primals}
-    memories = {_memory(joint.outputs[position]) for position in joint.returned} - {None}
-    inputs = sum(proxy.name in names for proxy in partitioned.saved)
-    results = sum(_memory(proxy) in memories for proxy in partitioned.saved if proxy.name not in names)
-    return TrainingReport(
-        tuple([DerivativeReport(o.symbol, o.source, o.reason, count) for o, count in joint.origins.items()]),
-        len(partitioned.forward.symbols),
-        len(partitioned.backward.symbols),
-        len(partitioned.saved) - inputs - results,
-        partitioned.bytes_saved,
-        results,
-        inputs,
-        len(partitioned.recomputed),
-        recompute,
-    )
-
-
-def _memory(proxy: Proxy) -> int | None:
-    return proxy.storage if isinstance(proxy, TensorProxy) else None
-
-
 @dataclass(frozen=True)
-class Program:
-    """What the passes made of a program.
+class ExecutableProgram:
+    """The result of the passes for a program. It has no reference to inputs of the call.
 
     Attributes:
-        traces: at each stage; acquired first, as executed last.
-        final: as executed: the forward program.
-        functional: where results come from.
-        sources, objects: of the inputs of ``final``: where they are found, and what they were this time.
-        assignments: who runs which line, by program; ``JOINT`` has the lines that were differentiated.
-        regions: what became of regions of lines.
-        backward_traces: of backward: the joint trace, backward, backward as executed; empty without gradients.
-        differentiated: forward and backward for the runtime; None where PyTorch's autograd records the program, if any.
-        training: how the program was differentiated; None if it was not.
-        as_recorded: why the lines run as they were recorded, under PyTorch's autograd; None if they do not.
-        notes: what transforms say for the report; more may follow when backwards are made later.
-        later: the stages of these backwards, and of what computes second derivatives.
-        unclaimed: calls that transforms would have put in place of lines, had an executor claimed them.
+        traces: the forward program after each pass, from the acquired trace to the executable one.
+        functional: the functionalized program, with the sources of its results.
+        constants: the inputs that transforms added, by name: the last inputs of `final`.
+        assignments: the executor of each op, by program; ``JOINT`` has the ops that were differentiated.
+        regions: counts of the regions of fused ops, by how they were obtained; None without regions.
+        backward_traces: the joint trace, and backward as partitioned and as executable; empty without gradients.
+        differentiated: forward and backward for the runtime; None if PyTorch's autograd records the ops, or none does.
+        training: the report of the differentiation; None without gradients.
+        as_recorded: why PyTorch runs the ops as they were recorded, under its autograd; None if executors run them.
+        notes: notes of transforms for the report; backwards that are compiled later add others.
+        later: the stages of these backwards, and of second derivatives.
+        unclaimed: composites that no executor claimed.
     """
 
     traces: tuple[Trace, ...]
-    final: Trace
     functional: Functionalized
-    sources: tuple[Source, ...]
-    objects: tuple[Any, ...]
-    assignments: dict[Phase, tuple[Assignment, ...]]
+    constants: Mapping[str, torch.Tensor]
+    assignments: Mapping[Phase, tuple[Assignment, ...]]
     regions: RegionCounts | None
     backward_traces: tuple[Trace, ...] = ()
     differentiated: DifferentiatedProgram | None = None
@@ -97,13 +73,26 @@ class Program:
     unclaimed: tuple[Assignment, ...] = ()
 
     @property
-    def executed(self) -> tuple[Trace, ...]:
-        """The programs that run: forward, backward, epilogue."""
-        epilogue = self.functional.epilogue
-        return (self.final, *self.backward_traces[-1:], *(() if epilogue is None else (epilogue,)))
+    def final(self) -> Trace:
+        """The executable forward trace."""
+        return self.traces[-1]
+
+    @property
+    def executed(self) -> dict[Phase, Trace]:
+        """The executable traces, without the epilogue: that of inference, or forward and backward."""
+        if not self.backward_traces:
+            return {Phase.INFERENCE: self.final}
+        return {Phase.FORWARD: self.final, Phase.BACKWARD: self.backward_traces[-1]}
+
+    def all_ops(self) -> list[BoundSymbol]:
+        """The ops of all traces and of their bodies, and the ops that were offered to executors, with their parts."""
+        traces = [part for trace in (*self.traces, *self.backward_traces) for part in trace.programs()]
+        assignments = [*self.unclaimed, *(one for of_phase in self.assignments.values() for one in of_phase)]
+        offered = [op for assignment in assignments for op in assignment.offered_ops()]
+        return [*[op for trace in traces for op in trace.symbols], *offered]
 
 
-def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> Program:
+def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> ExecutableProgram:
     """Run all passes and transforms that the program takes."""
     return _Transformation(manager, acquired).program(Compilation.of(acquired, settings, states))
 
@@ -113,7 +102,7 @@ class _Transformation:
     manager: PassManager
     acquired: Acquired
 
-    def program(self, compilation: Compilation) -> Program:
+    def program(self, compilation: Compilation) -> ExecutableProgram:
         recorded = self._run(ACQUIRED, compilation)
         reason = why_as_recorded(recorded.trace) if self.acquired.raised is None else "it ends with an exception"
         if reason is not None:
@@ -134,53 +123,47 @@ class _Transformation:
     def _run(self, steps: tuple[Step, ...], compilation: Compilation) -> Compilation:
         return run(self.manager, steps, compilation)
 
-    def _as_recorded(self, compilation: Compilation, reason: str) -> Program:
-        """PyTorch runs each line, its autograd records them: it knows how to differentiate its own functions only."""
+    def _as_recorded(self, compilation: Compilation, reason: str) -> ExecutableProgram:
+        """The program whose ops PyTorch runs under autograd, which can differentiate PyTorch's functions only."""
         if self.acquired.raised is None:
             check_no_requests(compilation.trace, reason)
-        made = self._run(AS_RECORDED, replace(compilation, executors=()))
-        assignments = {Phase.INFERENCE: made.result(AssignmentResult).assignments}
-        return replace(self._program(made, made.trace, assignments), as_recorded=reason)
+        after = self._run(AS_RECORDED, replace(compilation, executors=()))
+        assignments = {Phase.INFERENCE: after.result(AssignmentResult).assignments}
+        return replace(self._program(after, assignments), as_recorded=reason)
 
-    def _inference(self, compilation: Compilation) -> Program:
-        made = self._run(INFERENCE, compilation)
-        assignments = {Phase.INFERENCE: made.result(AssignmentResult).assignments}
-        return self._program(made, made.trace, assignments)
+    def _inference(self, compilation: Compilation) -> ExecutableProgram:
+        after = self._run(INFERENCE, compilation)
+        assignments = {Phase.INFERENCE: after.result(AssignmentResult).assignments}
+        return self._program(after, assignments)
 
-    def _training(self, differentiated: Compilation) -> Program:
-        made = self._run(TRAINING, differentiated)
-        joint = made.result(Joint).with_trace(made.traces[Phase.JOINT])
-        partitioned, forward = made.result(Partitioned), made.result(AssignmentResult)
+    def _training(self, differentiated: Compilation) -> ExecutableProgram:
+        after = self._run(TRAINING, differentiated)
+        joint = after.result(Joint).with_trace(after.traces[Phase.JOINT])
+        partitioned, forward = after.result(Partitioned), after.result(AssignmentResult)
         (backward,) = forward.others
-        final, backward_final = made.traces[Phase.FORWARD], made.traces[Phase.BACKWARD]
-        late = LatePrograms(made.without_programs(), sizes=self.acquired.sizes)
+        final, backward_final = after.traces[Phase.FORWARD], after.traces[Phase.BACKWARD]
+        late = LatePrograms(after.without_programs(), sizes=self.acquired.sizes)
         assignments = {
-            Phase.JOINT: tuple([Assignment(bound, answers) for bound, answers in joint.offered]),
+            Phase.JOINT: tuple([Assignment(bound, decisions) for bound, decisions in joint.offered]),
             Phase.FORWARD: forward.assignments,
             Phase.BACKWARD: backward.assignments,
         }
         return replace(
-            self._program(made, final, assignments),
+            self._program(after, assignments),
             backward_traces=(joint.trace, partitioned.backward, backward_final),
             differentiated=DifferentiatedProgram(
-                joint, partitioned, final, backward_final, made.trace, late, self.acquired.has_subclasses
+                joint, partitioned, final, backward_final, after.trace, late, self.acquired.has_subclasses
             ),
-            training=training_report(joint, partitioned, made.policy),
+            training=TrainingReport.of(joint, partitioned, after.policy),
             later=late.stages,
         )
 
-    def _program(
-        self, compilation: Compilation, final: Trace, assignments: dict[Phase, tuple[Assignment, ...]]
-    ) -> Program:
-        """A `Program` whose last inputs are the constants of transforms."""
+    def _program(self, compilation: Compilation, assignments: dict[Phase, tuple[Assignment, ...]]) -> ExecutableProgram:
         records = [record for record in self.manager.records if record.traces and record.phase is not Phase.BACKWARD]
-        sources = [ConstantSource(value, "made by a transform") for value in compilation.constants.values()]
-        return Program(
+        return ExecutableProgram(
             traces=(self.acquired.trace, *[record.traces[0] for record in records]),
-            final=final,
             functional=compilation.result(Functionalized),
-            sources=(*self.acquired.sources, *sources),
-            objects=(*self.acquired.inputs, *compilation.constants.values()),
+            constants=compilation.constants,
             assignments=assignments,
             regions=compilation.result(AssignmentResult).regions,
             notes=compilation.notes,

@@ -1,10 +1,10 @@
-"""Calls of compiled programs under torch.func transformations: vmap, grad, vjp, jvp and what consists of them.
+"""Calls of compiled programs under torch.func transformations: vmap, grad, vjp, jvp and combinations of them.
 
-Such a call applies `TransformedCall`, a `torch.autograd.Function`, to the tensors of the call. functorch takes its
-transformations off one by one, the innermost first. Each makes another program of the call's (`torch.func.vmap` of it,
-or a derivative), and that one is compiled and runs on tensors that no transformation has wrapped. So a derivative
-computes again what the call computed: programs that draw random numbers, write, or do other things that happen once
-run as eager PyTorch, unless nothing but vmap is active and they only draw.
+Such a call applies `TransformedCall`, a `torch.autograd.Function`, to the tensors of the call. functorch unwraps its
+transformations one by one, the innermost first. Each replaces the program by a transformed one (its `torch.func.vmap`,
+or a derivative). The last program is compiled, and runs on tensors that no transformation has wrapped. A derivative
+therefore recomputes the call: programs that use random numbers, write to tensors, or have other effects run as eager
+PyTorch, except for random programs under vmap alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.mode import any_wrapped
+from thunder_core.acquire.traced_tensor import any_transformed
 from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.config.model import ThunderConfig
+from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, UncacheableError
 from thunder_core.guards.check import Check
 from thunder_core.guards.global_state import autocast_state
@@ -37,16 +39,15 @@ from thunder_core.pytorch_internals import (
     unwrap_if_dead,
     version_of,
 )
-from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.transformed_programs import (
     CONSTANTS,
     NO_LEVEL,
     FlatProgram,
     NotTransformed,
-    PlainPrograms,
     Tensors,
-    Transformed,
+    TransformedCache,
+    TransformedProgram,
     flat_program,
     joined,
     jvp_program,
@@ -55,20 +56,21 @@ from thunder_core.runtime.transformed_programs import (
 )
 from thunder_core.symbols.checks import is_same
 
-_MOST_REFUSALS: Final = 8  # compilations of a kind of call in vain, after which it is no longer tried
+_MOST_REFUSALS: Final = 8
+"""After so many failed compilations of a kind of call, calls of this kind run as eager PyTorch."""
 
 
 @dataclass
-class _Ran:
-    """What ran for a call.
+class _CallState:
+    """The state of a call, which is shared by the transformations of the call.
 
     Attributes:
-        differentiated: a backward may follow.
+        differentiated: whether a backward may follow.
         given: the tensors of the call.
-        module: whose parameters and buffers of these names are the first tensors of the call.
-        names: empty for other functions, and where no transformation has wrapped these tensors.
-        template: of the result.
-        check: raises an error where the program would be another one by now; set where a backward may follow.
+        module: the module whose parameters and buffers are the first of these tensors.
+        names: the names of these parameters and buffers; empty if no transformation has wrapped any.
+        template: the template of the result; None before the program has run.
+        check: raises an error if the entry is no longer valid; set if a backward may follow.
     """
 
     differentiated: bool
@@ -80,72 +82,72 @@ class _Ran:
 
 
 @dataclass(frozen=True)
-class _Call:
-    """The first argument of `TransformedCall`: what to run, and where to say what ran."""
+class _Invocation:
+    """The first argument of `TransformedCall`: the program to run, and the state of the call."""
 
-    transformed: Transformed
-    ran: _Ran
+    transformed: TransformedProgram
+    state: _CallState
 
-    def derived(self, make: Callable[..., FlatProgram], *options: Any) -> _Call:
+    def derived(self, make: Callable[..., FlatProgram], *options: Any) -> _Invocation:
         return replace(self, transformed=self.transformed.derived(make, *options))
 
     def run(self, tensors: Tensors) -> Tensors:
-        """Run the program on tensors that no transformation has wrapped."""
-        compiled = self.transformed.compiled
-        if self.ran.template is not None:
+        """Run the compiled program on tensors that no transformation has wrapped."""
+        cache = self.transformed.cache
+        if self.state.template is not None:
             return self._run_derivative(tensors)
-        entry, inputs = self._found(tensors)
+        entry, inputs = self._entry(tensors)
         self._check_reads(entry, tensors)
-        results, template = entry.run(_with_memory(inputs), (compiled.called, *tensors), {})
+        results, template = entry.run(_with_storage(inputs), (cache.called, *tensors), {})
         if any(_shared(results, inputs)):
-            raise NotTransformed("it returns memory of its inputs, or the same memory twice, under torch.func")
-        self.ran.template = template
-        if self.ran.differentiated:
-            self.ran.check = _check(self.ran, compiled, entry, inputs, tensors)
+            raise NotTransformed("its results share storage with its inputs or with each other, under torch.func")
+        self.state.template = template
+        if self.state.differentiated:
+            self.state.check = _check(self.state, cache, entry, inputs, tensors)
         return tuple(results)
 
-    def _found(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]]:
+    def _entry(self, tensors: Tensors) -> tuple[CacheEntry, tuple[Any, ...]]:
         try:
-            return self.transformed.compiled.found(tensors)
+            return self.transformed.cache.entry_for(tensors)
         except NotTransformed:
             raise
-        except Exception as error:  # the program's, or of recording it: eager PyTorch shows which
+        except Exception as error:  # of the program or of its recording; eager PyTorch raises it if it is the program's
             self.transformed.refusals += 1
             problem = str(error).split("\n", 1)[0]
             raise NotTransformed(f"under torch.func, compiling it raises {type(error).__name__}: {problem}") from error
 
-    def _check_reads(self, entry: Entry, tensors: Tensors) -> None:
-        """Raises `NotTransformed` where a tensor that is not given was wrapped when the program was recorded.
+    def _check_reads(self, entry: CacheEntry, tensors: Tensors) -> None:
+        """Raise `NotTransformed` if a tensor that is not an argument was wrapped when the program was recorded.
 
-        Its level means another transformation there. Afterwards, the inputs tell such tensors.
+        Its level belongs to another transformation. In later calls, such tensors are recognized among the inputs.
         """
         if entry in self.transformed.checked:
             return
         sources = [guard.source for guard in entry.prologue.guards if isinstance(guard, Check)]
-        read = [source.read((self.transformed.compiled.called, *tensors), {}) for source in sources]
-        given = set(map(id, self.ran.given))
-        if any_wrapped(tuple([value for value in read if id(value) not in given])):
+        read = [source.read((self.transformed.cache.called, *tensors), {}) for source in sources]
+        given = set(map(id, self.state.given))
+        if any_transformed(tuple([value for value in read if id(value) not in given])):
             self.transformed.refusals = _MOST_REFUSALS
             raise NotTransformed("it reads a tensor of a torch.func transformation that is not among its arguments")
         self.transformed.checked.add(entry)
 
     def _run_derivative(self, tensors: Tensors) -> Tensors:
-        """As `run`, where the program itself has run; what is not compiled is the same function in eager PyTorch."""
-        compiled = self.transformed.compiled
+        """As `run`, for a derivative of a program that has run. If it is not compiled, it runs as eager PyTorch."""
+        cache = self.transformed.cache
         try:
-            entry, inputs = compiled.found(tensors)
+            entry, inputs = cache.entry_for(tensors)
         except ThunderError as error:
-            compiled.fallbacks[error.problem] += 1
+            cache.fallbacks[error.problem] += 1
             inputs = tensors
-            results, _ = self.transformed.function(compiled.called, *tensors)
+            results, _ = self.transformed.function(cache.called, *tensors)
         else:
-            results, _ = entry.run(_with_memory(inputs), (compiled.called, *tensors), {})
-        shared = _shared(results, inputs)  # such results would be views, or the arguments themselves, to autograd
+            results, _ = entry.run(_with_storage(inputs), (cache.called, *tensors), {})
+        shared = _shared(results, inputs)  # to autograd, such results would be views, or inputs
         return tuple([result.clone() if one else result for result, one in zip(results, shared, strict=True)])
 
 
 def _shared(results: Tensors, inputs: tuple[Any, ...]) -> list[bool]:
-    """For each result whether it shares memory with an input or with a result before it."""
+    """For each result whether it shares storage with an input or with a result before it."""
     storages = {storage_identity(value.untyped_storage()) for value in inputs if isinstance(value, torch.Tensor)}
     shared = []
     for result in results:
@@ -156,7 +158,7 @@ def _shared(results: Tensors, inputs: tuple[Any, ...]) -> list[bool]:
 
 
 def _check(
-    ran: _Ran, compiled: PlainPrograms, entry: Entry, inputs: tuple[Any, ...], tensors: Tensors
+    state: _CallState, cache: TransformedCache, entry: CacheEntry, inputs: tuple[Any, ...], tensors: Tensors
 ) -> Callable[[], None]:
     versions, level, grad = _versions(inputs), current_level.value, torch.is_grad_enabled()
 
@@ -165,9 +167,9 @@ def _check(
             temporarily_clear_interpreter_stack(),
             torch.set_grad_enabled(grad),
             _forward_level(level),
-            _state_of_call(ran),
+            _state_of_call(state),
         ):
-            found = compiled.known(tensors)
+            found = cache.cached_entry(tensors)
         same = (
             found is not None
             and found[0] is entry
@@ -176,7 +178,7 @@ def _check(
         )
         if not same or _versions(inputs) != versions:
             raise UncacheableError(
-                f"{compiled.name} is differentiated by torch.func after something that it reads was changed",
+                f"{cache.name} is differentiated by torch.func after something that it reads was changed",
                 advice=("change it after the transformation", "give what changes to the function as an argument"),
             )
 
@@ -185,7 +187,7 @@ def _check(
 
 @contextmanager
 def _forward_level(level: int) -> Iterator[None]:
-    """Guards read that forward-mode differentiation is at this level."""
+    """A context in which guards read this level of forward-mode differentiation."""
     before = current_level.value
     setattr(current_level.owner, current_level.name, level)
     try:
@@ -195,20 +197,20 @@ def _forward_level(level: int) -> Iterator[None]:
 
 
 @contextmanager
-def _state_of_call(ran: _Ran) -> Iterator[None]:
-    """The module has the parameters and buffers that it had in the call: `torch.func.functional_call` is over."""
+def _state_of_call(state: _CallState) -> Iterator[None]:
+    """A context in which the module has the tensors of the call, as under its `torch.func.functional_call`."""
     before = []
-    for name, tensor in zip(ran.names, ran.given, strict=False):
+    for name, tensor in zip(state.names, state.given, strict=False):
         path, _, attribute = name.rpartition(".")
-        module = ran.module.get_submodule(path)
-        held = module._parameters if attribute in module._parameters else module._buffers
-        before.append((held, attribute, held[attribute]))
-        held[attribute] = tensor
+        module = state.module.get_submodule(path)
+        tensors = module._parameters if attribute in module._parameters else module._buffers
+        before.append((tensors, attribute, tensors[attribute]))
+        tensors[attribute] = tensor
     try:
         yield
     finally:
-        for held, attribute, tensor in before:
-            held[attribute] = tensor
+        for tensors, attribute, tensor in before:
+            tensors[attribute] = tensor
 
 
 def _versions(inputs: tuple[Any, ...]) -> list[int]:
@@ -216,7 +218,7 @@ def _versions(inputs: tuple[Any, ...]) -> list[int]:
 
 
 def _is_unchanged(now: Any, before: Any) -> bool:
-    """Whether an input, a tensor, a number that varies between calls or another object, is what it was."""
+    """Whether an input is the same tensor or object, or an equal number."""
     return now is before or (isinstance(before, int | float) and is_same(now, before))
 
 
@@ -224,15 +226,15 @@ class TransformedCall(torch.autograd.Function):
     """Runs a program on tensors that transformations have wrapped; all of its results are new tensors."""
 
     @classmethod
-    def apply(cls, call: _Call, *tensors: torch.Tensor) -> Any:
+    def apply(cls, call: _Invocation, *tensors: torch.Tensor) -> Any:
         """The results; below all transformations those of the compiled program, with its own autograd."""
         tensors = tuple([unwrap_if_dead(tensor) for tensor in tensors])
         if peek_interpreter_stack() is None:
-            return call.run(_with_memory(tensors))
+            return call.run(_with_storage(tensors))
         return super().apply(call, *tensors)
 
     @staticmethod
-    def forward(call: _Call, *tensors: torch.Tensor) -> Any:
+    def forward(call: _Invocation, *tensors: torch.Tensor) -> Any:
         return call.run(tensors)
 
     @staticmethod
@@ -245,14 +247,14 @@ class TransformedCall(torch.autograd.Function):
         ctx.save_for_forward(*tensors)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], call: _Call, *tensors: torch.Tensor) -> tuple[Any, Any]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: _Invocation, *tensors: torch.Tensor) -> tuple[Any, Any]:
         results = TransformedCall.apply(call.derived(vmap_program, tuple(in_dims[1:]), info.randomness), *tensors)
         return results, (0,) * len(results)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        if ctx.call.ran.check is not None:
-            ctx.call.ran.check()
+        if ctx.call.state.check is not None:
+            ctx.call.state.check()
         tensors = ctx.saved_tensors
         varied = tuple(
             [need and _differentiable(one) for need, one in zip(ctx.needs_input_grad[1:], tensors, strict=True)]
@@ -274,8 +276,8 @@ class TransformedCall(torch.autograd.Function):
         return tuple([next(found) if used else None for used in ctx.used])
 
 
-def _with_memory(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values, with zeros for PyTorch's zero tensors, which have no memory for kernels to read."""
+def _with_storage(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values, with dense zeros in place of PyTorch's zero tensors, which have no storage."""
     zeros = [isinstance(value, torch.Tensor) and is_zerotensor(value) for value in values]
     if not any(zeros):
         return values
@@ -291,48 +293,76 @@ def _differentiable(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def transformed_call(compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call under transformations.
+class TransformedCalls:
+    """The calls of a program under transformations: one compiled program for each kind of call.
 
-    Raises:
-        NotTransformed: the call has to run as eager PyTorch.
+    Calls of one kind have the same structure and the same plain values among their arguments.
+
+    It has no reference to the cache of the program, so the two form no reference cycle.
+
+    Args:
+        function: the program.
+        name: its name, for messages.
+        settings: how it is compiled.
     """
-    leaves, spec = tree_flatten((args, kwargs))
-    names, state = _state(compiled.function)
-    tensors = [*state, *[leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]]
-    described = tuple([(True, None) if isinstance(leaf, torch.Tensor) else (False, leaf) for leaf in leaves])
-    differentiated, may_draw = _transformations(compiled, tensors)
-    if not all(tensor or type(leaf) in CONSTANTS for tensor, leaf in described):
-        raise NotTransformed("under torch.func, arguments are tensors and plain values")
-    key = (spec, tuple([(tensor, type(leaf), repr(leaf)) for tensor, leaf in described]), names, may_draw)
-    kind = compiled.transformed.get(key)
-    if kind is None:
-        if len(compiled.transformed) >= compiled.settings.config.recompile_limit:
-            raise NotTransformed(f"{len(compiled.transformed)} kinds of calls under torch.func are compiled, the limit")
-        made = Transformed(compiled, flat_program(spec, described, names), may_draw)
-        kind = compiled.transformed.setdefault(key, made)
-    if kind.refusals >= _MOST_REFUSALS:
-        raise NotTransformed("its calls under torch.func could not be compiled before")
-    call = _Call(kind, _Ran(differentiated, tuple(tensors), compiled.function, names))
-    results = TransformedCall.apply(call, *tensors)
-    return joined(call.ran.template, results)
+
+    def __init__(self, function: Callable[..., Any], name: str, settings: Settings) -> None:
+        self._function = function
+        self._name = name
+        self._settings = settings
+        self._programs: dict[Any, TransformedProgram] = {}
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call.
+
+        Raises:
+            NotTransformed: the call has to run as eager PyTorch.
+        """
+        leaves, spec = tree_flatten((args, kwargs))
+        names, state = _state(self._function)
+        tensors = [*state, *[leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]]
+        described = tuple([(True, None) if isinstance(leaf, torch.Tensor) else (False, leaf) for leaf in leaves])
+        differentiated, may_be_random = _transformations(self._settings.config, tensors)
+        if not all(tensor or type(leaf) in CONSTANTS for tensor, leaf in described):
+            raise NotTransformed("under torch.func, arguments are tensors and plain values")
+        key = (spec, tuple([(tensor, type(leaf), repr(leaf)) for tensor, leaf in described]), names, may_be_random)
+        program = self._program(key, lambda: flat_program(spec, described, names), may_be_random)
+        call = _Invocation(program, _CallState(differentiated, tuple(tensors), self._function, names))
+        results = TransformedCall.apply(call, *tensors)
+        return joined(call.state.template, results)
+
+    def caches(self) -> Iterator[TransformedCache]:
+        """The caches of all programs."""
+        for program in tuple(self._programs.values()):
+            yield from program.caches()
+
+    def _program(self, key: Any, flat: Callable[[], FlatProgram], may_be_random: bool) -> TransformedProgram:
+        program = self._programs.get(key)
+        if program is None:
+            if len(self._programs) >= self._settings.config.recompile_limit:
+                raise NotTransformed(f"{len(self._programs)} kinds of calls under torch.func are compiled, the limit")
+            created = TransformedProgram(flat(), self._function, self._name, self._settings, may_be_random)
+            program = self._programs.setdefault(key, created)
+        if program.refusals >= _MOST_REFUSALS:
+            raise NotTransformed("its calls under torch.func could not be compiled before")
+        return program
 
 
 def _state(function: Any) -> tuple[tuple[str, ...], list[torch.Tensor]]:
-    """Parameters and buffers of a module that are arguments: all, where a transformation has wrapped any."""
+    """The parameters and buffers of a module that are arguments: all of them if a transformation has wrapped any."""
     if not isinstance(function, torch.nn.Module):
         return (), []
     state = {**dict(function.named_parameters()), **dict(function.named_buffers())}
-    if not any_wrapped(tuple(state.values())):
+    if not any_transformed(tuple(state.values())):
         return (), []
     return tuple(state), list(state.values())
 
 
-def _transformations(compiled: Compiled, tensors: list[torch.Tensor]) -> tuple[bool, bool]:
-    """Whether a backward may follow, and whether the call may draw random numbers.
+def _transformations(config: ThunderConfig, tensors: list[torch.Tensor]) -> tuple[bool, bool]:
+    """Whether a backward may follow, and whether the program may be random.
 
     Raises:
-        NotTransformed: something about the call or the modes is not as in a compiled program.
+        NotTransformed: the modes, the options or the arguments are not supported under transformations.
     """
     stack = get_interpreter_stack()
     kinds = {interpreter.key() for interpreter in stack}
@@ -345,11 +375,9 @@ def _transformations(compiled: Compiled, tensors: list[torch.Tensor]) -> tuple[b
         raise NotTransformed("a torch.func derivative is taken under no_grad or inference_mode")
     if not only_vmap and autocast_state():
         raise NotTransformed("a torch.func derivative is taken under autocast")
-    if compiled.settings.config.cache not in ("constant values", "symbolic values"):
-        raise NotTransformed(
-            f"a torch.func transformation is active, and the cache is {compiled.settings.config.cache!r}"
-        )
-    if isinstance(compiled.settings.config.dynamic, DeclaredSizes):
+    if config.cache not in ("constant values", "symbolic values"):
+        raise NotTransformed(f"a torch.func transformation is active, and the cache is {config.cache!r}")
+    if isinstance(config.dynamic, DeclaredSizes):
         raise NotTransformed("a torch.func transformation is active, and dynamic declares sizes")
     if not tensors:
         raise NotTransformed("a torch.func transformation is active, and no argument is a tensor")

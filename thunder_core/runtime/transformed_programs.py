@@ -1,7 +1,7 @@
-"""Programs of tensors alone, and what torch.func makes of them: what runs for a call under its transformations.
+"""Flat programs, and their `torch.func` transformations: the functions that are compiled for transformed calls.
 
-A flat program takes the user's function and tensors, and returns a tuple of tensors and a template for the result that
-they belong in, None for a derivative. Each function here makes one; programs that are made of equal things do the same.
+A flat program takes the user's function and tensors, and returns a tuple of tensors and a template of the result that
+contains them, None for a derivative. Each function here returns one; equal arguments result in equivalent programs.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from thunder_core.acquire.mode import any_wrapped
+from thunder_core.acquire.traced_tensor import any_transformed
+from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, UnsupportedError
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import current_level, tree_flatten, tree_map, tree_unflatten
-from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.entry import Entry
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.program_cache import ProgramCache
 
 Tensors = tuple[torch.Tensor, ...]
 FlatProgram = Callable[..., tuple[Tensors, Any]]
 CONSTANTS: Final = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
-"""Classes of what may be among arguments and results beside tensors."""
+"""Classes of arguments and results other than tensors."""
 
 
 def flat_program(spec: Any, leaves: tuple[tuple[bool, Any], ...], names: tuple[str, ...]) -> FlatProgram:
-    """A call of a function, which is an argument so that guards follow what it reads.
+    """The flat program that calls a function. The function is an argument, so that guards reach what it reads.
 
     Args:
-        spec: the structure of positional and keyword arguments.
-        leaves: for each leaf of it whether it is a tensor, and what it is otherwise.
-        names: of the parameters and buffers of the module that are the program's first tensors.
+        spec: the structure of the positional and keyword arguments.
+        leaves: for each leaf of the arguments, whether it is a tensor, and its value if not.
+        names: names of the parameters and buffers of the module that are the first tensors of the program.
     """
 
     def program(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
@@ -86,8 +87,8 @@ def vjp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
 
     Args:
         program: what is differentiated.
-        varied: which of its tensors get a gradient.
-        used: for which of its results there is a cotangent.
+        varied: for each of its tensors, whether it gets a gradient.
+        used: for each of its results, whether there is a cotangent.
     """
 
     def pulled(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
@@ -105,8 +106,8 @@ def jvp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
 
     Args:
         program: what is differentiated.
-        varied: for which of its tensors there is a tangent.
-        used: which of its results get a tangent.
+        varied: for each of its tensors, whether there is a tangent.
+        used: for each of its results, whether it gets a tangent.
     """
 
     def pushed(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
@@ -140,35 +141,39 @@ def _chosen(values: Sequence[torch.Tensor], which: tuple[bool, ...]) -> Tensors:
 
 
 NO_LEVEL: Final = -1
-"""Of forward-mode differentiation that is not active."""
+"""The level of forward-mode differentiation while it is not active."""
 
 
 class NotTransformed(ThunderError):
-    """The call runs as eager PyTorch, for the reason that the message gives."""
+    """Raised for a call that has to run as eager PyTorch. The message is the reason."""
 
 
-class PlainPrograms(Compiled):
-    """The cache of a program that runs without transformations.
+class TransformedCache(ProgramCache):
+    """The cache of a transformed program, whose entries run without transformations.
 
     Args:
-        of: the program that the user calls.
-        function: what it is under transformations.
-        may_draw: it may draw random numbers.
+        function: the transformed program.
+        called: the program that the user calls.
+        name: its name, for messages.
+        settings: how it is compiled.
+        may_be_random: whether it may use random numbers.
     """
 
-    def __init__(self, of: Compiled, function: FlatProgram, may_draw: bool) -> None:
-        super().__init__(function, of.name, of.settings)
-        self.called = of.function
-        self._may_draw = may_draw
-        self._refusals: WeakKeyDictionary[Entry, str | None] = WeakKeyDictionary()
+    def __init__(
+        self, function: FlatProgram, called: Callable[..., Any], name: str, settings: Settings, may_be_random: bool
+    ) -> None:
+        super().__init__(function, name, settings)
+        self.called = called
+        self._may_be_random = may_be_random
+        self._refusals: WeakKeyDictionary[CacheEntry, str | None] = WeakKeyDictionary()
 
-    def found(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]]:
+    def entry_for(self, tensors: Tensors) -> tuple[CacheEntry, tuple[Any, ...]]:
         """The entry for the tensors, compiled if there is none, and its inputs.
 
         Raises:
             NotTransformed: the program has to run as eager PyTorch.
         """
-        found = self.known(tensors)
+        found = self.cached_entry(tensors)
         if found is None:
             entry, inputs = self._miss((self.called, *tensors), {})
             return entry, inputs
@@ -178,89 +183,96 @@ class PlainPrograms(Compiled):
         self.hits += 1
         return found
 
-    def known(self, tensors: Tensors) -> tuple[Entry, tuple[Any, ...]] | None:
+    def cached_entry(self, tensors: Tensors) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """The entry for the tensors and its inputs, if there is one."""
         return self._dispatcher.find((self.called, *tensors), {})
 
     def _bypass_reason(self) -> str | None:
-        # a level of forward mode is functorch's: that of a jvp, of which these tensors are no part
+        # a level of forward mode is that of a jvp of functorch, to which these tensors do not belong
         return super()._bypass_reason() if current_level.value == NO_LEVEL else None
 
-    def _run(self, entry: Entry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return entry, inputs
 
     def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotTransformed(reason)
 
-    def _accept(self, entry: Entry, inputs: tuple[Any, ...]) -> None:
+    def _accept(self, entry: CacheEntry, inputs: tuple[Any, ...]) -> None:
         why = self._refusal(entry, inputs)
         if why is None:
             return
-        if entry.made.cached and not any_wrapped(inputs):
-            self._keep(entry)  # so that the next call is refused without a compilation
+        if entry.base_report.cached and not any_transformed(inputs):
+            self._store(entry)  # so that the next call is refused without a compilation
         raise NotTransformed(why)
 
-    def _refusal(self, entry: Entry, inputs: tuple[Any, ...]) -> str | None:
-        if any_wrapped(inputs):
+    def _refusal(self, entry: CacheEntry, inputs: tuple[Any, ...]) -> str | None:
+        if any_transformed(inputs):
             return "it reads a tensor of a torch.func transformation that is not among its arguments"
         if entry not in self._refusals:
             self._refusals[entry] = self._refusal_of(entry)
         return self._refusals[entry]
 
-    def _refusal_of(self, entry: Entry) -> str | None:
-        if entry.raises:
+    def _refusal_of(self, entry: CacheEntry) -> str | None:
+        if entry.raised is not None:
             return "under torch.func, it ends with an exception"
         if any(isinstance(value, torch.Tensor) for value in entry.constants.values()):  # perhaps below a wrapped one
             return "under torch.func, it reads a tensor that is neither an argument nor an attribute or variable"
-        drawn, visible = _effects(entry.traces[0])
-        if _writes_input(entry.traces[0]) or entry.epilogue is not None or entry.made.writes or visible:
+        random, visible = _effects(entry.program.traces[0])
+        if (
+            _writes_input(entry.program.traces[0])
+            or entry.program.functional.epilogue is not None
+            or entry.base_report.writes
+            or visible
+        ):
             return "under torch.func, it writes, or does something else that happens once"
-        if entry.random_states or (drawn and not self._may_draw):
+        if entry.random_states or (random and not self._may_be_random):
             return "it draws random numbers under a torch.func transformation that would draw them again"
-        if entry.guesses or entry.once or entry.unfit or entry.made.as_recorded:
+        if entry.guesses or entry.uncopied or entry.unfit or entry.base_report.as_recorded:
             return "under torch.func, what it does depends on values, or cannot be compiled as a whole"
-        if self.states.found or self.states.loaded:
+        if self.states.by_key or self.states.loaded:
             return "an executor keeps states between its calls"
         return None
 
 
-class Transformed:
-    """A kind of call, or what transformations made of it.
+class TransformedProgram:
+    """The program of one kind of call, or a transformation of such a program.
 
     Args:
-        of: the program that the user calls.
-        function: what is called.
-        may_draw: nothing computes again what it computes.
+        function: the flat program.
+        called, name, settings, may_be_random: as for `TransformedCache`; no derivative recomputes a random program.
     """
 
-    def __init__(self, of: Compiled, function: FlatProgram, may_draw: bool) -> None:
+    def __init__(
+        self, function: FlatProgram, called: Callable[..., Any], name: str, settings: Settings, may_be_random: bool
+    ) -> None:
         self.function = function
-        self.compiled = PlainPrograms(of, function, may_draw)
+        self.cache = TransformedCache(function, called, name, settings, may_be_random)
         self.refusals = 0
-        self.checked: WeakSet[Entry] = WeakSet()
-        self._of = of
-        self._may_draw = may_draw
-        self._derived: dict[tuple[Any, ...], Transformed] = {}
+        self.checked: WeakSet[CacheEntry] = WeakSet()
+        self._may_be_random = may_be_random
+        self._derived: dict[tuple[Any, ...], TransformedProgram] = {}
 
-    def derived(self, make: Callable[..., FlatProgram], *options: Any) -> Transformed:
-        """What ``make(function, *options)`` makes of it: the same for equal options."""
+    def derived(self, make: Callable[..., FlatProgram], *options: Any) -> TransformedProgram:
+        """The program ``make(function, *options)``; the same object for equal options."""
         known = self._derived.get((make, *options))
         if known is None:
-            made = Transformed(self._of, make(self.function, *options), self._may_draw)
-            known = self._derived.setdefault((make, *options), made)
+            cache = self.cache
+            function = make(self.function, *options)
+            derived = TransformedProgram(function, cache.called, cache.name, cache.settings, self._may_be_random)
+            known = self._derived.setdefault((make, *options), derived)
         return known
 
-    def programs(self) -> Iterator[Compiled]:
-        """The programs that were compiled for it."""
-        yield self.compiled
+    def caches(self) -> Iterator[TransformedCache]:
+        """The caches of this program and of its transformations."""
+        yield self.cache
         for derived in tuple(self._derived.values()):
-            yield from derived.programs()
+            yield from derived.caches()
 
 
 def _effects(trace: Trace) -> tuple[bool, bool]:
-    """Whether a trace draws random numbers, and whether it does what is visible outside of its tensors."""
-    lines = [line for program in trace.programs() for line in program.symbols]
-    return any(line.effects.random for line in lines), any(line.effects.visible for line in lines)
+    """Whether a trace has random ops, and whether it has effects that are visible outside of its tensors."""
+    ops = [bound for program in trace.programs() for bound in program.symbols]
+    return any(bound.effects.random for bound in ops), any(bound.effects.visible for bound in ops)
 
 
 def _writes_input(trace: Trace) -> bool:

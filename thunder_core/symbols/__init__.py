@@ -1,6 +1,6 @@
-"""Symbols: which operation a call of a torch function is, and with which arguments.
+"""Symbols: map a call of a torch function to its operation and canonical arguments.
 
-`thunder_core.symbols.registry.registry` has them. The functions exported here are those that printed traces call;
+`thunder_core.symbols.registry.registry` holds the symbols. This module exports the functions that printed traces call,
 and `recorded`, for authors of operations.
 """
 

@@ -1,7 +1,7 @@
-"""What autocast does to each symbol, from PyTorch's operator reference for autocast.
+"""The autocast class of each symbol, from PyTorch's operator reference for autocast.
 
-Names are printed names without ``torch.`` (and ``F.`` for ``torch.nn.functional.``). Symbols that are compositions of
-others (``F.cross_entropy``, ``F.interpolate``) have no entry: autocast acts on their parts.
+Names are printed names without ``torch.`` (and ``F.`` for ``torch.nn.functional.``). Symbols that call several others
+(``F.cross_entropy``, ``F.interpolate``) have no entry: autocast acts on the inner calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thunder_core.pytorch_internals import dispatch_has_kernel_for_dispatch_key
 from thunder_core.symbols.row import expand
 
 CLEAR_CACHE: Final = Symbol("torch.clear_autocast_cache", torch.clear_autocast_cache)
-"""Between lines of two regions of autocast: what the first has converted the second converts again."""
+"""Separates the ops of two autocast regions: the second does not reuse the casts of the first."""
 
 _LOWER_PRECISION: Final = """
     matmul linalg.vecdot mm bmm addmm baddbmm addbmm F.linear prelu F.scaled_dot_product_attention
@@ -52,7 +52,7 @@ _FLOAT32_CPU: Final = """
     linalg.lstsq linalg.householder_product linalg.tensorinv linalg.tensorsolve
 """
 
-# Of those, the ones that compute in float32 where their option ``dtype`` says so: arguments are not cast.
+# Of those, the symbols for which autocast sets the option ``dtype`` to float32 instead of casting arguments.
 _RESULT_DTYPE_CUDA: Final = """
     prod cumprod cumsum sum softmax log_softmax norm linalg.vector_norm linalg.matrix_norm
 """
@@ -86,7 +86,7 @@ def has_result_dtype(printed: str, device_type: str) -> bool:
 
 @cache
 def autocast_classes() -> dict[str, dict[str, Autocast]]:
-    """All of them, by printed name."""
+    """The autocast classes of all symbols, by printed name and device type."""
     classes: dict[str, dict[str, Autocast]] = {}
     present = [
         (name, (device_type,), Autocast.FLOAT32)

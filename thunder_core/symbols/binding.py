@@ -1,9 +1,10 @@
-"""How the arguments of one spelling become the canonical arguments of its symbol.
+"""Map the arguments of one spelling of an operation to the canonical arguments of its symbol.
 
 A layout is written like a Python signature without annotations: ``"input, dim=None, *, dtype=None"``. A starred name
-(``"input, *shape"``) collects integers given one by one or as one sequence, and stands for one tuple.
+(``"input, *shape"``) collects integers, passed one by one or as one sequence, into one tuple.
 
-Matching names is done once for each form; a call then only moves values.
+The form of a call is the number of its positional arguments and the names of its keyword arguments. Parameters are
+matched by name once for each form (`Placement`); later calls of that form only reorder values.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from thunder_core.symbols.row import Adapter
 
 
 class _Required:
-    """Stands where a parameter has no default."""
+    """The class of `REQUIRED`, the default of a parameter without one."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
 
 
 REQUIRED: Final = _Required()
-# Spellings of NumPy that PyTorch's argument parser accepts.
+# NumPy's names of parameters, which PyTorch's argument parser accepts.
 NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Parameters of one spelling.
+    """The parameters of one spelling.
 
     Attributes:
-        positional: names of the parameters that may be given by position, in order.
-        defaults: their defaults, `REQUIRED` where there is none.
-        variadic: the last positional parameter collects the remaining ones into a tuple.
+        positional: names of the parameters that may be passed by position, in order.
+        defaults: their defaults, `REQUIRED` for those without.
+        variadic: whether the last positional parameter collects the remaining arguments into a tuple.
         keywords: keyword-only parameters and their defaults.
-        not_none: parameters for which None does not fit; written ``dim!``.
+        not_none: parameters that do not accept None; written ``dim!``.
         aliases: other keywords for a parameter; written ``dim0/axis0``.
     """
 
@@ -56,32 +57,33 @@ class Layout:
 
     @property
     def names(self) -> frozenset[str]:
+        """The names of all parameters."""
         return frozenset(self.positional) | frozenset(self.keywords)
 
     def default(self, name: str) -> Any:
-        """The default of a parameter; `REQUIRED` when it has none."""
+        """The default of a parameter; `REQUIRED` if it has none."""
         if name in self.keywords:
             return self.keywords[name]
         return self.defaults[self.positional.index(name)]
 
     def match(self, count: int, keywords: tuple[str, ...]) -> dict[str, int] | None:
-        """For a call with ``count`` positional arguments and these keywords the number of each parameter's argument.
+        """The index of each parameter's argument, for ``count`` positional arguments and these keywords.
 
-        Positional arguments are numbered first. None when they do not fit.
+        Positional arguments are numbered first. None if the arguments do not fit the layout.
         """
         if count > len(self.positional):
             return None
-        found = {name: number for number, name in enumerate(self.positional[:count])}
+        positions = {name: number for number, name in enumerate(self.positional[:count])}
         for number, keyword in enumerate(keywords, start=count):
-            known = keyword in self.keywords or keyword in self.positional or keyword == "out"
-            name = keyword if known else self.aliases.get(keyword)
-            if name is None or name in found:
+            is_name = keyword in self.keywords or keyword in self.positional or keyword == "out"
+            name = keyword if is_name else self.aliases.get(keyword)
+            if name is None or name in positions:
                 return None
-            found[name] = number
-        return found
+            positions[name] = number
+        return positions
 
     def collect(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Positional arguments with the variadic ones as one tuple."""
+        """The positional arguments, with the variadic ones collected into one tuple."""
         count = len(self.positional)
         if not self.variadic or len(args) < count:
             return args
@@ -89,17 +91,20 @@ class Layout:
 
 
 def as_one_tuple(values: tuple[Any, ...]) -> Any:
-    """``(2, 3)`` from ``(2, 3)`` as well as from ``((2, 3),)``; a lone value that is no integer stays itself."""
+    """``(2, 3)`` for both ``(2, 3)`` and ``((2, 3),)``. A single value other than an integer is returned unchanged."""
     if len(values) != 1:
         return values
     only = values[0]
     if isinstance(only, tuple | list):
         return tuple(only)
-    return values if isinstance(only, Integral) else only  # NumPy's integers are no `int`
+    return values if isinstance(only, Integral) else only  # `int` would exclude NumPy's integers
 
 
 def same_value(value: Any, default: Any) -> bool:
-    """Whether an argument is its parameter's default. Types must agree (``1.0`` is not ``1``); tensors never are."""
+    """Whether an argument equals its parameter's default. Types must be equal, too: ``1.0`` is not ``1``.
+
+    False for tensors, without a comparison of their values.
+    """
     return value is default or (type(value) is type(default) and type(value) in _PLAIN and bool(value == default))
 
 
@@ -108,7 +113,7 @@ _PLAIN: Final = frozenset({int, float, bool, str, tuple})
 
 @cache
 def parse_layout(text: str) -> Layout:
-    """Read a layout from its signature text."""
+    """The layout that is written as this signature."""
     positional: list[str] = []
     defaults: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -132,7 +137,7 @@ def parse_layout(text: str) -> Layout:
         else:
             positional.append(name)
             defaults.append(default)
-    aliases.update({other: name for other, name in NUMPY_NAMES.items() if name in positional})
+    aliases.update({other: name for other, name in NUMPY_NAMES.items() if name in positional or name in keywords})
     return Layout(tuple(positional), tuple(defaults), variadic, keywords, frozenset(not_none), aliases)
 
 
@@ -152,22 +157,24 @@ def _split(text: str) -> list[str]:
 
 
 IGNORED: Final = frozenset({"_stacklevel"})
+"""Keyword arguments without an effect on the result."""
 SEQUENCES: Final = frozenset({list, torch.Size})
+"""Types of sizes and dimensions that become tuples."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How the values of a call, ``(*args, *kwargs.values(), *constants)``, become canonical arguments.
+    """The mapping from the values of a call, ``(*args, *kwargs.values(), *constants)``, to canonical arguments.
 
     Attributes:
-        sources: for each canonical position the index of its value.
-        constants: defaults of the spelling or of the symbol for what the call leaves out.
-        defaults: for each canonical position its default.
-        keywords: name, index and default of the canonical keyword arguments.
-        fixed: index and default of the parameters that the symbol lacks.
-        not_none: indices that None does not fit.
-        inplace: index of the argument ``inplace``; -1 when there is none.
+        sources: for each canonical positional parameter, the index of its value.
+        constants: the values of omitted arguments: defaults of the spelling, or else of the symbol.
+        defaults: for each canonical positional parameter, its default.
+        keywords: for each canonical keyword argument, its name, the index of its value, and its default.
+        fixed: for each argument that the symbol lacks, the index of its value, and the default, which it must equal.
+        not_none: indices of values that must not be None.
+        inplace: index of the argument ``inplace``; -1 if there is none.
     """
 
     sources: tuple[int, ...]
@@ -179,7 +186,7 @@ class Placement:
     inplace: int
 
     def place(self, values: tuple[Any, ...]) -> Arguments | None:
-        """Canonical arguments; None when the values do not fit. Defaults at the end are left out."""
+        """Canonical arguments without trailing defaults; None if the values do not fit."""
         for index, default in self.fixed:
             if not same_value(values[index], default):
                 return None
@@ -205,30 +212,37 @@ class Placement:
 
 
 def sequence_as_tuple(value: Any) -> Any:
-    """Sizes and dimensions as a tuple, so that equal calls look equal; lists of anything else stay."""
+    """A list of integers (sizes, dimensions) as a tuple, so that equal calls are equal; other values unchanged."""
     return tuple(value) if all(isinstance(item, int | SizeExpr | torch.SymInt) for item in value) else value
 
 
 def make_placement(layout: Layout, canonical: Layout, count: int, keywords: tuple[str, ...]) -> Placement | None:
-    """The placement of calls with ``count`` positional arguments and these keywords; None when they do not fit."""
-    found = layout.match(count, keywords)
-    if found is None:
+    """The placement of calls of one form; None if they do not fit the layouts.
+
+    Args:
+        layout: the layout of the spelling.
+        canonical: the layout of the symbol.
+        count: the number of positional arguments.
+        keywords: the names of the keyword arguments.
+    """
+    positions = layout.match(count, keywords)
+    if positions is None:
         return None
     constants: list[Any] = []
 
     def source(name: str) -> int:
-        """Where the value of a canonical parameter comes from."""
-        if name in found:
-            return found[name]
-        own = layout.default(name) if name in layout.names else REQUIRED
-        constants.append(canonical.default(name) if own is REQUIRED else own)
+        """The index of the value of a canonical parameter."""
+        if name in positions:
+            return positions[name]
+        default = layout.default(name) if name in layout.names else REQUIRED
+        constants.append(canonical.default(name) if default is REQUIRED else default)
         return count + len(keywords) + len(constants) - 1
 
     sources = tuple(source(name) for name in canonical.positional)
     placed = [(name, source(name), default) for name, default in canonical.keywords.items()]
     if any(constant is REQUIRED for constant in constants):
         return None
-    rest = {name: index for name, index in found.items() if name not in canonical.names and name not in IGNORED}
+    rest = {name: index for name, index in positions.items() if name not in canonical.names and name not in IGNORED}
     if "out" in rest:
         placed.append(("out", rest.pop("out"), None))
     inplace = rest.pop("inplace", -1)
@@ -244,16 +258,18 @@ def make_placement(layout: Layout, canonical: Layout, count: int, keywords: tupl
 
 
 Call = tuple[Symbol, tuple[Any, ...], dict[str, Any]]
+"""A symbol with its positional and keyword arguments."""
 Rule = Callable[[tuple[Any, ...], dict[str, Any]], Call]
+"""Returns the canonical call for the arguments of a spelling."""
 
 
-def keep(symbol: Symbol) -> Rule:
-    """The rule that takes arguments as they come."""
+def unchanged_rule(symbol: Symbol) -> Rule:
+    """The rule that calls ``symbol`` with unchanged arguments."""
     return lambda args, kwargs: (symbol, args, kwargs)
 
 
-def adapt(symbol: Symbol, adapter: Adapter, fallback: Rule) -> Rule:
-    """The rule of a spelling with an adapter."""
+def adapter_rule(symbol: Symbol, adapter: Adapter, fallback: Rule) -> Rule:
+    """The rule that calls ``symbol`` with the arguments of ``adapter``, or ``fallback`` if that returns None."""
 
     def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         adapted = adapter(args, kwargs)
@@ -264,15 +280,15 @@ def adapt(symbol: Symbol, adapter: Adapter, fallback: Rule) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """Binds calls of one spelling.
+    """Maps calls of one spelling to canonical calls.
 
     Attributes:
-        symbol: what the spelling means.
-        inplace: what it means with ``inplace=True``.
-        canonical: layouts of the symbol.
-        layouts: layouts of the spelling.
-        fallback: for arguments that fit none of them.
-        placements: for each layout the forms of call seen so far.
+        symbol: the symbol of the spelling.
+        inplace: the symbol of calls with ``inplace=True``; None if there is none.
+        canonical: the layouts of the symbol.
+        layouts: the layouts of the spelling.
+        fallback: the rule for arguments that fit no layout.
+        placements: for each layout, the placements of the forms of calls so far.
     """
 
     symbol: Symbol
@@ -286,7 +302,7 @@ class Binder:
         object.__setattr__(self, "placements", tuple((layout, {}) for layout in self.layouts))
 
     def rule(self) -> Rule:
-        """The rule of this spelling, with a short way for the most frequent form of call."""
+        """The rule of this spelling, with a fast path for calls whose arguments are canonical already."""
         if self._collects():
             return self._collecting_rule()
         direct = self._direct_counts()
@@ -306,30 +322,29 @@ class Binder:
         return rule
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Match the arguments with the layouts, one after the other."""
-        for layout, placements in self.placements:
-            given = layout.collect(args) if layout.variadic else args
-            form = (len(given), *kwargs)
-            known = placements.get(form)
-            if known is None:
-                known = placements[form] = self._placements(layout, len(given), tuple(kwargs))
-            for placement in known:
-                values = (*given, *kwargs.values(), *placement.constants)
+        """The canonical call, by the first layout that the arguments fit."""
+        for layout, placements_by_form in self.placements:
+            positional = layout.collect(args) if layout.variadic else args
+            form = (len(positional), *kwargs)
+            placements = placements_by_form.get(form)
+            if placements is None:
+                placements = placements_by_form[form] = self._placements(layout, len(positional), tuple(kwargs))
+            for placement in placements:
+                values = (*positional, *kwargs.values(), *placement.constants)
                 inplace = placement.inplace >= 0 and bool(values[placement.inplace])
-                if inplace and self.inplace is None:
-                    continue
-                placed = placement.place(values)
-                if placed is not None:
-                    return (self.inplace if inplace and self.inplace else self.symbol), *placed
+                symbol = self.inplace if inplace else self.symbol
+                arguments = None if symbol is None else placement.place(values)
+                if symbol is not None and arguments is not None:
+                    return symbol, *arguments
         return self.fallback(args, kwargs)
 
     def _placements(self, layout: Layout, count: int, keywords: tuple[str, ...]) -> tuple[Placement, ...]:
-        """The placements of one form of call, for each canonical layout that it fits."""
+        """The placements of calls of one form, for each canonical layout that they fit."""
         candidates = (make_placement(layout, canonical, count, keywords) for canonical in self.canonical)
         return tuple(placement for placement in candidates if placement is not None)
 
     def _collects(self) -> bool:
-        """Whether the only layout is ``input, *sizes``, with the same two places canonically."""
+        """Whether the only layout is ``input, *sizes``, and the canonical one has the same parameters."""
         if len(self.layouts) > 1 or len(self.canonical) > 1:
             return False
         layout, canonical = self.layouts[0], self.canonical[0]
@@ -337,6 +352,7 @@ class Binder:
         return layout.variadic and same and not _differing_defaults(layout, canonical)
 
     def _collecting_rule(self) -> Rule:
+        """The rule for `_collects`, with a fast path for integers and for a tuple."""
         symbol, general = self.symbol, self.bind
 
         def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -350,7 +366,10 @@ class Binder:
         return rule
 
     def _direct_counts(self) -> dict[int, Any]:
-        """Numbers of positional arguments that may stay where they are, each with the default of the last of them."""
+        """The numbers of positional arguments with which a call is canonical, each with the default of the last one.
+
+        Provided that the last argument does not equal its default, and no argument is one of `SEQUENCES`.
+        """
         direct: dict[int, Any] = {}
         for layout in self.layouts:
             for canonical in self.canonical:
@@ -364,6 +383,6 @@ class Binder:
 
 
 def _differing_defaults(layout: Layout, canonical: Layout) -> bool:
-    """Whether the spelling has other defaults than the symbol, so that leaving out an argument means another value."""
+    """Whether a parameter of the spelling has another default than in the symbol."""
     shared = [(layout.default(name), canonical.default(name)) for name in layout.names & canonical.names]
-    return any(own is not REQUIRED and not same_value(own, other) for own, other in shared)
+    return any(default is not REQUIRED and not same_value(default, other) for default, other in shared)

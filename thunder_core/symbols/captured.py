@@ -1,7 +1,7 @@
-"""Functions that a program makes over tensors that it computes: ``y.register_hook(lambda gradient: gradient * scale)``.
+"""Closures of a program over tensors that it computes: ``y.register_hook(lambda gradient: gradient * scale)``.
 
-Where such a function is handed to a line, the prologue makes what is known before the program runs, a `Capturing`
-object, and a line gives it the tensors.
+If such a closure is an argument of an op, the prologue creates a `Capturing` object from the values that are known
+before the program runs, and another op passes it the tensors.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _EMPTY: Final = object()
 
 @dataclass(frozen=True)
 class Captured:
-    """The place of a tensor that the program computes, by number."""
+    """Placeholder of a tensor that the program computes, by number."""
 
     number: int
 
 
 class Capturing:
-    """``make(*parts)``, as soon as the tensors among the parts are there; a call of it is one of the result."""
+    """A callable that forwards to ``make(*parts)``, which is created once the tensors among the parts are computed."""
 
     def __init__(self, make: Callable[..., Any], *parts: Any) -> None:
         self._make = make
         self._parts = parts
         self._made: Any = _EMPTY
-        self._held: list[tuple[torch.Tensor, int]] = []  # the tensors, each with how often it was written to
+        self._held: list[tuple[torch.Tensor, int]] = []  # the tensors, each with its version
 
     def fill(self, tensors: dict[int, torch.Tensor]) -> Any:
-        """What is made of these tensors, the same object at each call."""
+        """The result of ``make`` with these tensors in place of the `Captured` parts."""
         if self._made is _EMPTY:
             self._made = self._make(*[_filled(part, tensors) for part in self._parts])
             self._parts = ()
@@ -44,7 +44,7 @@ class Capturing:
         return self._made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns.
+        """Call the created function.
 
         Raises:
             UnsupportedError: it writes to one of the tensors, which are copies of those of the program.
@@ -62,7 +62,7 @@ class Capturing:
         return result
 
     def __getattr__(self, name: str) -> Any:
-        """What the function has: its ``__name__``."""
+        """An attribute of the created function, such as its ``__name__``."""
         return getattr(self._made, name)
 
 
@@ -73,7 +73,7 @@ def _filled(part: Any, tensors: dict[int, torch.Tensor]) -> Any:
 
 
 def capture(function: Capturing, numbers: tuple[int, ...], tensors: tuple[torch.Tensor, ...]) -> None:
-    """Give a function the tensors that it holds. It gets copies: the program may use their memory for other values."""
+    """Pass a `Capturing` function copies of its tensors: the program may reuse their storages for other values."""
     function.fill({number: tensor.clone() for number, tensor in zip(numbers, tensors, strict=True)})
 
 

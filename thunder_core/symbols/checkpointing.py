@@ -1,4 +1,4 @@
-"""Checkpoint regions that write tensors from outside."""
+"""Checkpoint regions that write to tensors from outside of the region."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch.utils.checkpoint as torch_checkpoint
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import storage_identity
 
-# What the region that runs now writes, with what backward writes instead. Of regions inside of regions backward runs
-# what the first run left behind, so they must know of it then.
+# The tensors that the current region writes, each with the tensor that backward writes instead. A nested region must
+# read this in the first run, since backward reruns the objects that the first run created.
 _replaced: ContextVar[tuple[tuple[torch.Tensor, torch.Tensor], ...]] = ContextVar("_replaced", default=())
 
 
 def checkpoint_with_writes(
     body: Callable[..., Any],
-    kept: tuple[int, ...],
+    saved: tuple[int, ...],
     *operands: Any,
     again: Mapping[int, torch.Tensor | None] = MappingProxyType({}),
     use_reentrant: bool,
@@ -32,21 +32,23 @@ def checkpoint_with_writes(
     checkpoint refuses arguments that it finds changed in backward, so that it is not given these operands.
 
     Args:
-        kept: positions of the operands that are saved.
-        again: by the position of an operand that ``body`` writes the tensor that backward writes in its place; None for
-            the operand itself.
-        use_reentrant: whether backward runs all of ``body``, not only as far as it needs. Gradients go through it as
-            through others either way.
-        options: of PyTorch's checkpoint.
+        saved: positions of the operands that are saved.
+        again: by the position of an operand that ``body`` writes, the tensor that backward writes instead; None
+            for the operand itself.
+        use_reentrant: whether backward reruns all of ``body`` instead of only as far as needed. The gradients are the
+            same.
+        options: options of PyTorch's checkpoint.
     """
-    targets = {place: operands[place] for place in kept}
-    later = {place: again[place] if place in again else _in_backward(target) for place, target in targets.items()}
+    targets = {position: operands[position] for position in saved}
+    later = {
+        position: again[position] if position in again else _in_backward(target) for position, target in targets.items()
+    }
 
     def run(*given: Any) -> Any:
         remaining = iter(given)
-        arguments = [targets[place] if place in targets else next(remaining) for place in range(len(operands))]
-        replaced = [(targets[place], target) for place, target in later.items() if target is not None]
-        targets.update((place, target) for place, target in later.items() if target is not None)
+        arguments = [targets[position] if position in targets else next(remaining) for position in range(len(operands))]
+        replaced = [(targets[position], target) for position, target in later.items() if target is not None]
+        targets.update((position, target) for position, target in later.items() if target is not None)
         later.clear()
         token = _replaced.set(tuple(replaced))
         try:
@@ -54,7 +56,7 @@ def checkpoint_with_writes(
         finally:
             _replaced.reset(token)
 
-    given = [operand for place, operand in enumerate(operands) if place not in targets]
+    given = [operand for position, operand in enumerate(operands) if position not in targets]
     if use_reentrant:
         options["early_stop"] = False
     return torch_checkpoint.checkpoint(run, *given, use_reentrant=False, **options)

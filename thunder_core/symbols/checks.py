@@ -1,4 +1,4 @@
-"""Checks that run with the program, for what could not be known while it was recorded."""
+"""Runtime checks of values and metadata that were guessed while the program was recorded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ READERS: Final[dict[str, Callable[..., Any]]] = {
     "text": text,
     "number": lambda number: number,
 }
-"""How a line reads a value: of a tensor, or the Python number that an earlier line gave."""
+"""Functions by which a check reads a value: of a tensor, or a Python number that an earlier op returned."""
 
 
 _SAVED: Final = ("call the compiled function, which has a program for each value; a saved one is for one of them",)
@@ -70,17 +70,17 @@ SHAPES: Final = "shapes"
 
 
 def check_value(position: int, reader: str, args: tuple[Any, ...], expected: Any, sizes: tuple[int, ...] = ()) -> None:
-    """Check that a value of the program is the one that its Python saw while it was recorded.
+    """Check that a value of the program equals the one that was read while it was recorded.
 
     Args:
-        position: how many such checks come before it in the program.
+        position: number of such checks before it in the program.
         reader: a name in `READERS`.
-        args: what it is called with.
-        expected: what was read; NaN equals NaN, and zeros with other signs differ.
-        sizes: those that lines before it define. They are told with the value.
+        args: arguments of the reader.
+        expected: the recorded value; NaN equals NaN, and zeros of different signs differ.
+        sizes: the sizes that earlier ops define, for the exception.
 
     Raises:
-        WrongGuess: it is another value.
+        WrongGuess: the value differs.
     """
     actual = READERS[reader](*args)
     if not is_same(actual, expected):
@@ -93,12 +93,12 @@ def check_shapes(
     """Check that tensors have the shapes and strides with which the rest of the program was recorded.
 
     Args:
-        position: how many checks of values come before it in the program.
+        position: number of checks of values before it in the program.
         expected: shape and strides of each.
-        sizes: as of `check_value`.
+        sizes: as for `check_value`.
 
     Raises:
-        WrongGuess: one has others.
+        WrongGuess: a shape or stride differs.
     """
     actual = geometries_of(tensors)
     if not are_alike(actual, expected):
@@ -113,14 +113,14 @@ def check_sizes(
     args: tuple[Any, ...],
     sizes: tuple[int, ...],
 ) -> None:
-    """Check what the rest of the program takes for granted of sizes that lines before it define.
+    """Check the conditions on sizes defined by earlier ops that the rest of the program relies on.
 
     Args:
-        position: of the check of the value that the last of these sizes is from.
-        conditions: Python over the symbols.
+        position: position of the check of the value from which the last of these sizes comes.
+        conditions: Python expressions of the symbols.
         symbols: the sizes, by name.
-        reader, args: how the value is read: as of `check_value`, or `SHAPES` and tensors.
-        sizes: as of `check_value`.
+        reader, args: the reader of the value as for `check_value`, or `SHAPES` and tensors.
+        sizes: as for `check_value`.
 
     Raises:
         WrongGuess: a condition does not hold.
@@ -132,14 +132,14 @@ def check_sizes(
 
 
 def checked_value(check: BoundSymbol) -> tuple[str, tuple[Any, ...], Any]:
-    """How a line that checks a value reads it, of what, and what it expects: of `check_shapes` and `check_value`."""
+    """``(reader, arguments, expected value)`` of an op that calls `check_shapes` or `check_value`."""
     if check.symbol is CHECK_SHAPES:
         return SHAPES, check.args[1], check.args[2]
     return check.args[1], check.args[2], check.args[3]
 
 
 def unmet(conditions: Iterable[str], symbols: Mapping[str, int]) -> str | None:
-    """The first of some conditions on sizes that does not hold; None where all do."""
+    """The first of the conditions on sizes that does not hold; None if all hold."""
     for condition in conditions:
         try:
             holds = eval(_code(condition), {**SIZE_NAMES, **symbols})
@@ -172,7 +172,7 @@ def are_alike(actual: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
 
 
 def size_of(tensor: torch.Tensor, dimension: int) -> int:
-    """A size that depends on values, as a number of the program."""
+    """A data-dependent size, as a number of the program."""
     return tensor.shape[dimension]
 
 
@@ -180,7 +180,7 @@ def require_value(position: int, reader: str, args: tuple[Any, ...], expected: A
     """`check_value` of a program without siblings: no other program runs for another value.
 
     Raises:
-        DataDependentError: it is another value.
+        DataDependentError: the value differs.
     """
     try:
         check_value(position, reader, args, expected)
@@ -217,7 +217,7 @@ def check_metadata(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[i
     Follows a call whose metadata could depend on values but did not when it was tried on sample values.
 
     Raises:
-        DataDependentError: it has other metadata this time.
+        DataDependentError: the metadata differ.
     """
     if tuple(tensor.shape) == shape and tensor.dtype is dtype and (tensor.stride() == stride or tensor.numel() == 0):
         return
@@ -248,4 +248,4 @@ REQUIRED: Final = {
     CHECK_VALUE: Symbol("thunder_core.symbols.checks.require_value", require_value),
     CHECK_SHAPES: Symbol("thunder_core.symbols.checks.require_shapes", require_shapes),
 }
-"""What takes the place of the checks in a program that is saved."""
+"""The replacements of the checks in a saved program."""

@@ -1,6 +1,6 @@
-"""Statements of Python written as functions, so that a trace can call them.
+"""Python statements as functions, so that traces can call them.
 
-Each does what the statement does, in place, and returns the tensor.
+Each function has the effect of its statement, in place, and returns the tensor.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.ir.symbol import Symbol, Tag
 
 _PLAIN: Final = (torch.Tensor, int, slice, EllipsisType, type(None))
-"""What an index can hold of which it is known for how many dimensions it is."""
+"""Types of index items that index a fixed number of dimensions."""
 
 
 def setitem(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     """``tensor[index] = value``."""
-    place, index_of_place = _without_scalar_masks(tensor, index)
-    if place is not tensor and isinstance(value, torch.Tensor) and value.dtype != tensor.dtype:
-        # PyTorch converts what is written by other masks, if it is one value, and never by those without dimensions.
+    view, index_of_view = _without_scalar_masks(tensor, index)
+    if view is not tensor and isinstance(value, torch.Tensor) and value.dtype != tensor.dtype:
+        # PyTorch casts a single written value for other masks, but not for masks without dimensions.
         raise RuntimeError(f"a mask without dimensions writes {value.dtype} into {tensor.dtype}")
-    place[index_of_place] = value
+    view[index_of_view] = value
     return tensor
 
 
 def setitem_copy(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
-    """What ``tensor`` would be after ``tensor[index] = value``, as a new tensor."""
+    """A copy of ``tensor`` after ``copy[index] = value``."""
     return setitem(tensor.clone(), index, value)
 
 
 def _without_scalar_masks(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
-    """A view of a tensor, and an index of it that means the same, with masks of one dimension instead of none.
+    """A view of a tensor and an equivalent index for it, in which zero-dimensional masks have one dimension.
 
-    PyTorch reads the value of a mask without dimensions while it is at the index, which cannot be recorded. To its
-    kernels it is a mask of a new dimension of size 1.
+    PyTorch reads the value of a zero-dimensional mask while it parses the index, which cannot be recorded. It is
+    equivalent to a mask of a new dimension of size 1.
     """
     items = index if isinstance(index, tuple) else (index,)
     if not any(map(_is_scalar_mask, items)) or not all(isinstance(item, _PLAIN) for item in items):
         return tensor, index
-    places = tuple([place for item in items for place in _places(item)])
-    return tensor[places], tuple([item.unsqueeze(0).bool() if _is_scalar_mask(item) else item for item in items])
+    of_view = tuple([part for item in items for part in _view_items(item)])
+    return tensor[of_view], tuple([item.unsqueeze(0).bool() if _is_scalar_mask(item) else item for item in items])
 
 
 def _is_scalar_mask(item: Any) -> bool:
     return isinstance(item, torch.Tensor) and item.ndim == 0 and item.dtype in (torch.bool, torch.uint8)
 
 
-def _places(item: Any) -> tuple[Any, ...]:
-    """What leaves the dimensions that an item of an index is for as they are, and makes one for a scalar mask."""
+def _view_items(item: Any) -> tuple[Any, ...]:
+    """The items of an index that leaves the dimensions of ``item`` unchanged, and adds one for a scalar mask."""
     if _is_scalar_mask(item):
         return (None,)
     if item is Ellipsis:
@@ -97,7 +97,7 @@ def remove_hook(handle: RemovableHandle) -> None:
 
 
 def rebased(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` itself: an earlier line wrote to a tensor that shares its history, so that it requires grad now."""
+    """``tensor`` itself, which requires grad since an earlier op wrote to a tensor that shares its autograd history."""
     return tensor
 
 

@@ -1,4 +1,4 @@
-"""Functions that make random generators of PyTorch, and that read or change the states of those that there are."""
+"""Functions that create random generators, and that read or change the states of existing ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _symbol(module: ModuleType, name: str) -> Symbol:
     return Symbol(f"{path}.{name}", getattr(module, name), tags=frozenset({Tag.RANDOM}))
 
 
-# They draw no numbers themselves but move the state of generators.
+# They draw no numbers but change the states of generators.
 MANUAL_SEED: Final = _symbol(torch.random, "manual_seed")
 GET_RNG_STATE: Final = _symbol(torch.random, "get_rng_state")
 SET_RNG_STATE: Final = _symbol(torch.random, "set_rng_state")
@@ -37,7 +37,7 @@ WRITES: Final = (
     (torch.random, "set_rng_state", SET_RNG_STATE),
     *[(torch.cuda.random, name, symbol) for name, symbol in _OF_CUDA.items()],
 )
-"""Functions without a result, where they are and how they are called."""
+"""Functions without a result, with their modules and names."""
 READS: Final = ((torch.random, "get_rng_state", GET_RNG_STATE), (torch.cuda.random, "get_rng_state", CUDA_STATE))
 """Functions that return a state."""
 STATEFUL: Final = frozenset({symbol for _, _, symbol in (*WRITES, *READS)} | {NEW_GENERATOR})

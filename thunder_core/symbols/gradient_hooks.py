@@ -1,9 +1,9 @@
-"""Symbols of lines that ask for functions of the user's to be called with gradients.
+"""Symbols of ops that register user functions to be called with gradients.
 
-Full backward hooks of a module are three lines: one makes a `ModuleCall`, one passes the inputs of the module's call
-through it, and one the outputs. Under PyTorch's autograd these do what calls of modules with hooks do in eager. A hook
-on a tensor is the line ``tensor.register_hook(hook)``. Plugins have functions called with the gradients of inputs,
-parameters say, by the line `on_input_gradients`.
+Full backward hooks of a module become three ops: one creates a `ModuleCall`, one passes the inputs of the module's call
+through it, and one the outputs. Under PyTorch's autograd their effect is that of module hooks in eager. A hook on a
+tensor is the op ``tensor.register_hook(hook)``. Plugins register functions on the gradients of inputs (parameters, for
+instance) by the op `on_input_gradients`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class _Places(tuple[bool, ...]):
-    """Stands for the arguments or results of a call: which of them are tensors."""
+    """Represents the arguments or results of a call by bools: whether each is a tensor."""
 
 
 class ModuleCall(BackwardHook):
-    """What the hooks of one call of a module share: PyTorch's class, whose hooks can be called without its autograd.
+    """PyTorch's state shared by the hooks of one module call, with methods to run the hooks without autograd.
 
-    Between the hooks on outputs and those on inputs it remembers the gradients of outputs, as in eager.
+    As in eager, it stores the gradients of the outputs between the hooks on outputs and those on inputs.
     """
 
     _hook: Callable[[Any, Any], Any]
@@ -44,12 +44,12 @@ class ModuleCall(BackwardHook):
         self.input_tensors_index: Any = differentiable
 
     def at_outputs(self, gradients: Gradients, tensors: tuple[bool, ...]) -> Gradients:
-        """What the hooks make of the gradients of outputs. ``tensors`` says which outputs are tensors."""
+        """Run the hooks on gradients of outputs; return the new ones. ``tensors``: which outputs are tensors."""
         self.setup_output_hook(_Places(tensors))
         return self._call(None, _chosen(gradients, tensors), gradients, tensors)
 
     def at_inputs(self, gradients: Gradients, tensors: tuple[bool, ...]) -> Gradients:
-        """Likewise for the inputs; to be called after `at_outputs`."""
+        """Likewise for the gradients of inputs; must be called after `at_outputs`."""
         self.setup_input_hook(_Places(tensors))
         return self._call(_chosen(gradients, tensors), None, gradients, tensors)
 
@@ -68,10 +68,10 @@ class ModuleCall(BackwardHook):
         result = self._hook(grad_input, grad_output)
         if result is None:
             return gradients
-        made = iter(result)
+        results = iter(result)
         return tuple(
             [
-                checked(gradient, next(made), self._hook) if tensor else None
+                checked(gradient, next(results), self._hook) if tensor else None
                 for gradient, tensor in zip(gradients, tensors, strict=True)
             ]
         )
@@ -82,7 +82,7 @@ def _chosen(gradients: Gradients, tensors: tuple[bool, ...]) -> Gradients:
 
 
 def checked(gradient: torch.Tensor | None, result: Any, hook: Callable[..., Any]) -> torch.Tensor | None:
-    """What a hook returned in place of a gradient; zeros for None. Raises what PyTorch raises if it does not fit."""
+    """The validated result of a hook on a gradient; zeros for None. Raises PyTorch's errors if it does not fit."""
     if gradient is None:
         return None
     if result is None:
@@ -100,17 +100,17 @@ def checked(gradient: torch.Tensor | None, result: Any, hook: Callable[..., Any]
 
 
 def module_inputs(call: ModuleCall, values: tuple[torch.Tensor | None, ...]) -> Any:
-    """The arguments of a module's call, None for those that are no tensors; ``call`` hears of their gradients."""
+    """Pass the tensor arguments of a module's call through ``call``, which gets their gradients in backward."""
     return call.setup_input_hook(values)
 
 
 def module_outputs(call: ModuleCall, values: tuple[torch.Tensor | None, ...]) -> Any:
-    """The results of a module's call, likewise."""
+    """Pass the tensor results of a module's call through ``call``, likewise."""
     return call.setup_output_hook(values)
 
 
 def hooked(hooks: tuple[Callable[..., Any], ...], values: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-    """A value that has these hooks: they get its gradient one after the other."""
+    """A value with these hooks, which are called with its gradient one after the other."""
     (value,) = values
     value = value.view_as(value)
     for hook in hooks if value.requires_grad else ():

@@ -1,4 +1,4 @@
-"""Torch functions that compute nothing: they read a tensor's type, or a value of it into Python."""
+"""Torch functions that are not recorded: metadata queries, and functions that read tensor values into Python."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _operators(namespace: Any, names: str) -> Iterator[Callable[..., Any]]:
 def metadata_functions() -> frozenset[Callable[..., Any]]:
     """Functions whose result is known from the types of their arguments. They are never part of a trace.
 
-    The list is complete: every other call is a line of the trace, or refused.
+    The list is complete: every other call becomes an op of the trace, or is refused.
     """
     getters = (descriptor.__get__ for descriptor in _existing(torch.Tensor, _PROPERTIES))
     methods = _existing(torch.Tensor, _METHODS)
@@ -90,5 +90,5 @@ def metadata_functions() -> frozenset[Callable[..., Any]]:
 
 @cache
 def value_readers() -> frozenset[Callable[..., Any]]:
-    """Functions that give elements of a tensor, or its memory, to Python."""
+    """Functions that return elements of a tensor, or its storage, to Python."""
     return frozenset([*_existing(torch.Tensor, _READS_METHODS), *_existing(torch, _READS_FUNCTIONS)])

@@ -1,4 +1,4 @@
-"""Dotted names of functions, and functions of dotted names."""
+"""Convert functions to dotted names, and dotted names to functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NAMESPACES: Final = (
 
 
 def evaluate(name: str) -> Any:
-    """The object that a dotted name stands for, importing modules as needed. Raises LookupError when there is none."""
+    """The object with a dotted name, importing modules as needed. Raises LookupError if there is none."""
     path, *parts = name.split(".")
     value: Any = torch if path == "torch" else _import(path)
     for part in parts:
@@ -80,7 +80,7 @@ def printed_name(name: str, style: CallStyle) -> str:
 
 
 def function_printed_as(name: str, style: CallStyle) -> Function:
-    """The function that a printed name stands for. Raises LookupError when there is none."""
+    """The function with a printed name. Raises LookupError if there is none."""
     if style is CallStyle.GETITEM:
         return operator.getitem
     value = evaluate(name if style is CallStyle.FUNCTION else f"torch.Tensor.{name}")

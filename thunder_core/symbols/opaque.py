@@ -17,6 +17,7 @@ from thunder_core.symbols.naming import function_name, method_name, operator_nam
 
 OPAQUE: Final = frozenset({Tag.OPAQUE})
 LOCAL: Final = frozenset({Tag.OPAQUE, Tag.LOCAL})
+_OPERATORS_OF_PYTORCH: Final = ("torch.ops.aten.", "torch.ops.prims.")
 
 CHANGES_AUTOGRAD: Final = frozenset(
     {
@@ -30,26 +31,34 @@ CHANGES_AUTOGRAD: Final = frozenset(
         functions.set_data,
     }
 )
-"""Calls that return their argument after changing what autograd knows about it, or its memory."""
+"""Calls that return their argument after changing its autograd metadata or its storage."""
 
 ASSIGNS: Final = frozenset({functions.set_attribute, functions.delete_attribute})
 """Assignments to a property without a function; the table has those that write the tensor's storage."""
 
 READS_AUTOGRAD: Final = frozenset({torch.Tensor.grad.__get__})  # type: ignore[union-attr]
-"""Calls whose result does not follow from the metadata of their argument."""
+"""Calls whose result depends on autograd state, not on the metadata of their argument."""
 
-ASKS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
-"""Calls that go through the autograd graph of the calls before them."""
+RUNS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
+"""Calls that run backward through the autograd graph of earlier calls."""
 
 _SETTERS: Final = {"data": "set_data", "grad": "set_grad", "requires_grad": "set_requires_grad"}
 
 
+_TAGS: Final = {
+    torch.Tensor.register_hook: frozenset({Tag.HOOK}),
+    torch.ops.aten.detach.default: frozenset({Tag.DETACH}),
+    torch.ops.aten.as_strided.default: frozenset({Tag.STORAGE_VIEW}),
+}
+"""Tags of functions without a row that passes treat like functions with one."""
+
+
 def opaque_symbol(func: Callable[..., Any]) -> Symbol:
-    """A symbol for any callable that torch hands to a torch-function handler."""
+    """A symbol for any callable that PyTorch passes to a torch-function handler."""
     if isinstance(func, MethodWrapperType):
         return _property_symbol(func)
     if isinstance(func, OpOverload | OpOverloadPacket):
-        return Symbol(operator_name(func), func, tags=OPAQUE)
+        return Symbol(operator_name(func), func, tags=_tags(func))
     method = method_name(func)
     if method is not None:
         return Symbol(method, func, CallStyle.METHOD, _tags(func))
@@ -60,17 +69,17 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 
 
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
-    if func is torch.Tensor.register_hook:
-        return OPAQUE | {Tag.HOOK}
-    if func in CHANGES_AUTOGRAD or func in ASKS_AUTOGRAD:
+    if func in _TAGS:
+        return OPAQUE | _TAGS[func]
+    if func in CHANGES_AUTOGRAD or func in RUNS_AUTOGRAD:
         return OPAQUE | {Tag.AUTOGRAD, Tag.AS_RECORDED}
     return OPAQUE
 
 
 def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:
-    """A symbol for a callable that no dotted name stands for; `Tag.LOCAL` says so. Each call makes a new one.
+    """A new symbol, with `Tag.LOCAL`, for a callable without a dotted name.
 
-    It is named after ``name``, or after the callable.
+    Its name is derived from ``name``, or from the callable.
     """
     words = name or str(getattr(func, "__qualname__", type(func).__name__))
     return Symbol(re.sub(r"\W+", "_", words).strip("_"), func, tags=LOCAL)
@@ -96,3 +105,9 @@ def _property_symbol(func: Any) -> Symbol:
 def _statement_symbol(name: str) -> Symbol:
     function = getattr(functions, name)
     return Symbol(f"thunder_core.symbols.{name}", function, tags=_tags(function))
+
+
+def is_of_pytorch(symbol: Symbol) -> bool:
+    """Whether a symbol is neither a function of the program nor an operator of another library."""
+    operator = symbol.name.startswith("torch.ops.") and not symbol.name.startswith(_OPERATORS_OF_PYTORCH)
+    return Tag.LOCAL not in symbol.tags and not operator

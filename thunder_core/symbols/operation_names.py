@@ -30,7 +30,7 @@ from thunder_core.symbols.row import Row
 _METHOD: Final = "torch.Tensor."
 _OPERATOR: Final = "torch.ops."
 _CALLED_AS: Final = {COND.name: "torch.cond"}
-"""What programs call, where the symbol has another name and no row."""
+"""The functions that programs call, for symbols of other names that have no row."""
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:
@@ -92,10 +92,10 @@ def _forms(name: str) -> Iterator[str]:
 @cache
 def _aliases() -> dict[object, tuple[str, ...]]:
     """Dotted names of PyTorch's functions, by the functions; of those that have several."""
-    found: dict[object, tuple[str, ...]] = {}
+    by_function: dict[object, tuple[str, ...]] = {}
     for name, function in public_callables():
-        found[function] = (*found.get(function, ()), name)
-    return {function: names for function, names in found.items() if len(names) > 1}
+        by_function[function] = (*by_function.get(function, ()), name)
+    return {function: names for function, names in by_function.items() if len(names) > 1}
 
 
 def known_names() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""ATen operators as calls of the torch functions that people know; those are also called faster from Python."""
+"""Convert ATen operators to calls of public torch functions, which are also faster to call from Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _expand(tensor: Any, size: Any, *, implicit: bool = False) -> Call:
     return torch.Tensor.expand, (tensor, tuple(size)), {}
 
 
-# Operators that Python spells in another way. A reshape does what a view does, for any strides.
+# Operators with public equivalents of other signatures. A reshape has the result of a view, for any strides.
 _SPECIAL: Final[dict[Any, Callable[..., Call | None]]] = {
     _aten.view.default: _reshape,
     aten_unsafe_view: _reshape,
@@ -47,7 +47,7 @@ _SPECIAL: Final[dict[Any, Callable[..., Call | None]]] = {
 
 
 def torch_call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """A torch function and the arguments with which it does what the call of ``operator`` does.
+    """A torch function and arguments equivalent to the call of ``operator``.
 
     Falls back to the operator itself. PyTorch generates both from one schema, so the arguments are the same.
     """

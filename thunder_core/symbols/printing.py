@@ -1,4 +1,4 @@
-"""What a program prints, logs and warns of, done by lines of its trace."""
+"""Functions by which traces print, log and warn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python functions whose calls are one line of a trace."""
+"""The decorator `recorded`: calls of a Python function become single ops of a trace."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Result = TypeVar("Result")
 
 
 class RecordingMode(TorchFunctionMode):
-    """A torch-function mode that writes down the calls that it sees, those of `recorded` functions among them."""
+    """A torch-function mode that records calls, including those of `recorded` functions as single ops."""
 
 
 def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make each call of a function one line of the traces that it is recorded in, as if PyTorch had it.
+    """Record each call of a function as a single op, like a function of PyTorch.
 
     ::
 
         @thunder_core.symbols.recorded
         def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
 
-    Executors can claim the function, whole. Where nobody does, it is called as it is. Its parts, its gradient and the
-    types of its results come from running it on tensors without data, so it must consist of differentiable torch
-    functions and depend on nothing but its arguments: what else it reads is not guarded. It may write to them. It
-    should be at the top level of a module, where a printed program finds it.
+    Executors can claim the function as a whole. If none does, the function itself is called. Its lowered form, its
+    gradient and the metadata of its results come from running it on fake tensors, so it must consist of differentiable
+    torch functions and depend on its arguments alone: anything else that it reads is not guarded. It may write to its
+    arguments. It should be defined at the top level of a module, so that printed programs can import it.
 
     Outside of recordings a call is a plain call. Under a mode that the user enters inside of the program, such as
     ``with torch.device("cuda")``, its calls are recorded one by one, since that mode may mean each of them.

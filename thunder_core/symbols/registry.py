@@ -1,4 +1,4 @@
-"""The registry: from a call that torch intercepted to a symbol and its canonical arguments."""
+"""The registry: maps an intercepted call of a torch function to a symbol and canonical arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols import functions, opaque
 from thunder_core.symbols.autocast import autocast_of
-from thunder_core.symbols.binding import Binder, Call, Rule, adapt, keep, parse_layout
+from thunder_core.symbols.binding import Binder, Call, Rule, adapter_rule, parse_layout, unchanged_rule
 from thunder_core.symbols.metadata import metadata_functions
 from thunder_core.symbols.naming import Function, evaluate, existing_function, function_printed_as, printed_name
 from thunder_core.symbols.row import Row, Spelling
@@ -23,8 +23,12 @@ Key = tuple[str, CallStyle]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What a function in the tables stands for: a row, or its in-place variant, under one of its spellings."""
+class RowSpelling:
+    """The row and the spelling of a function in the tables.
+
+    Attributes:
+        inplace: whether the function is the in-place variant of the row.
+    """
 
     row: Row
     spelling: Spelling
@@ -35,71 +39,72 @@ class Catalogue:
     """An index of rows.
 
     Attributes:
-        rows: by printed name and style.
-        entries: by function.
-        problems: what in the tables does not fit this version of PyTorch or contradicts itself; such rows and spellings
-            are left out, and calls of them are opaque.
+        rows: the rows, by printed name and style.
+        spellings: the rows and spellings, by function.
+        problems: contradictions between rows, and functions that this version of PyTorch lacks. The affected rows and
+            spellings are not in the catalogue, so that calls of them are opaque.
     """
 
     def __init__(self, rows: tuple[Row, ...]) -> None:
         self.rows: dict[Key, Row] = {}
-        self.entries: dict[Function, Entry] = {}
+        self.spellings: dict[Function, RowSpelling] = {}
         self.problems: list[str] = []
         for row in rows:
             self._add_row(row)
 
     def extend(self, rows: Iterable[Row]) -> Catalogue:
-        """Add rows and return those that are new. Rows that are there already, the same objects, stay as they are.
+        """Add rows and return a catalogue of the new ones. Row objects that it contains already are skipped.
 
         Raises:
-            ValueError: a row is about a function that has one, or about none. Nothing is added then.
+            ValueError: a function of a row does not exist, or has a row already. No row is added then.
         """
         present = {id(row) for row in self.rows.values()}
         new = [row for row in rows if id(row) not in present]
         added = Catalogue(tuple(new))
         problems = added.problems + [
-            f"{entry.row.name}: {entry.spelling.name} belongs to the row of {self.entries[function].row.name}"
-            for function, entry in added.entries.items()
-            if function in self.entries
+            f"{known.row.name}: {known.spelling.name} belongs to the row of {self.spellings[function].row.name}"
+            for function, known in added.spellings.items()
+            if function in self.spellings
         ]
         if problems:
             raise ValueError("these rows contradict others: " + "; ".join(problems))
         self.rows.update(added.rows)
-        self.entries.update(added.entries)
+        self.spellings.update(added.spellings)
         return added
 
     def _add_row(self, row: Row) -> None:
         key = (printed_name(row.name, row.style), row.style)
         printed = row.target if row.style is CallStyle.GETITEM else row.name
         missing = [name for name in dict.fromkeys((printed, row.target)) if existing_function(name) is None]
-        if missing or key in self.rows:
-            self.problems.append(
-                f"{row.name}: " + (f"PyTorch has no {' and no '.join(missing)}" if missing else "two rows")
-            )
+        if missing:
+            self.problems.append(f"{row.name}: PyTorch has no {' and no '.join(missing)}")
+            return
+        if key in self.rows:
+            self.problems.append(f"{row.name}: two rows")
             return
         self.rows[key] = row
         for spelling in row.spellings:
-            self._add_spelling(Entry(row, spelling, inplace=False))
+            self._add_spelling(RowSpelling(row, spelling, inplace=False))
         for spelling in row.inplace:
-            self._add_spelling(Entry(row, spelling, inplace=True))
+            self._add_spelling(RowSpelling(row, spelling, inplace=True))
 
-    def _add_spelling(self, entry: Entry) -> None:
-        row, spelling = entry.row, entry.spelling
+    def _add_spelling(self, added: RowSpelling) -> None:
+        row, spelling = added.row, added.spelling
         func = existing_function(spelling.name)
         if func is None:
             if not spelling.implied:
                 self.problems.append(f"{row.name}: PyTorch has no {spelling.name}")
             return
-        known = self.entries.setdefault(func, entry)
-        if known.row is not row:
-            self.problems.append(f"{row.name}: {spelling.name} belongs to {known.row.name}")
+        first = self.spellings.setdefault(func, added)
+        if first.row is not row:
+            self.problems.append(f"{row.name}: {spelling.name} belongs to {first.row.name}")
 
 
 def import_modules(rows: Iterable[Row]) -> None:
-    """Import the modules of the functions that rows are about.
+    """Import the modules of the functions of rows.
 
     Raises:
-        ValueError: a row is about a function that does not exist.
+        ValueError: a function does not exist.
     """
     for name in (name for row in rows for name in (row.name, row.target)):
         try:
@@ -113,26 +118,26 @@ def load_catalogue() -> Catalogue:
     return Catalogue(tuple(all_rows()))
 
 
-# Twins whose names or schemas differ in form only.
-_GIVEN: Final = {
+# The schemas of these pairs are equivalent, but their names or the text of their schemas differ.
+_FUNCTIONAL_TWINS: Final = {
     "normal_": "torch.ops.aten.normal_functional",
     "copy_": "torch.ops.aten.copy",
     "polygamma_": "torch.Tensor.polygamma",
     "__ilshift__": "torch.Tensor.__lshift__",
     "__irshift__": "torch.Tensor.__rshift__",
 }
-# These change the memory of a tensor itself, which no value expresses.
+# These replace or resize the storage of a tensor object, which no functional op can express.
 _WITHOUT_TWIN: Final = frozenset({"resize_", "resize_as_", "resize_as_sparse_", "set_", "sparse_resize_"})
 
 
 def functional_twin(method: Function) -> Function | None:
-    """For the method ``Tensor.foo_`` the function that computes its result from the same arguments; None if unknown.
+    """The functional counterpart of the method ``Tensor.foo_``; None if there is none with the same arguments.
 
-    That is ``Tensor.foo``, or the functional variant among the ATen operators, where its schemas agree.
+    This is ``Tensor.foo`` or, if that does not exist, the ATen operator ``foo``.
     """
     name = getattr(method, "__name__", "")
-    if name in _GIVEN:
-        return existing_function(_GIVEN[name])
+    if name in _FUNCTIONAL_TWINS:
+        return existing_function(_FUNCTIONAL_TWINS[name])
     base = name[:-1]
     if name in _WITHOUT_TWIN or not name.endswith("_") or name.endswith("__") or not _schemas_agree(name, base):
         return None
@@ -141,12 +146,12 @@ def functional_twin(method: Function) -> Function | None:
 
 def _schemas_agree(inplace: str, functional: str) -> bool:
     """Whether each overload of an in-place operator has a functional one with the same arguments."""
-    wanted, offered = _signatures(inplace), _signatures(functional)
-    return bool(wanted) and wanted.keys() <= offered.keys() and all(offered[key] == wanted[key] for key in wanted)
+    required, available = _signatures(inplace), _signatures(functional)
+    return bool(required) and all(available.get(overload) == arguments for overload, arguments in required.items())
 
 
 def _signatures(name: str) -> dict[str, list[tuple[str, str]]]:
-    """Names and types of the arguments, for each overload of an ATen operator that takes a tensor first."""
+    """Names and types of the arguments, for each overload of an ATen operator whose first argument is a tensor."""
     if not hasattr(torch.ops.aten, name):
         return {}
     packet = getattr(torch.ops.aten, name)
@@ -159,9 +164,9 @@ def _signatures(name: str) -> dict[str, list[tuple[str, str]]]:
 
 
 class Registry:
-    """Every symbol, one object for each name and style. Rows and opaque symbols are created on first use.
+    """All symbols but local ones, one object for each name and style, created on first use.
 
-    Thread-safe: rules are added under a lock, and looking one up is a single dictionary access.
+    Thread-safe: rules are added under a lock; a lookup is a single dictionary access.
     """
 
     def __init__(self) -> None:
@@ -172,14 +177,14 @@ class Registry:
         self._lock = threading.RLock()
 
     def resolve(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Call:
-        """The symbol that a call means and its canonical arguments.
+        """The symbol and the canonical arguments of a call.
 
         Args:
-            func, args, kwargs: as torch hands them to ``__torch_function__``.
+            func, args, kwargs: as PyTorch passes them to ``__torch_function__``.
 
         Returns:
-            A symbol, and arguments such that ``symbol.target(*args, **kwargs)`` does what the call does. Equal calls
-            get equal arguments: those with a place are positional, defaults at the end are left out, sizes are tuples.
+            A symbol, and arguments such that ``symbol.target(*args, **kwargs)`` is equivalent to the call. Equal calls
+            have equal arguments: positional if possible, without trailing defaults, with sizes as tuples.
         """
         rule = self._rules.get(func)
         if rule is None:
@@ -187,7 +192,7 @@ class Registry:
         return rule(args, {} if kwargs is None else kwargs)
 
     def symbol_named(self, name: str, style: CallStyle = CallStyle.FUNCTION) -> Symbol:
-        """The symbol that is printed as ``name``. Raises LookupError when there is no such function."""
+        """The symbol that is printed as ``name``. Raises LookupError if there is no such function."""
         key = (name, style)
         symbol = self._symbols.get(key)
         if symbol is not None and not _may_be_redefined(symbol):
@@ -202,20 +207,20 @@ class Registry:
             return self._opaque(function) if row is None else self._row_symbol(row)
 
     def symbol_of(self, func: Function) -> Symbol:
-        """The symbol that calls of ``func`` become: that of its row, or an opaque one."""
+        """The symbol of calls of ``func``: that of its row, or an opaque one."""
         with self._lock:
-            entry = self.catalogue.entries.get(func)
-            if entry is None:
+            known = self.catalogue.spellings.get(func)
+            if known is None:
                 return self._opaque(func)
-            inplace = self._inplace_symbol(entry.row) if entry.inplace else None
-            return self._row_symbol(entry.row) if inplace is None else inplace
+            inplace = self._inplace_symbol(known.row) if known.inplace else None
+            return self._row_symbol(known.row) if inplace is None else inplace
 
     def row_of(self, symbol: Symbol) -> Row | None:
-        """The row that a symbol, or its functional form, comes from; None for opaque ones."""
+        """The row of a symbol or of its functional form; None for opaque symbols."""
         row = self.catalogue.rows.get((symbol.name, symbol.style))
         if row is None and Tag.LOCAL not in symbol.tags:
-            entry = self.catalogue.entries.get(symbol.target)
-            row = None if entry is None else entry.row
+            known = self.catalogue.spellings.get(symbol.target)
+            row = None if known is None else known.row
         return row
 
     def inplace_twin(self, symbol: Symbol) -> Symbol | None:
@@ -225,31 +230,31 @@ class Registry:
             return None if row is None or self._row_symbol(row) is not symbol else self._inplace_symbol(row)
 
     def is_metadata(self, func: Function) -> bool:
-        """Whether ``func`` only reads the types of its arguments, so that it is no part of a trace."""
+        """Whether ``func`` is a metadata query, which is not recorded in traces."""
         return func in (self._metadata or self._load_metadata())
 
     def extend(self, rows: Iterable[Row]) -> None:
-        """Add rows to the tables: what there is to know about functions that have no row yet.
+        """Add rows for functions that have no row yet. Row objects that were added before are skipped.
 
-        Calls that are recorded from now on follow them. Symbols that exist already stay as they are, so this
-        comes before executors claim them. Adding the same row objects again changes nothing.
+        Calls that are recorded afterwards are resolved by them. Existing traces and claims of executors retain the
+        previous symbols, so rows must be added before executors claim symbols of their functions.
 
         Raises:
-            ValueError: a row is about a function that has one, or about none. Nothing is added then.
+            ValueError: a function of a row does not exist, or has a row already. No row is added then.
         """
         rows = tuple(rows)
-        import_modules(rows)  # they may extend the tables, in this thread or another, which waits for the lock
+        import_modules(rows)  # not under the lock: a module may extend the tables, in this thread or in another
         with self._lock:
             added = self.catalogue.extend(rows)
-            for func in added.entries:
+            for func in added.spellings:
                 self._rules.pop(func, None)
             for key, symbol in tuple(self._symbols.items()):
-                if key in added.rows or symbol.target in added.entries:
+                if key in added.rows or symbol.target in added.spellings:
                     del self._symbols[key]
 
     @property
     def catalogue(self) -> Catalogue:
-        """The tables; read when first needed."""
+        """The catalogue of the tables, loaded on first use."""
         with self._lock:
             if self._catalogue is None:
                 self._catalogue = load_catalogue()
@@ -261,40 +266,41 @@ class Registry:
 
     def _add_rule(self, func: Function) -> Rule:
         with self._lock:
-            entry = self.catalogue.entries.get(func)
-            rule, lasting = self._opaque_rule(func) if entry is None else (self._entry_rule(func, entry), True)
-            if lasting:
+            known = self.catalogue.spellings.get(func)
+            rule, cacheable = self._opaque_rule(func) if known is None else (self._spelling_rule(func, known), True)
+            if cacheable:
                 self._rules[func] = rule
         return rule
 
     def _opaque_rule(self, func: Any) -> tuple[Rule, bool]:
-        """The rule of a function without a row, and whether to cache it: local functions must not be kept alive."""
+        """The rule of a function without a row, and whether to cache it, which extends the lifetime of the function."""
         symbol = self._opaque(func)
         if symbol.target is functions.set_grad and getattr(func, "__name__", "") == "__delete__":
             return lambda args, kwargs: (symbol, (*args, None), kwargs), True
         if symbol.target in opaque.ASSIGNS and func is not symbol.target:
             name = opaque.property_name(func)
             return lambda args, kwargs: (symbol, (args[0], name, *args[1:]), kwargs), True
-        return keep(symbol), Tag.LOCAL not in symbol.tags
+        return unchanged_rule(symbol), Tag.LOCAL not in symbol.tags
 
-    def _entry_rule(self, func: Function, entry: Entry) -> Rule:
-        row, spelling = entry.row, entry.spelling
+    def _spelling_rule(self, func: Function, known: RowSpelling) -> Rule:
+        """The rule of a function with a row."""
+        row, spelling = known.row, known.spelling
         functional, inplace = self._row_symbol(row), self._inplace_symbol(row)
-        symbol = inplace if entry.inplace and inplace is not None else functional
-        fallback = keep(functional if functional.target == func else self._unfitting(func))
+        symbol = inplace if known.inplace and inplace is not None else functional
+        fallback = unchanged_rule(functional if functional.target == func else self._unfitting(func))
         if spelling.adapter is not None:
-            return adapt(symbol, spelling.adapter, fallback)
+            return adapter_rule(symbol, spelling.adapter, fallback)
         if not spelling.layouts:
-            return keep(symbol)
+            return unchanged_rule(symbol)
         canonical, layouts = tuple(map(parse_layout, row.layouts)), tuple(map(parse_layout, spelling.layouts))
-        return Binder(symbol, None if entry.inplace else inplace, canonical, layouts, fallback).rule()
+        return Binder(symbol, None if known.inplace else inplace, canonical, layouts, fallback).rule()
 
     def _unfitting(self, func: Function) -> Symbol:
-        """What a function in the tables means with arguments that its row has no place for: itself."""
+        """The symbol that calls ``func`` itself, for arguments that do not fit its row."""
         symbol = self._opaque(func)
         if symbol.target == func:
             return symbol
-        # The row prints this very name and calls another function, which does not take these arguments.
+        # The symbol of the row has this name and calls another function, which does not accept these arguments.
         return Symbol(symbol.name, func, symbol.style, symbol.tags | opaque.OPAQUE)
 
     def _row_symbol(self, row: Row) -> Symbol:
@@ -302,7 +308,7 @@ class Registry:
         symbol = self._symbols.get(key)
         if symbol is None:
             target = existing_function(row.target)
-            assert target is not None, f"the catalogue left out rows without a target, but not {row.name}"
+            assert target is not None, f"{row.name} has no target, and the catalogue excludes such rows"
             functional = self._functional(target, row.style)
             symbol = Symbol(key[0], target, row.style, row.tags, functional, row.decomposition, autocast_of(row.name))
             self._symbols[key] = symbol
@@ -321,20 +327,20 @@ class Registry:
         return None
 
     def _opaque(self, func: Function) -> Symbol:
-        """The opaque symbol of ``func``, or what its printed name stands for if that is in the tables."""
-        entry = self.catalogue.entries.get(func)
-        inplace = self._inplace_symbol(entry.row) if entry is not None and entry.inplace else None
+        """The opaque symbol of ``func``, or the symbol of the row that has its printed name."""
+        known = self.catalogue.spellings.get(func)
+        inplace = self._inplace_symbol(known.row) if known is not None and known.inplace else None
         if inplace is not None and inplace.target == func:
             return inplace
         symbol = opaque.opaque_symbol(func)
         if Tag.LOCAL in symbol.tags:
             return symbol
         key = (symbol.name, symbol.style)
-        known = self._symbols.get(key)
-        if known is not None:
-            if known.target == func or not _may_be_redefined(known):
-                return known
-            self._rules.pop(known.target, None)  # the name has another function now, and the old one need not exist
+        existing = self._symbols.get(key)
+        if existing is not None:
+            if existing.target == func or not _may_be_redefined(existing):
+                return existing
+            self._rules.pop(existing.target, None)  # the name now refers to ``func``
             self._symbols[key] = symbol
             return symbol
         if key in self.catalogue.rows:
@@ -345,15 +351,15 @@ class Registry:
         return self._symbols.setdefault(key, symbol)
 
     def _functional(self, func: Function, style: CallStyle) -> Symbol | None:
-        """For an in-place method outside the tables, the symbol that computes its value out of place."""
+        """The symbol of the functional counterpart of an in-place method without a row; None if there is none."""
         twin = functional_twin(func) if style is CallStyle.METHOD else None
         return None if twin is None else self._opaque(twin)
 
 
 def _may_be_redefined(symbol: Symbol) -> bool:
-    """Whether the symbol's name may come to mean another function: that of an operator, or of a module's variable."""
+    """Whether the symbol's name may refer to another function later, as names of operators and of variables may."""
     return Tag.OPAQUE in symbol.tags and symbol.style is CallStyle.FUNCTION
 
 
 registry: Final = Registry()
-"""The registry that everything uses."""
+"""The global registry."""

@@ -9,19 +9,19 @@ from typing import Any
 from thunder_core.ir.symbol import CallStyle, Tag
 
 Adapter = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[tuple[Any, ...], dict[str, Any]] | None"]
-"""From a spelling's arguments to canonical ones; None when they do not fit. It must not call torch functions."""
+"""From a spelling's arguments to canonical ones; None if they do not fit. It must not call torch functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One public function or method that means the row's operation.
+    """One public function or method for the row's operation.
 
     Attributes:
         name: dotted name ("torch.special.expit", "torch.Tensor.add").
         layouts: signatures; the first that the arguments fit is taken. Parameters are matched with the row's by name.
             One that the row lacks must have its default, otherwise the call does not fit; ``inplace=True`` means the
             row's in-place symbol; ``_stacklevel`` is ignored.
-        adapter: instead of layouts, for what they cannot express.
+        adapter: converts arguments that layouts cannot express; used instead of them.
         implied: derived from the row's name, so that PyTorch need not have it.
     """
 
@@ -37,10 +37,9 @@ class Row:
 
     Attributes:
         name: dotted name of the function or, under ``torch.Tensor``, the method that is printed.
-        layouts: signatures of the canonical call. More than one where overloads differ; none means that arguments are
-            kept as they come.
-        spellings: everything that means this. Those of ``name`` and ``target`` are always among them.
-        target: dotted name of what is called, where a cheaper function than ``name`` does exactly the same.
+        layouts: signatures of the canonical call, several for overloads. Without any, arguments are not changed.
+        spellings: all spellings of the operation, including those of ``name`` and ``target``.
+        target: dotted name of the function that is called: ``name``, or a cheaper equivalent.
         inplace: spellings of the in-place variant; the first that exists gives its symbol.
         style: how a call is printed.
         tags, decomposition: as in `Symbol`.
@@ -119,7 +118,7 @@ def _complete(spellings: list[Spelling], layouts: tuple[str, ...]) -> tuple[Spel
 
 
 def rows(calls: str, *, tags: tuple[Tag, ...] = (), method: bool = True) -> list[Row]:
-    """Rows that need nothing but their call, one a line. Further spellings follow the call, separated by `` | ``."""
+    """Rows given by their calls alone, one on each line. Other spellings follow the call, separated by `` | ``."""
     lines = (line.strip() for line in calls.splitlines())
     return [row(*line.split(" | "), tags=tags, method=method) for line in lines if line]
 

@@ -1,4 +1,4 @@
-"""What operators do to their arguments, from their schemas."""
+"""Effects of operators on their arguments, derived from their schemas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def schema_effects(func: Callable[..., Any]) -> tuple[MutatedArgument, ...] | No
 def schema_is_random(func: Callable[..., Any]) -> bool | None:
     """Whether an operator may consume random numbers; None if ``func`` has no schema.
 
-    Those of PyTorch say so by a tag. Others may without (`is_untagged`).
+    PyTorch's random operators have a tag. Custom operators may be random without it (`is_untagged`).
     """
     overloads = _overloads(func)
     return None if overloads is None else _is_random(overloads)
@@ -56,15 +56,15 @@ def is_untagged(func: Callable[..., Any]) -> bool:
     )
 
 
-# Operators that communicate with other processes: each must take part, whatever becomes of its result.
+# Operators that communicate with other processes: each process must call them even if the result is unused.
 _COMMUNICATES = frozenset(
     {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor"}
 )
 _OF_PYTORCH = frozenset({"aten", "prim", "prims", "profiler"})
-# Of PyTorch, too: those that draw are tagged.
+# PyTorch's namespaces too: their random operators are tagged.
 _TAGGED = _OF_PYTORCH | _COMMUNICATES | {"_native", "_quantized", "inductor", "inductor_prims", "mkl", "mkldnn"}
 _TAGGED |= {"mkldnn_prepacked", "onednn", "quantized", "rngprims", "sparse", "fsdp", "torch_attn", "torch_nn"}
-# Of PyTorch's operators without results, those that are there for what they do; the others check or ask metadata.
+# PyTorch's operators without results that are called for their effects; the others check or query metadata.
 _ACTS = frozenset({"aten::_assert_async", "aten::_assert_scalar", "aten::_print"})
 
 
@@ -93,17 +93,17 @@ def written_values(
     effects: tuple[MutatedArgument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
     """The values of the arguments that a call writes, without the absent ones."""
-    found = []
+    values = []
     for item in effects:
         if item.name in kwargs:
-            found.append(kwargs[item.name])
+            values.append(kwargs[item.name])
         elif item.position is not None and item.position < len(args):
-            found.append(args[item.position])
-    return tuple(value for value in found if value is not None)
+            values.append(args[item.position])
+    return tuple(value for value in values if value is not None)
 
 
 def _overloads(func: Any) -> tuple[OpOverload, ...] | None:
-    """The overloads that ``func`` may stand for; None when it is no operator."""
+    """The overloads that a call of ``func`` may select; None if it is no operator."""
     if isinstance(func, CustomOpDef):
         return (overload_of(func),)
     if isinstance(func, OpOverload):
@@ -119,14 +119,14 @@ _WRONGLY_ANNOTATED = frozenset({"prims::as_strided"})
 
 @cache
 def _mutated(overloads: tuple[OpOverload, ...]) -> tuple[MutatedArgument, ...]:
-    found = [
+    arguments = [
         MutatedArgument(argument.name, None if argument.kwarg_only else position)
         for overload in overloads
         if schema_of(overload).name not in _WRONGLY_ANNOTATED
         for position, argument in enumerate(schema_of(overload).arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(arguments))
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Record calls on fake tensors: metadata, effects, and traces of Python functions."""
+"""Record calls on fake tensors: infer metadata and effects, and trace Python functions."""

@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-from thunder_core.pytorch_errata import with_wide_statistics, without_loss
+from thunder_core.pytorch_errata import correct_decompositions, with_wide_statistics
 from thunder_core.pytorch_internals import OpOverload, core_aten_decompositions
 
 
 def decomposition_of(operator: OpOverload) -> Callable[..., Any]:
-    """What performs an ATen operator by others; it returns NotImplemented for calls that stay as they are."""
-    if operator.namespace == "prim":  # TorchScript's questions about metadata, which the dispatcher has no kernels for
+    """A function that decomposes an ATen operator; it returns NotImplemented for calls that it does not decompose."""
+    if operator.namespace == "prim":  # TorchScript's metadata queries, for which the dispatcher has no kernels
         return _declined
     return _decompositions().get(operator, operator.decompose)
 
 
 def is_core(operator: OpOverload) -> bool:
-    """Whether all calls of an operator are core ATen."""
+    """Whether an operator has no decomposition, so that all its calls are core ATen."""
     return torch.Tag.core in operator.tags and operator not in _decompositions()
 
 
@@ -30,17 +30,20 @@ def _declined(*args: Any, **kwargs: Any) -> Any:
 
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's table without the operators that draw random numbers: theirs would draw others."""
+    """PyTorch's decomposition table without random operators, whose decompositions draw other numbers."""
     found = {
         op: function
         for op, function in core_aten_decompositions().items()
         if torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
     }
-    return {op: _or_kernel(op, function) for op, function in without_loss(found | with_wide_statistics(found)).items()}
+    return {
+        op: _or_kernel(op, function)
+        for op, function in correct_decompositions(found | with_wide_statistics(found)).items()
+    }
 
 
 def _or_kernel(operator: OpOverload, decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that leaves the calls it declines to the operator's composite kernel, if it has one."""
+    """A decomposition that falls back to the operator's composite kernel, if it has one, for calls it declines."""
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         result = decomposition(*args, **kwargs)

@@ -1,9 +1,9 @@
-"""Fake tensors with given metadata: on memory of their own or another's, and what they are to autograd.
+"""Create fake tensors with given metadata, storage and autograd history, and observe the effects of calls on them.
 
 One `ObservingFakeMode` is active while calls are recorded. Inside of `ObservingFakeMode.observing` it behaves like
-`FakeTensorMode` and notes what each ATen operator does (which storages it writes, whether it draws random numbers).
-Outside of it, an operator that reaches the mode escaped the torch-function mode (functorch's batching rules call ATen
-directly, C++ extensions may) and is handed to the recorder of the program.
+`FakeTensorMode` and records the effects of each ATen operator (written storages, random numbers). Outside of it, an
+operator that reaches the mode bypassed the torch-function mode (functorch's batching rules call ATen directly, C++
+extensions may) and is passed to the recorder of the program.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.errors import InternalError
 from thunder_core.ir.context import current_context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
@@ -31,10 +32,11 @@ from thunder_core.pytorch_internals import (
     schema_of,
     storage_identity,
 )
-from thunder_core.symbols.collectives import channels_of
+from thunder_core.symbols.channels import channels_of
 from thunder_core.symbols.schema import schema_effects, schema_is_external, schema_is_random, written_values
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import active_environment, kernels_for_sizes
+from thunder_core.tracing.user_frames import user_location
 
 
 class _Derived(torch.autograd.Function):
@@ -50,13 +52,13 @@ class _Derived(torch.autograd.Function):
 
 
 def computed(leaf: torch.Tensor) -> torch.Tensor:
-    """A tensor on the memory of ``leaf``, which requires grad, that autograd takes for computed from it."""
+    """A tensor on the storage of ``leaf``, which requires grad, with a ``grad_fn`` that leads to ``leaf``."""
     with torch.enable_grad():
         return _Derived.apply(leaf)  # type: ignore[no-any-return]
 
 
 class _Results(torch.autograd.Function):
-    """Gives fake tensors that autograd takes for computed from others, which get gradients like themselves."""
+    """Gives fake tensors a ``grad_fn`` with edges to others; the gradients of these are like the tensors themselves."""
 
     @staticmethod
     def forward(
@@ -74,10 +76,10 @@ class _Results(torch.autograd.Function):
 
 
 def computed_from(results: Any, requires_grad: Sequence[bool], arguments: Sequence[torch.Tensor]) -> Any:
-    """Nested fake tensors as autograd takes them for computed from ``arguments``.
+    """Nested fake tensors with a ``grad_fn`` that leads to ``arguments``.
 
     Args:
-        requires_grad: of each result.
+        requires_grad: whether each result requires grad.
     """
     leaves = list(iterate_leaves(results))
     with torch.inference_mode(False), torch.enable_grad():
@@ -86,9 +88,9 @@ def computed_from(results: Any, requires_grad: Sequence[bool], arguments: Sequen
 
 
 def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
-    """A fresh fake tensor with a storage of its own and the metadata of ``proxy``.
+    """A new fake tensor in a new storage with the metadata of ``proxy``.
 
-    ``storage_size`` is the number of elements of the whole storage where other tensors may show more of it.
+    ``storage_size`` is the number of elements of the storage, if other tensors cover more of it than ``proxy``.
     """
     with no_dispatch(), torch.inference_mode(False), torch.no_grad():
         if storage_size is None and proxy.offset == 0:
@@ -108,9 +110,11 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
 
     Args:
         leaf: a leaf of the autograd graph instead.
-        derived: a computed tensor instead.
+        derived: a computed tensor instead, as the result of an `autograd.Function` that returns a view of an argument
+            is, if the argument does not require grad and the result does.
     """
-    apart = leaf or derived  # autograd looks at writes to views
+    derived = derived or (proxy.requires_grad and not base.requires_grad and not leaf)
+    apart = leaf or derived  # autograd treats writes to views specially
     # a view that does not require grad, though its base does, was created while gradients were disabled
     enabled = (proxy.requires_grad or not base.requires_grad) and not apart
     with torch.inference_mode(False), torch.set_grad_enabled(enabled):
@@ -125,7 +129,7 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
 
 
 def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:
-    """Like `make_fake`; a proxy that requires grad becomes a computed tensor instead of a leaf."""
+    """Like `make_fake`, but a proxy that requires grad becomes a tensor with a ``grad_fn`` instead of a leaf."""
     if not proxy.requires_grad:
         return make_fake(mode, proxy, storage_size=storage_size)
     with torch.inference_mode(False), torch.enable_grad():
@@ -146,7 +150,7 @@ def _extent(proxy: TensorProxy) -> Any:
 
 
 def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> dict[str, torch.Tensor]:
-    """Fake tensors like the proxies, by name, that share storages as these do and do not require grad."""
+    """Fake tensors for the proxies, by name, that share storages like these and do not require grad."""
     groups: dict[int, list[TensorProxy]] = {}
     for proxy in proxies:
         groups.setdefault(proxy.storage, []).append(proxy)
@@ -164,7 +168,7 @@ def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> 
 
 
 def _whole(proxies: Sequence[TensorProxy]) -> torch.Tensor:
-    """A tensor that shows the whole memory of these, of their dtype if they have one; of bytes otherwise."""
+    """A tensor that covers the common storage of the proxies, with their dtype, or uint8 if they differ."""
     dtypes = {proxy.dtype for proxy in proxies}
     size: Any = 0
     for proxy in proxies:
@@ -182,7 +186,7 @@ _observing = _Observing()
 
 
 def _unexpected_failure(record: logging.LogRecord) -> bool:
-    """Failures of meta kernels reach the caller as exceptions; PyTorch also logs them with their whole traceback."""
+    """Filter for log records: drops PyTorch's logs of failed meta kernels, which the caller gets as exceptions."""
     return not _observing.depth or not str(record.msg).startswith("failed while attempting to run meta")
 
 
@@ -191,14 +195,14 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_unexpected_failure
 
 @dataclass(slots=True)
 class Observed:
-    """What the operations of one call did. Storages are identified by their address (kept alive by the recorder).
+    """The effects of the operators of one call. Storages are identified by address (the recorder keeps them alive).
 
     Attributes:
-        written: storages that they wrote.
-        random: they drew random numbers.
-        external: they did something that is visible outside of tensors.
-        channels: that they communicated in, in the order of their first use.
-        autocast: what the call is made under, by device type; operators do not see it.
+        written: the written storages.
+        random: whether random numbers were drawn.
+        external: whether there was an effect visible outside of tensors.
+        channels: the channels of communications, in the order of first use.
+        autocast: the autocast modes of the call by device type; operators run below autocast.
     """
 
     written: set[int] = field(default_factory=set)
@@ -209,7 +213,7 @@ class Observed:
 
 
 def storage_address(tensor: torch.Tensor) -> int:
-    """Identity of a tensor's memory while the tensor is alive; a sparse tensor is a memory of its own."""
+    """Identity of a tensor's storage while the tensor is alive; a sparse tensor counts as a storage by itself."""
     if tensor.layout is not torch.strided:
         return -id(tensor)
     address: int = storage_identity(tensor.untyped_storage())
@@ -217,13 +221,13 @@ def storage_address(tensor: torch.Tensor) -> int:
 
 
 class ObservingFakeMode(FakeTensorMode):
-    """`FakeTensorMode` that observes effects, and hands escaped operations to ``on_escape``."""
+    """`FakeTensorMode` that observes effects, and calls ``on_escape`` for operators outside of `observing`."""
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
         if self.shape_env is not None:
             self.cache_enabled = (
-                False  # to make entries of symbols costs more than they save: equal calls are made once
+                False  # cache entries with symbols cost more than they save, since equal calls are inferred once
             )
         self.on_escape = on_escape
         self.observed: Observed | None = None
@@ -236,10 +240,16 @@ class ObservingFakeMode(FakeTensorMode):
         if observed is None and self.on_escape is not None:
             return self.on_escape(func, types, args, kwargs)
         if observed is not None and isinstance(func, OpOverload):
-            self._observe(observed, func, args, kwargs)
+            try:
+                self._observe(observed, func, args, kwargs)
+            except Exception as error:
+                raise InternalError(
+                    f"the effects of {func} cannot be observed: {type(error).__name__}: {error}",
+                    location=user_location(),
+                ) from error
         if func in NATIVE_ATTENTION:
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
-        if kwargs.get("generator") is not None:  # it draws nothing from fakes, and some meta kernels refuse it
+        if kwargs.get("generator") is not None:  # calls on fakes do not use it, and some meta kernels reject it
             kwargs = {**kwargs, "generator": None}
         with kernels_for_sizes():
             result: Any = super().__torch_dispatch__(func, types, args, kwargs)
@@ -261,7 +271,7 @@ class ObservingFakeMode(FakeTensorMode):
 
     @contextmanager
     def observing(self) -> Iterator[Observed]:
-        """Run calls on fakes and collect what they do. Reentrant."""
+        """Run calls on fakes and collect their effects. Reentrant."""
         autocast = current_context().autocast if is_any_autocast_enabled() else ()
         outer, self.observed = self.observed, Observed(autocast=autocast)
         _observing.depth += 1

@@ -1,4 +1,4 @@
-"""Lower a line of a trace to core ATen, with PyTorch's own decompositions, when somebody needs it."""
+"""Lower an op of a trace to core ATen on demand, with PyTorch's decompositions."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from thunder_core.tracing.tracer import Level
 
 
 class Store(Protocol):
-    """Where forms are kept besides this process, by keys of `call_key`."""
+    """A store of lowered forms outside of this process, with keys of `call_key`."""
 
     def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
-        """The form of a line equal to ``bound`` but for names; None if it is not there."""
+        """The stored form for an op equal to ``bound`` except for names; None if there is none."""
 
     def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
-        """Keep the form of ``bound``, if that can be done."""
+        """Store the form of ``bound``, if it can be stored."""
 
 
 _cache: Final = BoundedCache[Trace](1024)
 
 
 def lower(bound: BoundSymbol, ambient: Context, builder: Builder | None = None) -> tuple[BoundSymbol, ...]:
-    """``bound`` as core-ATen lines, which run in its place under the same context.
+    """Core-ATen ops that replace ``bound`` under the same context.
 
-    They take its inputs and define its outputs. Values are the same, random numbers are drawn in the same order.
-    Lines with equal symbols and metadata are lowered once.
+    They take its inputs and define its outputs, with the same values; random numbers are drawn in the same order. The
+    form is cached for ops with equal symbols and metadata.
 
     Args:
-        ambient: the context of the trace, for lines that have none of their own.
-        builder: names new values; by default with names and storages that ``bound`` does not have.
+        ambient: the context of the trace, for ops without a context.
+        builder: names new values; by default names and storages are unused in ``bound`` only.
 
     Raises:
-        LoweringError: there is no such form; the message says why.
+        LoweringError: the op cannot be lowered; the message has the reason.
     """
     form = lowered_form(bound, ambient)
     return (builder or Builder.of(_alone(bound, ambient))).inline(form, bound)
 
 
 def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = None) -> Trace:
-    """The core-ATen lines of a line, for `Builder.inline`; the same object for lines that are equal but for names.
+    """The core-ATen form of an op, for `Builder.inline`; the same object for ops that are equal except for names.
 
-    Forms that are not known in this process are looked for in ``store``, and added to it.
+    Forms that are not cached in this process are read from ``store``, or computed and added to it.
 
-    Raises LoweringError as `lower` does: so for all lines with effects outside of tensors, which tracing would have.
+    Raises LoweringError as `lower` does, and for ops with effects outside of tensors, which tracing would cause.
     """
     if bound.effects.visible:
         raise LoweringError(f"{bound.symbol.name} has effects outside of tensors", location=bound.location)
@@ -79,7 +79,7 @@ def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = Non
 
 
 def lower_trace(trace: Trace) -> Trace:
-    """The same trace with `BoundSymbol.parts` filled wherever a line has a lower form."""
+    """The trace with `BoundSymbol.parts` set for each op that can be lowered."""
     builder = Builder.of(trace)
     lines = []
     for bound in trace.symbols:
@@ -106,16 +106,16 @@ def _lowered(bound: BoundSymbol, context: Context) -> Trace:
 
 
 def _alone(bound: BoundSymbol, context: Context) -> Trace:
-    """The form of a line that is core ATen itself."""
+    """The form of an op that is core ATen itself."""
     return Trace("call", bound.inputs(), (bound,), bound.output, Stage.ACQUIRED, "tracer", context)
 
 
 def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -> Trace | None:
-    """The operators that a function performs in place of a line; None when it returns NotImplemented."""
+    """The trace of a function that replaces an op; None if the function returns NotImplemented."""
     try:
         with operators_for_sizes(bound):
             trace = trace_call(function, bound.args, bound.kwargs, context, Level.CORE_ATEN, share=True)
-    except Exception as error:  # whatever the symbol cannot do on fake tensors
+    except Exception as error:  # any failure on fake tensors
         raise LoweringError(f"{bound.symbol.name}: {error}") from error
     if trace.output is NotImplemented:
         return None
@@ -131,7 +131,7 @@ def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -
 
 
 def _with_own_results(trace: Trace) -> Trace:
-    """The trace with another value in place of a result that is an input, or an earlier result."""
+    """The trace with a new value for each result that is an input or an earlier result."""
     results: list[TensorProxy] = []
     aliases: list[BoundSymbol] = []
     for number, result in enumerate(trace.output):

@@ -1,7 +1,7 @@
 """Metadata of the native functions that PyTorch's attention modules call where no gradients are recorded.
 
-PyTorch has no meta kernels for them: fake tensors would run the kernels on zeros, which takes as long as the real call,
-gives the strides of the query instead of those of the result, and a tensor in place of the weights that are left out.
+PyTorch has no meta kernels for them: fake tensors would run the kernels on zeros. That takes as long as the real call,
+and returns wrong strides (those of the query) and a tensor in place of omitted attention weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _encoder_layer(autocast: Autocast, src: torch.Tensor, *args: Any) -> torch.T
 
 
 def _new(autocast: Autocast, like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """A result: the functions call linear layers, which autocast converts the arguments of."""
+    """A result tensor, with the autocast dtype if enabled: autocast casts the arguments of the inner linear layers."""
     lower = {} if like.dtype is torch.float64 else dict(autocast)
     return like.new_empty(shape, dtype=lower.get(like.device.type, like.dtype))
 
@@ -52,7 +52,7 @@ NATIVE_ATTENTION: Final[dict[Any, Callable[..., Any]]] = {
     aten_native_multi_head_attention: _attention,
     aten_transformer_encoder_layer: _encoder_layer,
 }
-"""By operator, a function of what autocast does and of the arguments, with fake tensors.
+"""By operator, a function from the autocast modes and the fake arguments to the fake results.
 
 All results are contiguous, whatever the strides of the arguments.
 """

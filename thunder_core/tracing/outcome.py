@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 
+from thunder_core.errors import InternalError, ThunderError
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, view_base
 from thunder_core.tracing.fake_tensors import Observed, storage_address
 from thunder_core.tracing.sizes import kernels_for_sizes
-from thunder_core.tracing.user_frames import calls_program
+from thunder_core.tracing.user_frames import calls_program, user_location
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Place of the i-th tensor in a result's structure."""
+    """Placeholder of the i-th tensor in a result's structure."""
 
     index: int
 
@@ -32,7 +33,7 @@ class Result:
         shares: index of the tensor argument whose storage the result shares, or -1.
         shares_result: index of an earlier result whose storage it shares, or -1.
         shape, stride, offset, dtype, device, requires_grad, layout: metadata.
-        detached: to autograd it is no view of another tensor, even if it shares the storage of one.
+        detached: whether autograd does not treat it as a view, even if it shares storage with another tensor.
     """
 
     same_as: int
@@ -48,22 +49,22 @@ class Result:
     detached: bool = False
 
 
-class GivesWrapperError(Exception):
-    """A call gives a tensor of a class with a ``__torch_dispatch__``, which is no result of a line."""
+class WrapperResultError(Exception):
+    """A call returns a tensor of a class with a ``__torch_dispatch__``, which cannot be the result of an op."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that inference finds out about one call.
+    """The inferred metadata and effects of one call.
 
     Attributes:
         structure: the result with each tensor replaced by a `Slot`.
         results: the tensors.
         written: indices of the tensor arguments whose storage the call wrote.
-        random: it drew random numbers.
-        external: it did something that is visible outside of its tensors.
-        channels: that it communicated in.
-        cacheable: an equal call has the same outcome and needs no fakes.
+        random: whether it drew random numbers.
+        external: whether it had an effect visible outside of its tensors.
+        channels: the channels that it communicated in.
+        cacheable: whether an equal call has the same outcome and need not run on fakes.
     """
 
     structure: Any
@@ -76,7 +77,7 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """Whether it did something besides to compute and to write."""
+        """Whether the call had effects besides writes."""
         return self.random or self.external or bool(self.channels)
 
 
@@ -91,10 +92,31 @@ def infer(
     """Run ``target`` on fake arguments, of which ``fakes`` are the tensors in order; effects appear in ``observed``.
 
     Returns the outcome and the fake of each result. Must run inside the fake mode with ``observed`` active.
+
+    Raises:
+        WrapperResultError: a result is a tensor that holds tensors.
+        InternalError: the outcome cannot be described, although the call works.
+        Exception: any exception of the call.
     """
     with kernels_for_sizes():
         value = target(*args, **kwargs)
-    for leaf in iterate_leaves(kwargs.get("out")):  # some meta kernels return it without a write
+    try:
+        return _described(value, kwargs, fakes, observed)
+    except (ThunderError, WrapperResultError):
+        raise
+    except Exception as error:
+        raise InternalError(
+            f"the results of {getattr(target, '__name__', target)} on fake tensors cannot be described: "
+            f"{type(error).__name__}: {error}",
+            location=user_location(),
+        ) from error
+
+
+def _described(
+    value: Any, kwargs: dict[str, Any], fakes: list[torch.Tensor], observed: Observed
+) -> tuple[Outcome, list[torch.Tensor]]:
+    """The outcome of a call that returned ``value``, and the fake of each result."""
+    for leaf in iterate_leaves(kwargs.get("out")):  # some meta kernels return it without writing it
         if isinstance(leaf, torch.Tensor):
             observed.written.add(storage_address(leaf))
     arguments = {id(fake): index for index, fake in reversed(list(enumerate(fakes)))}
@@ -111,7 +133,7 @@ def infer(
         if not isinstance(leaf, torch.Tensor):
             return from_fake(leaf)
         if type(leaf).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(leaf, FakeTensor):
-            raise GivesWrapperError(type(leaf).__qualname__)
+            raise WrapperResultError(type(leaf).__qualname__)
         index = len(results)
         if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
             cacheable = False

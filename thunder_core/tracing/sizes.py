@@ -1,7 +1,7 @@
-"""The sizes of one compilation that vary between calls: symbols, and what the program found out about them.
+"""The sizes of one compilation that vary between calls: their symbols, and facts about these.
 
-PyTorch's ``ShapeEnv`` computes with sizes on fakes, as ``SymInt``. Whatever depends on the value of one adds a fact to
-it: ``if x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``. The prologue checks the facts.
+Sizes of fake tensors are ``SymInt`` of PyTorch's ``ShapeEnv``. Each use of the value of one adds a fact to it: ``if
+x.shape[0] > 4`` adds ``s0 > 4``, ``int(x.shape[0])`` adds ``s0 == 17``. The prologue checks the facts.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
-from thunder_core.pytorch_errata import keeping_sizes
+from thunder_core.pytorch_errata import preserving_symbolic_sizes
 from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
 from thunder_core.tracing.user_frames import user_location
 
 SMALLEST: Final = 2
-"""Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them in ways of their own."""
+"""Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them specially."""
 LARGEST: Final = 2**62
 _numbers: Final = itertools.count()
 
 
 @functools.cache
 def _classes() -> tuple[Any, Any, Any]:
-    """The classes that derive from PyTorch's, made when first needed: to import these takes a third of a second."""
+    """The subclasses of PyTorch's classes, defined on first use: importing the base classes takes 0.3 s."""
     from thunder_core.pytorch_internals import GuardSource, PythonPrinter, ShapeEnv, ShapeSource
 
     @dataclass(frozen=True)
     class Place(ShapeSource):
-        """Where a symbol is read: the path of a tensor and a dimension."""
+        """The source of a symbol: the path of a tensor and a dimension."""
 
         path: str = ""
 
@@ -52,7 +52,7 @@ def _classes() -> tuple[Any, Any, Any]:
             return GuardSource.LOCAL
 
     class Environment(ShapeEnv):
-        """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and tells which line asked for each fact."""
+        """Names symbols ``s0``, ``s1``, ... in the order of the inputs, and records the user's line of each fact."""
 
         def __init__(self, sizes: ref[Sizes]) -> None:
             super().__init__(
@@ -60,7 +60,7 @@ def _classes() -> tuple[Any, Any, Any]:
                 allow_scalar_outputs=False,
                 allow_dynamic_output_shape_ops=False,
             )
-            self.sizes = sizes  # weak: the other way it is not
+            self.sizes = sizes  # weak: the reference from `Sizes` is strong
             self.symbol_count = 0
 
         def _generate_unique_id(self, source_name: str) -> int:
@@ -73,11 +73,11 @@ def _classes() -> tuple[Any, Any, Any]:
             if len(self.guards) > known:
                 sizes = self.sizes()
                 assert sizes is not None
-                sizes.asked(len(self.guards))
+                sizes.locate_facts(len(self.guards))
             return result
 
         def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
-            """Take a symbol for an expression: never one for what is known only after it."""
+            """Replace a symbol by an expression, unless a symbol in that is defined later in the program."""
             sizes = self.sizes()
             assert sizes is not None
             if not sizes.is_later(tgt, a):
@@ -86,7 +86,7 @@ def _classes() -> tuple[Any, Any, Any]:
                 super()._set_replacement(tgt, a, msg)
 
     class Printer(PythonPrinter):
-        """Prints expressions as Python of ints, where PyTorch's are for its symbols as well."""
+        """Prints expressions as Python on ints; PyTorch's printer also supports symbols."""
 
         def _print_ToFloat(self, expression: Any) -> str:
             return f"float({self._print(expression.args[0])})"
@@ -96,7 +96,7 @@ def _classes() -> tuple[Any, Any, Any]:
 
 @functools.cache
 def _warm_up() -> None:
-    """Have SymPy set up what it needs, lest a program that is recorded does: the context of ``decimal``, caches."""
+    """Let SymPy set up its global state (``decimal`` context, caches) now and not while a program is recorded."""
     sizes = Sizes(warm=False)
     size = sizes.new(5, "")
     assert isinstance(size, SizeExpr)
@@ -105,22 +105,22 @@ def _warm_up() -> None:
 
 
 class Watcher(Protocol):
-    """What observes a program."""
+    """The observer of a program that is recorded."""
 
     def pause(self) -> None:
-        """Until `resume`."""
+        """Stop observing until `resume`."""
         ...
 
     def resume(self) -> None:
-        """After `pause`."""
+        """Continue observing after `pause`."""
         ...
 
 
 class Floats(Protocol):
-    """What records floats that vary."""
+    """The recorder of varying floats."""
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """What ``function`` gives for sizes and numbers, as the program gets it."""
+        """The result of ``function`` on sizes and numbers, as a value of the recorded program."""
         ...
 
 
@@ -128,16 +128,16 @@ class Sizes:
     """The symbols of one compilation; the `thunder_core.ir.size.SizeScope` of its expressions.
 
     Args:
-        general: lines of the program may define symbols, which can be 0 and 1 in other calls: where PyTorch has a way
-            that is right for all sizes, it takes that one.
+        general: whether ops of the program may define symbols. These can be 0 or 1 in other calls, so PyTorch takes
+            code paths that are valid for all sizes if it has any.
 
     Attributes:
-        environment: PyTorch's, for fakes.
-        hints: what each symbol of the inputs was when the program was recorded, by name, in order.
-        defined: likewise the symbols that lines of the program define.
-        watcher: what observes the program while it runs; paused while sizes are computed with.
-        floats: what records the floats that the program computes of sizes.
-        thread: the one that records the program.
+        environment: PyTorch's ``ShapeEnv``, for fakes.
+        hints: the value of each input symbol when the program was recorded, by name, in order.
+        defined: likewise for the symbols that ops of the program define.
+        watcher: the observer of the program while it is recorded; paused during computations with sizes.
+        floats: the recorder of floats that the program computes from sizes.
+        thread: the thread that records the program.
     """
 
     def __init__(self, *, general: bool = False, warm: bool = True) -> None:
@@ -166,8 +166,8 @@ class Sizes:
         """A symbol for a size that is ``hint`` in this call; the constant itself for 0 and 1.
 
         Args:
-            path: where it is read, such as ``x.shape[0]``.
-            bounds: the least and the greatest value that the user promises.
+            path: its source, such as ``x.shape[0]``.
+            bounds: the least and the greatest value that the user declared.
         """
         from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
 
@@ -188,10 +188,10 @@ class Sizes:
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
     def new_number(self, value: int, path: str) -> Size | None:
-        """A symbol for a Python int that is ``value`` in this call; None for one that PyTorch's numbers cannot hold.
+        """A symbol for a Python int that is ``value`` in this call; None if the int exceeds PyTorch's range.
 
-        It may be any other. Where it could be a size of more than one element it is one in all calls: more is known
-        then of what is computed with it.
+        If ``value`` is at least 2, the symbol is assumed to be at least 2 in all calls, like a size, so that more facts
+        follow from it. Otherwise it can be any int.
         """
         from thunder_core.pytorch_internals import DimDynamic
 
@@ -209,11 +209,11 @@ class Sizes:
         return self.size(self.environment.create_symintnode(symbol, hint=value))
 
     def define(self, hint: int, *, least: int = 0, checked: bool = False) -> SizeExpr:
-        """A symbol for a number that a line of the program computes, which is ``hint`` in this call.
+        """A symbol for a number that an op of the program computes, which is ``hint`` in this call.
 
         Args:
-            least: a bound that it is never below. Unlike sizes of inputs it may be 0 or 1 in other calls.
-            checked: whether that is a fact, as others that have to hold.
+            least: its lower bound. Unlike sizes of inputs it may be 0 or 1 in other calls.
+            checked: whether the bound is a fact that is checked at run time.
         """
         from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
 
@@ -230,12 +230,12 @@ class Sizes:
             self._checked.append(name)
         return SizeExpr(symbol, hint, self)
 
-    def ask_hints(self) -> None:
-        """Have PyTorch ask what sizes are where that matters to it: the answers are facts."""
+    def use_hints(self) -> None:
+        """Let PyTorch evaluate conditions on hints where it needs their values; the results become facts."""
         self.general = False
 
     def fix_defined(self) -> None:
-        """Make the symbols that lines define constants, by a fact for each."""
+        """Fix the symbols that ops define to their hints, by a fact for each."""
         for name in self.defined:
             size = self.symbol(name)
             assert isinstance(size, SizeExpr)
@@ -243,11 +243,11 @@ class Sizes:
 
     @property
     def values(self) -> dict[str, int]:
-        """What all symbols were when the program was recorded, by name."""
+        """The values of all symbols when the program was recorded, by name."""
         return {**self.hints, **self.defined}
 
     def is_later(self, expression: Any, symbol: Any) -> bool:
-        """Whether an expression has a symbol that a line defines after ``symbol`` is known."""
+        """Whether an expression has a symbol that an op defines after ``symbol`` is defined."""
         order = list(self.defined)
         known = order.index(self._symbols[symbol]) if self._symbols.get(symbol) in self.defined else -1
         names = [self._symbols.get(other) for other in expression.free_symbols]
@@ -258,8 +258,8 @@ class Sizes:
         expression = next(symbol for symbol, own in self._symbols.items() if own == name)
         return SizeExpr(expression, self.values[name], self)
 
-    def asked(self, count: int) -> None:
-        """The environment has ``count`` facts by now; those that are new were needed at this line of the program."""
+    def locate_facts(self, count: int) -> None:
+        """Record the current user line for the new facts of the environment, which has ``count`` facts now."""
         location = None if self.watcher is None else user_location()
         self._locations += [location] * (count - len(self._locations))
 
@@ -318,15 +318,15 @@ class Sizes:
             raise SizeVariesError(f"PyTorch cannot tell the size {expression} from the sizes of the inputs")
         return SizeExpr(expression, int(hint), self)
 
-    # ------------------------------------------------------------ what was found out
+    # ------------------------------------------------------------ facts
 
     @property
     def fact_count(self) -> int:
-        """How many facts there are besides the ranges of symbols. It grows only."""
+        """The number of facts besides the ranges of symbols. It never decreases."""
         return len(self.environment.guards)
 
     def facts(self) -> list[SizeFact]:
-        """The ranges of the symbols, then what the program and the compiler asked, in order."""
+        """The ranges of the symbols, followed by the conditions that program and compiler evaluated, in order."""
         ranges = [SizeFact(self._range(name)) for name in self.hints]
         guards = self.environment.guards
         locations = [*self._locations, *[None] * (len(guards) - len(self._locations))]
@@ -336,11 +336,11 @@ class Sizes:
         ]
 
     def facts_of_inputs(self) -> list[SizeFact]:
-        """Those of `facts` that are about sizes of inputs alone."""
+        """The facts about sizes of inputs alone."""
         return [fact for fact in self.facts() if self.defined.keys().isdisjoint(fact.symbols)]
 
-    def facts_of_lines(self) -> dict[str, list[SizeFact]]:
-        """The other facts, by the last of the symbols in each that lines define."""
+    def facts_of_defined(self) -> dict[str, list[SizeFact]]:
+        """The facts about sizes that ops define, by the last of these symbols in each."""
         order = list(self.defined)
         found = {name: [SizeFact(self._range(name), symbols=(name,))] for name in self._checked}
         for fact in self.facts():
@@ -350,7 +350,7 @@ class Sizes:
         return found
 
     def admits(self, values: Mapping[str, int]) -> bool:
-        """Whether the symbols may have these values, by what is known of them so far."""
+        """Whether the current facts allow these values of the symbols."""
         for name, (lower, upper) in self._bounds.items():
             if not lower <= values[name] <= (LARGEST if upper is None else upper):
                 return False
@@ -358,7 +358,7 @@ class Sizes:
         return all(bool(guard.expr.xreplace(numbers)) for guard in self.environment.guards)
 
     def constant(self, name: str) -> int | None:
-        """The one value that a symbol can have by the facts; None if it may have others."""
+        """The only value of a symbol that the facts allow; None if they allow several."""
         symbol = next(symbol for symbol, own in self._symbols.items() if own == name)
         value = self.environment.replace(symbol)
         return int(value) if value.is_Integer else None
@@ -382,7 +382,7 @@ _active: Final = _Active()
 
 @contextmanager
 def compiling_with(sizes: Sizes | None) -> Iterator[None]:
-    """Fake tensors that are made in the body may have these sizes."""
+    """Within the block, new fake tensors may have these sizes."""
     outer, _active.sizes = _active.sizes, sizes
     general = sizes is not None and sizes.general
     try:
@@ -393,28 +393,32 @@ def compiling_with(sizes: Sizes | None) -> Iterator[None]:
 
 
 def active_sizes() -> Sizes | None:
-    """The sizes that the program of this thread is compiled with; None for constants."""
+    """The sizes of this thread's compilation; None if it has constant sizes only."""
     return _active.sizes
 
 
 def active_environment() -> Any:
-    """PyTorch's environment of the sizes that the program of this thread is compiled with; None for constants."""
+    """PyTorch's ``ShapeEnv`` of this thread's compilation; None if it has constant sizes only."""
     return None if _active.sizes is None else _active.sizes.environment
 
 
 def kernels_for_sizes() -> AbstractContextManager[Any]:
-    """While calls are made on fakes of which only the results count: PyTorch's Python kernels where there are any.
+    """Use PyTorch's Python kernels, if there are any, for calls on fakes of which only the results are needed.
 
-    Many of those in C++ take sizes as numbers, which makes them constants.
+    Many C++ kernels take sizes as plain numbers, which would fix them as constants.
     """
     return nullcontext() if _active.sizes is None else EnablePythonDispatcher()
 
 
 def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
-    """While the operators that a line consists of are recorded, which have to be those that run without symbols."""
-    return nullcontext() if _active.sizes is None else keeping_sizes(line.symbol.target, line.args, line.kwargs)
+    """For recording the operators of an op, which must be those that run without symbols."""
+    return (
+        nullcontext()
+        if _active.sizes is None
+        else preserving_symbolic_sizes(line.symbol.target, line.args, line.kwargs)
+    )
 
 
 def active_symbols(names: Sequence[str]) -> list[Size]:
-    """The symbols of these names of the compilation of this thread."""
+    """The symbols with these names of this thread's compilation."""
     return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]

@@ -1,4 +1,4 @@
-"""A call of a Python function on tensors, as a trace."""
+"""Trace a call of a Python function on tensors."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def trace_call(
     *,
     share: bool = False,
 ) -> Trace:
-    """What ``function(*args, **kwargs)`` calls, with fake tensors in place of the proxies.
+    """Trace ``function(*args, **kwargs)`` with fake tensors in place of the proxies.
 
-    The inputs of the trace are the proxies among the arguments in order, repeated ones repeated; its output is the
-    result of the function. Random generators keep their states.
+    The inputs of the trace are the proxies among the arguments in order, with repetitions; its output is the result of
+    the function. The states of random generators do not change.
 
     Args:
         context: the modes of the call. Gradients are not recorded at CORE_ATEN.
-        share: inputs share storages as the proxies do, for calls that write; by default each has its own.
+        share: whether inputs share storages as the proxies do, for calls that write; else each has a separate storage.
 
     Raises:
         LoweringError: a call cannot be recorded.
@@ -69,7 +69,7 @@ def trace_call(
 
 
 def refuse_objects(bound: BoundSymbol) -> None:
-    """Raise LoweringError for a line whose arguments or results have no fake counterpart."""
+    """Raise LoweringError for an op with arguments or results that no fake tensor can represent."""
     for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
         if isinstance(leaf, Trace):
             raise LoweringError(f"{bound.symbol.name} takes a program")
@@ -83,15 +83,15 @@ _cache: Final = BoundedCache[Trace](1024)
 
 
 def rewritten_form(bound: BoundSymbol, function: Callable[..., Any], ambient: Context) -> Trace:
-    """The calls that ``function`` makes with the arguments of ``bound``, for `Builder.inline`.
+    """The trace of ``function`` on the arguments of ``bound``, for `Builder.inline`.
 
-    The same object for lines that are equal but for names: these are recorded once.
+    It is the same object for ops that are equal except for names: these are traced once.
 
     Args:
-        ambient: the context of the trace.
+        ambient: the context of the trace of ``bound``.
 
     Raises:
-        LoweringError: ``function`` fails, or what it returns is not what the line does.
+        LoweringError: ``function`` fails, or its result has other metadata than that of ``bound``.
     """
     context = bound.context or ambient
     key = call_key(bound, context)
@@ -102,7 +102,7 @@ def _record(bound: BoundSymbol, function: Callable[..., Any], context: Context) 
     name = bound.symbol.name
     try:
         trace = trace_call(function, bound.args, bound.kwargs, context, Level.TORCH)
-    except Exception as error:  # of the author of the rewrite
+    except Exception as error:  # an error in the author's rewrite
         raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error
     results = [proxy for proxy in list_proxies((trace.output,)) if isinstance(proxy, TensorProxy)]
     if [metadata_of(proxy) for proxy in results] != [metadata_of(proxy) for proxy in tensor_outputs_of(bound)]:

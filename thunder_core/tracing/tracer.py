@@ -1,4 +1,4 @@
-"""The tracer: calls on fake tensors, recorded as bound symbols."""
+"""The tracer: record calls on fake tensors as bound symbols."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from thunder_core.tracing.sizes import kernels_for_sizes
 
 _LARGEST_CONSTANT: Final = 64
 
-# Calls that make another object of the same tensor: no op, since traces run without recording gradients.
+# Calls that return another object for the same tensor. They are not recorded: traces run without gradient recording.
 _SAME_VALUE: Final = frozenset(
     {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 )
 
 
 class Level(enum.Enum):
-    """What a tracer records."""
+    """The level of the calls that a tracer records."""
 
     TORCH = "torch functions, as they are called"
     ATEN = "ATen operators, forward and backward alike, by the names of the torch functions that call them"
@@ -60,14 +60,14 @@ class Tracer:
 
     Args:
         level: what is recorded.
-        merge: TORCH only: a call all of whose results show the elements of known values, in the same order, is no op
-            (a reshape to the same shape, a transpose of a transpose), and a write to an argument raises LoweringError.
+        merge: TORCH only: a call is not recorded if each result equals an earlier value in storage, dtype and geometry
+            (a reshape to the same shape, a transpose of a transpose); a write to an argument raises LoweringError.
         watch: ATEN only: called with each operator, its arguments and its result.
 
     Attributes:
-        mode: of the fake tensors.
+        mode: the mode of the fake tensors.
         inputs: proxies of the inputs, in order.
-        ops: the calls so far.
+        ops: the recorded calls, in order.
     """
 
     def __init__(self, level: Level, *, merge: bool = True, watch: Callable[..., None] | None = None) -> None:
@@ -78,15 +78,15 @@ class Tracer:
         self._merge = merge
         self._watch = watch
         self._proxies: dict[int, TensorProxy] = {}
-        self._alive: list[torch.Tensor] = []  # identities are those of living objects
+        self._alive: list[torch.Tensor] = []  # values are looked up by ``id``, which is valid while the object is alive
         self._storages: dict[int, int] = {}
         self._elements: dict[Any, TensorProxy] = {}
         self._computed = 0
 
     def input(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
-        """Add an input with the metadata of ``proxy``, which ``fake`` represents; its proxy in the trace.
+        """Add an input ``fake`` with the metadata of ``proxy``; return its proxy in the trace.
 
-        A fake tensor that represents several inputs is the first of them.
+        For a fake tensor that is added several times, the first input is used by ops.
         """
         storage = self._storages.setdefault(storage_address(fake), -1 - len(self._storages))
         own = replace(proxy, name=f":{len(self.inputs)}", storage=storage)
@@ -96,20 +96,21 @@ class Tracer:
         return own
 
     def other_input(self, proxy: Proxy) -> Proxy:
-        """Add an input that is no tensor; its proxy in the trace, which calls take as it is."""
+        """Add an input that is no tensor; return its proxy in the trace, which calls take as argument."""
         own = replace(proxy, name=f":{len(self.inputs)}")
         self.inputs.append(own)
         return own
 
     @contextmanager
     def recording(self, context: Context, *, grad: bool = True, fake: bool = True) -> Iterator[None]:
-        """Record the calls that are made meanwhile, under the modes of ``context``.
+        """Record the calls within the block, under the modes of ``context``.
 
-        Torch functions are seen even where they are off: `thunder.grad` differentiates while a call is recorded.
+        Torch-function modes are enabled for it even if disabled outside: `thunder.grad` differentiates while a call is
+        recorded.
 
         Args:
-            grad: False keeps the recording of gradients off in any case.
-            fake: False where the inputs are real tensors, which is faster if they are small.
+            grad: False disables gradient recording, regardless of ``context``.
+            fake: False if the inputs are real tensors, which is faster if they are small.
         """
         functions = self.level is Level.TORCH
         recorder = _Functions(self) if functions else _Operators(self)
@@ -120,16 +121,16 @@ class Tracer:
                 yield
 
     def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """The value that a tensor is now. Raises LoweringError for a tensor that no call computed."""
+        """The current value of a tensor. Raises LoweringError for a tensor that no recorded call computed."""
         known = self._proxies.get(id(tensor))
         return self._constant(tensor) if known is None else known
 
     def requiring_grad(self) -> frozenset[str]:
-        """Names of the values whose fake tensors require grad. Proxies of `ops` never say so."""
+        """Names of the values whose fake tensors require grad; ``requires_grad`` of proxies in `ops` is not set."""
         return frozenset([self._proxies[id(tensor)].name for tensor in self._alive if tensor.requires_grad])
 
     def computed(self) -> frozenset[str]:
-        """Names of the values that tensors have now, after the last write to each."""
+        """Names of the current values of all tensors, after the last write to each."""
         return frozenset([self._proxies[id(tensor)].name for tensor in self._alive])
 
     def trace(self, output: Any, context: Context) -> Trace:
@@ -142,7 +143,7 @@ class Tracer:
         return trace.with_gradients(self.requiring_grad())
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, observed: Observed) -> None:
-        """Add a call that was made. Raises LoweringError for one with effects outside of tensors."""
+        """Record a call after it ran. Raises LoweringError for a call with effects outside of tensors."""
         if observed.external:
             raise LoweringError(f"{func} acts outside of its tensors")
         arguments = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -158,7 +159,7 @@ class Tracer:
         self.ops.append(BoundSymbol(symbol, recorded_args, recorded_kwargs, output, effects))
 
     def call_function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make and record a call of a torch function. Questions about metadata are answered and are no ops."""
+        """Run and record a call of a torch function. Metadata queries run but are not recorded."""
         if registry.is_metadata(func):
             return func(*args, **kwargs)
         with self.mode.observing() as observed, kernels_for_sizes():
@@ -177,7 +178,7 @@ class Tracer:
         return result
 
     def call_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make and record a call of an ATen operator."""
+        """Run and record a call of an ATen operator."""
         if depends_on_grad_mode(func):
             raise LoweringError(f"{func} does something else where no gradients are recorded")
         if func in NATIVE_ATTENTION:
@@ -202,9 +203,9 @@ class Tracer:
             self._elements.setdefault(_shown_elements(fake), proxy)
 
     def _draw_mask(self, tensor: torch.Tensor, p: float = 0.5, generator: Any = None) -> bool:
-        """Record a draw into a tensor that was just created as one of bools and a cast, for dropout to save.
+        """Record a random fill of a new tensor as a fill of a bool tensor and a cast, so that dropout saves bools.
 
-        PyTorch draws the same numbers for each dtype, in the order of memory. False where that does not fit.
+        PyTorch draws the same numbers for each dtype, in memory order. Returns False if the call has another form.
         """
         fresh = bool(self.ops) and self.ops[-1].output == self.proxy(tensor)
         if not fresh or generator is not None or tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -230,7 +231,7 @@ class Tracer:
         return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else from_fake(leaf)
 
     def _result(self, leaf: Any) -> Any:
-        """A new name for a result, also for one that is a written argument itself."""
+        """A new proxy for a result, even if it is a written argument itself."""
         if not isinstance(leaf, torch.Tensor):
             return from_fake(leaf)
         before = self._proxies.get(id(leaf))
@@ -273,7 +274,7 @@ class Tracer:
 
 
 class _Functions(RecordingMode):
-    """Gives a tracer the torch functions that are called."""
+    """Passes the called torch functions to a tracer."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -287,7 +288,7 @@ class _Functions(RecordingMode):
 
 
 class _Operators(TorchDispatchMode):
-    """Gives a tracer the ATen operators that are dispatched; at CORE_ATEN, those that these decompose into."""
+    """Passes the dispatched ATen operators to a tracer; at CORE_ATEN, those of their decompositions."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -310,7 +311,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def _shown_elements(tensor: torch.Tensor) -> Any:
-    """Which elements a tensor shows: equal for equal values, as long as nobody writes."""
+    """The storage, dtype and geometry of a tensor: tensors with equal ones have equal values if none is written."""
     bits = tensor.is_conj(), tensor.is_neg()
     place = from_fake((*tensor.shape, *tensor.stride(), tensor.storage_offset()))
     return storage_address(tensor), tensor.dtype, tensor.ndim, place, bits

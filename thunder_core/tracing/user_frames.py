@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import torch
 
 import thunder_core
-from thunder_core.guards.code_kinds import is_of_thunder
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.ir.location import SourceLocation
 
 _CORE = os.path.dirname(os.path.abspath(thunder_core.__file__))
 _FRONT = os.path.join(os.path.dirname(_CORE), "thunder")  # installed together with the core
 _INTERNAL = tuple(folder + os.sep for folder in (os.path.dirname(os.path.abspath(torch.__file__)), _CORE, _FRONT))
-# The commands call programs as a user's script does. Lines of programs that have no line of the user's are at theirs,
-# which reports leave out.
+# The commands call programs like a user's script. Ops without a user line are located at a command's line, which
+# reports leave out.
 _COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
-_CONTEXTLIB = contextlib.__file__
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
 _packages: set[str] = set()
@@ -36,7 +35,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def calls_program(function: _Function) -> _Function:
-    """Mark a function that calls the user's program, or a part of it: what it raises by itself is an error of that."""
+    """Mark a function that calls the user's program, or a part of it: its own exceptions count as the program's."""
     _calling.add(function.__code__)
     return function
 
@@ -52,7 +51,7 @@ def is_internal(code: CodeType) -> bool:
 
 
 def add_internal_package(folder: str) -> None:
-    """Count the files of a plugin's package as Thunder's: lines that they record are at the user's line."""
+    """Treat the files of a plugin's package as internal, so that ops they record are located at the user's line."""
     _packages.add(os.path.abspath(folder) + os.sep)
     _is_internal.clear()
 
@@ -69,22 +68,22 @@ def is_internal_file(filename: str) -> bool:
 
 
 def set_generated_lines(filename: str, locations: Mapping[int, SourceLocation]) -> None:
-    """Say which of the user's lines the lines of generated code stand for; `forget_generated_lines` ends that.
+    """Map lines of generated code to the user's lines, until `forget_generated_lines`.
 
     Args:
-        filename: of the code, no other code's.
-        locations: by the number of the generated line. Lines that are not there stand for themselves.
+        filename: the file name of the code, which must be unique.
+        locations: the user's location by generated line number. Other lines are not mapped.
     """
     _generated[filename] = locations
 
 
 def forget_generated_lines(filename: str) -> None:
-    """The code of this name is gone."""
+    """Remove the mapping of the generated code with this file name."""
     _generated.pop(filename, None)
 
 
 def library_callers() -> frozenset[str]:
-    """Names of PyTorch's and Thunder's modules that run between the user's line and here."""
+    """Names of the PyTorch and Thunder modules with frames between the user's line and the caller."""
     names: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_internal(frame.f_code):
@@ -116,24 +115,25 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def user_location() -> SourceLocation | None:
-    """The line of the innermost frame that is the user's; None if there is none.
-
-    Frames of `contextlib` are not: the end of a ``with`` statement passes through them.
-    """
+    """The line of the innermost frame that is the user's; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (is_internal(frame.f_code) or frame.f_code.co_filename == _CONTEXTLIB):
+    while frame is not None and not _is_of_user(frame.f_code):
         frame = frame.f_back
     return None if frame is None else _location(frame.f_code, frame.f_lineno)
 
 
 def raising_location(error: BaseException) -> SourceLocation | None:
     """The innermost of the user's lines that an exception passed through; None if there is none."""
-    found, traceback = None, error.__traceback__
-    while traceback is not None:
-        if not is_internal(traceback.tb_frame.f_code):
-            found = _location(traceback.tb_frame.f_code, traceback.tb_lineno)
-        traceback = traceback.tb_next
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        if _is_of_user(frame.f_code):
+            found = _location(frame.f_code, line)
     return found
+
+
+def _is_of_user(code: CodeType) -> bool:
+    """Whether code is neither of PyTorch and Thunder nor of the standard library, as `copy` and `contextlib`."""
+    return not is_internal(code) and kind_of(code) is not CodeKind.LIBRARY
 
 
 def _location(code: CodeType, line: int) -> SourceLocation:
@@ -149,22 +149,28 @@ def _location(code: CodeType, line: int) -> SourceLocation:
     return location
 
 
-# Debuggers show the tensors of a program that they stop in; what they show never reaches the program.
+# Debuggers print tensors of the program that they stop in; these calls are not part of the program.
 _DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy", "ipdb"})
 
 
-def called_by_nested_tensors() -> bool:
-    """Whether the call of a torch function comes from PyTorch's jagged tensors themselves."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("thunder_core."):
+def calling_frame() -> FrameType | None:
+    """The innermost frame outside Thunder."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_of_thunder(frame.f_code):
         frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.nested.")
+    return frame
 
 
-def asked_by_debugger() -> bool:
-    """Whether a debugger runs between the user's program and here."""
+def calling_module() -> str:
+    """The name of the module whose code calls Thunder; empty if there is none."""
+    frame = calling_frame()
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+
+
+def called_by_debugger() -> bool:
+    """Whether a debugger has a frame between the caller and the function of Thunder that calls the program."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name not in ("_run", "_attempt"):
+    while frame is not None and not is_calling(frame.f_code):
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _DEBUGGERS:
             return True
         frame = frame.f_back

@@ -14,8 +14,8 @@ import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.report.decisions import decision_table
-from thunder_core.saving.reader import read_trace
 from thunder_core.tracing.lowering import lower_trace
+from thunder_saving.reader import read_trace
 from thunder_testing.by_definition import run_by
 from thunder_testing.pointwise import Pointwise
 
@@ -30,7 +30,7 @@ def test_a_value_that_others_read_keeps_its_lines() -> None:
     torch.testing.assert_close(compiled(x, weight), program(x, weight))
     assert run_by(compiled) == {}
     (line,) = [one for one in thunder.explain(compiled).decisions if one.phase == "pattern"]
-    assert line.declined == (("whole", "t0, a value inside of it, is read by others too"),)
+    assert line.declined == (("whole", "t0, an intermediate value, has other users"),)
     assert line.executor == "its parts"
     assert line.location is not None
     assert "test_offers.py" in line.location
@@ -46,7 +46,7 @@ def test_modes_must_be_the_same() -> None:
     gate, up = normal(B, K), normal(B, K)
     torch.testing.assert_close(compiled(gate, up), program(gate, up))
     (line,) = [one for one in thunder.explain(compiled).decisions if one.phase == "pattern"]
-    assert line.declined == (("whole", "its lines run under different modes (gradients, autocast)"),)
+    assert line.declined == (("whole", "its operations run in different contexts (grad mode, autocast)"),)
 
 
 def test_without_a_claim_nothing_changes() -> None:

@@ -224,7 +224,7 @@ def test_a_dropped_program_is_freed_at_once(device: str) -> None:
         compiled = graphed(model)
         for _ in range(3):
             compiled(torch.ones(4, 4, device=device))
-        (program,) = [weakref.ref(note) for note in compiled_of(compiled).entries[0].notes]
+        (program,) = [weakref.ref(note) for note in compiled_of(compiled).entries[0].program.notes]
         weight = weakref.ref(model.weight)
         del model, compiled
         assert program() is None

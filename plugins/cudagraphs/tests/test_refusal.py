@@ -43,9 +43,9 @@ def chosen(x):
 
 CASES = {
     "views": (lambda x: x.t(), "it computes nothing"),
-    "seeds": (seeded, "besides computing"),
+    "seeds": (seeded, "has effects"),
     "chooses": (chosen, "decides on the host"),
-    "compares": (lambda x: (x + 1, torch.equal(x, x * 1)), "the host waits for"),
+    "compares": (lambda x: (x + 1, torch.equal(x, x * 1)), "returns a value to the host"),
     "sparse": (lambda x: (x * 2).to_sparse().to_dense(), "sparse"),
     "function": (lambda x: Twice.apply(x), "Python function"),
 }
@@ -134,7 +134,7 @@ def test_several_devices(backend: RecordingBackend, monkeypatch: pytest.MonkeyPa
     compiled(torch.ones(2), torch.ones(2, device="meta"))
     reason = why_not(thunder.last_traces(compiled)[-1])
     assert reason is not None
-    assert "works on meta, and other lines on cpu" in reason
+    assert "works on meta, and other operations on cpu" in reason
 
 
 def test_a_refused_trace_stays_as_it_is() -> None:
@@ -147,5 +147,5 @@ def test_a_refused_trace_stays_as_it_is() -> None:
 
 
 def test_only_compiled_programs_have_statistics() -> None:
-    with pytest.raises(TypeError, match=r"not what thunder\.jit returns"):
+    with pytest.raises(TypeError, match=r"is not a result of thunder\.jit"):
         statistics(nn.Linear(1, 1))

@@ -94,4 +94,4 @@ def test_other_states_stay_outside() -> None:
     same(steps(program, second, "cpu"), steps(compiled(first, Largest), first, "cpu"))
     (found,) = [one for one in statistics(program) if one.phase == "forward"]
     assert found.refused is not None
-    assert "does something besides computing" in found.refused
+    assert "has effects, which a replay would not repeat" in found.refused

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from thunder_plugin_cudnn.attention_graphs import attention_backward, attention_forward
-from thunder_plugin_cudnn.layouts import Layout, made_layout, ordered_strides
+from thunder_plugin_cudnn.layouts import Layout, canonical_layout, ordered_strides
 from thunder_plugin_cudnn.norm_graphs import norm_backward, norm_forward
 
 try:
@@ -70,7 +70,7 @@ def built(build: Any, *description: Any) -> Any:
 
 def layout(*shape: int, heads_inside: bool = True, dtype: torch.dtype = torch.bfloat16) -> Layout:
     order = (shape[1] * shape[2], 1, shape[1], 0) if heads_inside else (3, 2, 1, 0)
-    return made_layout(dtype, shape, ordered_strides(shape, order))
+    return canonical_layout(dtype, shape, ordered_strides(shape, order))
 
 
 CASES: dict[str, dict[str, Any]] = {

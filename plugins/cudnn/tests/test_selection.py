@@ -73,18 +73,18 @@ DECLINED: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": (all_of(dtype=torch.float32), "torch.float32 is not implemented"),
     "dtypes": ({"key": proxy(2, 8, 32, 64, dtype=torch.float16)}, "query, key and value have the dtypes"),
     "empty": (sized(0, 32), "a tensor is empty"),
-    "batch": ({"query": proxy(3, 8, 32, 64)}, "sizes do not fit together"),
-    "heads": ({"key": proxy(2, 2, 32, 64), "value": proxy(2, 2, 32, 64)}, "8 heads of queries and 2 of keys"),
+    "batch": ({"query": proxy(3, 8, 32, 64)}, "inconsistent sizes"),
+    "heads": ({"key": proxy(2, 2, 32, 64), "value": proxy(2, 2, 32, 64)}, "8 query heads and 2 key heads"),
     "divisor": (
         {"key": proxy(2, 3, 32, 64), "value": proxy(2, 3, 32, 64), "enable_gqa": True},
-        "8 heads of queries and 3 of keys",
+        "8 query heads and 3 key heads",
     ),
     "multiple": (sized(32, 32, 60), "head dimension 60 is not a multiple of 8"),
     "limit": (sized(32, 32, 264), "head dimension 264 is above 256"),
     "last stride": ({"query": proxy(2, 8, 32, 64, stride=(16384, 2048, 1, 32))}, "the last stride of query is 32"),
     "alignment": ({"query": proxy(2, 8, 32, 64, stride=(16640, 2080, 65, 1))}, "a stride of query is 65"),
     "expanded": ({"key": proxy(2, 8, 32, 64, stride=(2048, 0, 64, 1))}, "a stride of key is 0"),
-    "one key": (sized(32, 1), "there is one key only"),
+    "one key": (sized(32, 1), "there is only one key"),
     "one query": (sized(1, 32, requires_grad=True), "one query only, and gradients are needed"),
     "two masks": ({"attn_mask": proxy(32, 32), "is_causal": True}, "attn_mask and is_causal exclude each other"),
     "mask's dtype": ({"attn_mask": proxy(32, 32, dtype=torch.float16)}, "attn_mask is torch.float16"),
@@ -108,7 +108,7 @@ DECLINED: dict[str, tuple[dict[str, Any], str]] = {
         sized(32, 192, requires_grad=True) | {"attn_mask": proxy(32, 192)},
         "gradients may be NaN with attn_mask and 192 keys",
     ),
-    "dropout": ({"dropout_p": 0.1}, "the option dropout allows that"),
+    "dropout": ({"dropout_p": 0.1}, "the option dropout enables it"),
     "symbolic": ({"dropout_p": "p"}, "must be plain numbers"),
 }
 
@@ -152,7 +152,7 @@ def test_hardware(hardware: Hardware | None, changes: dict[str, Any], reason: st
 
 def test_switched_off() -> None:
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        assert "is switched off" in str(attention())
+        assert "is disabled" in str(attention())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_switched_off() -> None:
         (proxy(0, 16), proxy(16), {}, "input has 0 elements"),
         (proxy(4, 16, device=torch.device("cpu")), proxy(16), {}, "it runs on cuda, and input is on cpu"),
         (proxy(4, 16), proxy(8), {}, "weight has the shape (8,), not (16,)"),
-        (proxy(4, 16), proxy(16), {"eps": "e"}, "eps is no plain number"),
+        (proxy(4, 16), proxy(16), {"eps": "e"}, "eps is not a plain number"),
     ],
     ids=range(9),
 )
@@ -181,7 +181,7 @@ def test_norms(input: TensorProxy, weight: TensorProxy, more: dict[str, Any], re
     [
         (proxy(16), {}, None),
         (proxy(16, dtype=torch.float32), {"unit_offset": True}, None),
-        (proxy(16), {"rounded": True}, "it is rounded before it is multiplied by the weight"),
+        (proxy(16), {"rounded": True}, "it is rounded before the multiplication by the weight"),
         (proxy(16, dtype=torch.float16), {}, "weight is torch.float16, and input torch.bfloat16"),
     ],
     ids=range(4),

@@ -71,7 +71,9 @@ def test_the_error(wrong_gelu: Executor) -> None:
         "  t1 differs in 15 of 15 elements by more than rtol=0.0001 and atol=1.17549e-38 allow; the"
     )
     assert lines[2].endswith("in program: y = F.gelu(y)")
-    assert "  - let others run it: executors: [{wrong_gelu: {exclude: ['torch.nn.functional.gelu']}}]" in lines
+    assert (
+        "  - exclude it from the executor: executors: [{wrong_gelu: {exclude: ['torch.nn.functional.gelu']}}]" in lines
+    )
     assert raised.value.divergence.executor == "wrong_gelu"
 
 
@@ -129,7 +131,7 @@ def test_wrong_line_of_a_fused_region(fusion: Any, wrong: str, suspects: tuple[s
     assert divergence.location is not None
     assert divergence.location.text == text
     assert len(divergence.differences) == (2 if wrong == "torch.mul" else 1)
-    assert f"what is wrong there is {' or '.join(suspects)}" in divergence.problem
+    assert f"the wrong operation is {' or '.join(suspects)}" in divergence.problem
     assert f"exclude: {list(suspects)}" in divergence.advice[0]
 
 
@@ -377,7 +379,7 @@ def test_lines_with_effects_run_once() -> None:
     bisect, compiled = bisected(executor(torch.sin, derivative=impure), function=lambda x: torch.sin(x).sum())
     compiled(torch.randn(3, requires_grad=True)).backward()
     assert len(calls) == 1
-    assert [found.reason for found in bisect.skipped] == ["it has effects, which must happen once"]
+    assert [found.reason for found in bisect.skipped] == ["it has effects, which must not be repeated"]
     assert (bisect.divergences, bisect.comparisons) == ((), 1)  # backward
 
     calls.clear()

@@ -37,7 +37,7 @@ def test_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "debug.yaml"
     path.write_text("transforms:\n  - nan_finder:\n      inf: true\n")
     compiled = thunder.jit(program, config=path)
-    with pytest.raises(NonFiniteError, match="infinity was made by torch"):
+    with pytest.raises(NonFiniteError, match="infinity produced by torch"):
         compiled(torch.zeros(2))
 
 
@@ -82,7 +82,7 @@ def test_callbacks_by_their_import_paths(user_module: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "nothing to call"),
+        ({}, "has no function"),
         (
             {"before_line": "user_callbacks:absent"},
             "cannot be imported: module 'user_callbacks' has no attribute 'absent'",
@@ -120,9 +120,9 @@ def test_patterns_that_match_no_line_are_in_the_report() -> None:
     compiled = thunder.jit(program, executors=[], config={"transforms": [{"nan_finder": options}]})
     compiled(torch.ones(3, requires_grad=True)).backward()
     assert thunder.explain(compiled).entries[0].notes == (
-        "include of nan_finder: the pattern 'torch.lgo' matches no line of this program",
-        "include of nan_finder: the pattern 'torch.sin' matches no line of this program",
-        "exclude of nan_finder: the pattern '*softmax*' matches no line of this program",
+        "include of nan_finder: the pattern 'torch.lgo' matches no operation of this program",
+        "include of nan_finder: the pattern 'torch.sin' matches no operation of this program",
+        "exclude of nan_finder: the pattern '*softmax*' matches no operation of this program",
     )
 
 

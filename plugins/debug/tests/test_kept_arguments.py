@@ -15,7 +15,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_plugin_debug import Bisect
-from thunder_plugin_debug.kept_arguments import WithArguments, keep_arguments
+from thunder_plugin_debug.forward_arguments import WithArguments, pass_arguments
 
 REFERENCE = Symbol("torch.mul", torch.mul)
 FORWARD = Symbol("kernels.forward", torch.mul, executor="kernels", reference=REFERENCE)
@@ -41,7 +41,7 @@ def backward(*residuals: Any) -> BoundSymbol:
 def kept(*lines: BoundSymbol) -> list[Any]:
     """For each backward the arguments that it is handed, or why it has none."""
     trace = Trace("joint", (), lines, (), Stage.FUNCTIONAL, "test", Context(grad_enabled=False, inference=False))
-    result = keep_arguments(trace, lambda bound: True, "bisect")
+    result = pass_arguments(trace, lambda bound: True, "bisect")
     assert [bound for bound in result.symbols if bound.symbol is FORWARD] == [
         bound for bound in lines if bound.symbol is FORWARD
     ]

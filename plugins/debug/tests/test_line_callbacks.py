@@ -120,5 +120,5 @@ def test_callbacks_record_no_gradients() -> None:
 
 
 def test_nothing_to_call() -> None:
-    with pytest.raises(thunder.ThunderError, match="nothing to call"):
+    with pytest.raises(thunder.ThunderError, match="has no function"):
         LineCallbacks()

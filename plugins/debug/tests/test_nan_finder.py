@@ -60,8 +60,8 @@ def test_the_message() -> None:
     with pytest.raises(NonFiniteError) as raised:
         compiled(torch.zeros(2), 1.0)
     lines = str(raised.value).splitlines()
-    assert lines[0] == "NaN was made by torch.log, run by reference in inference, in 2 of 2 elements of t2"
-    assert lines[1] == "  takes t1: float32 (2,), from -1 to -1"
+    assert lines[0] == "NaN produced by torch.log, run by reference in inference, in 2 of 2 elements of t2"
+    assert lines[1] == "  argument t1: float32 (2,), from -1 to -1"
     assert lines[2].startswith("  at ")
     assert lines[2].endswith("in logarithm: return torch.log(y) * 3")
 
@@ -92,16 +92,16 @@ def test_fused_regions(fusion: Any) -> None:
         compiled(torch.ones(3))
     finding = raised.value.finding
     assert finding.line.operation == "torch.sin + torch.sub + torch.log + torch.exp"
-    assert finding.inside == "the first to make one there is torch.log"
+    assert finding.inside == "the first operation that produces one is torch.log"
     assert finding.location is not None
     assert finding.location.text == "y = torch.log(y)"
-    assert "the first to make one there is torch.log" in str(raised.value)
+    assert "the first operation that produces one is torch.log" in str(raised.value)
 
 
 def test_a_fused_region_that_is_wrong(fusion: Any) -> None:
     wrong = fusion("torch.exp", error=math.nan)
     compiled = thunder.jit(lambda x: torch.exp(torch.sin(x)), executors=[wrong], transforms=[NanFinder()])
-    with pytest.raises(NonFiniteError, match="PyTorch makes none of the same arguments"):
+    with pytest.raises(NonFiniteError, match="PyTorch produces none from the same arguments"):
         compiled(torch.ones(3))
 
 
@@ -141,7 +141,7 @@ def test_gradients_that_come_in() -> None:
         result.backward(torch.tensor([1.0, math.nan]))
     finding = raised.value.finding
     assert (finding.came_in, finding.line.phase, finding.count) == (True, "backward", 1)
-    assert "what follows the compiled program" in str(raised.value)
+    assert "the operations after the compiled program" in str(raised.value)
 
 
 def hidden(x: torch.Tensor) -> torch.Tensor:
@@ -239,7 +239,7 @@ def test_warnings() -> None:
     finder = NanFinder(action="warn")
     compiled = thunder.jit(logarithm, transforms=[finder])
     x = torch.tensor([0.0, 2.0])
-    with pytest.warns(DebugWarning, match="NaN was made by torch.log") as caught:
+    with pytest.warns(DebugWarning, match="NaN produced by torch.log") as caught:
         result = compiled(x, 0.5)
     assert len(caught) == 1
     torch.testing.assert_close(result, logarithm(x, 0.5), equal_nan=True)

@@ -210,6 +210,17 @@ def accumulation() -> None:
     check(Layers, set_to_none=False)
 
 
+def accumulation_of_others() -> None:
+    """Other models and settings, with two steps without synchronization before one with."""
+    silent = {"silent": (0, 1, 3, 4), "zero": lambda step: step in (0, 3), "steps": 6}
+    for model in (Shared, Frozen, Layers):
+        check(model, entries=2, **silent)
+        check(lambda model=model: model().bfloat16(), batches=lambda batch: own(batch).bfloat16(), entries=2, **silent)
+    check(Layers, options={"gradient_as_bucket_view": True}, entries=2, **silent)
+    check(Unused, options={"find_unused_parameters": True}, entries=3, **silent)
+    check(Layers, around=lambda: torch.autocast(torch.get_default_device().type, torch.bfloat16), entries=2, **silent)
+
+
 def accumulated_gradients_stay_the_same_tensors() -> None:
     _, other = pair(Layers)
     compiled = thunder.jit(other)
@@ -359,7 +370,7 @@ def inside_of_a_program() -> None:
 
 
 def synchronized_normalization() -> None:
-    """SyncBatchNorm, which eager has on accelerators alone, is refused in training."""
+    """SyncBatchNorm, which eager has on accelerators alone, in training and in evaluation."""
 
     def model() -> nn.Module:
         return nn.SyncBatchNorm.convert_sync_batchnorm(with_buffers())
@@ -370,12 +381,95 @@ def synchronized_normalization() -> None:
         return
     one, other = pair(model)
     compiled, x = thunder.jit(other), own(data(0, images=True))
-    with refused("SyncBatchNorm"):
-        compiled(x)
+    for expected, found in zip(train(one, images=True), train(compiled, images=True), strict=True):
+        torch.testing.assert_close(found, expected)
     for each in (one, compiled):
         each.eval()
+        each.zero_grad()
         loss_of(each(x)).backward()
-    same(states(one), states(other))
+    for expected, found in zip(states(one), states(other), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.bags = nn.Embedding(12, 8, sparse=True), nn.EmbeddingBag(12, 8, mode="sum", sparse=True)
+        self.last = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.last(self.words(x) + self.bags(x[:, None])))
+
+
+def sparse_gradients() -> None:
+    """Ranks have gradients of other rows; also accumulated without synchronization, and added to kept ones."""
+    for silent, keeps in (((), False), ((0, 2), False), ((), True)):
+        one, other = pair(Words)
+        seen = []
+        for model in (one, thunder.jit(other)):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(4):
+                if not keeps and step - 1 not in silent:
+                    optimizer.zero_grad()
+                x = torch.randint(0, 12, (5,), generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+                with model.no_sync() if step in silent else nullcontext():
+                    loss_of(model(x)).backward()
+                if step in silent:
+                    continue
+                gradients = [p.grad for p in model.parameters()]
+                assert sum(gradient.is_sparse for gradient in gradients) == 2
+                seen += [gradient.to_dense() for gradient in gradients]
+                optimizer.step()
+        count = len(seen) // 2
+        same(seen[:count], seen[count:])
+
+
+def sparse_gradients_of_results_that_are_not_used() -> None:
+    class OneOfTwo(Words):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.words(x))
+
+    compiled = thunder.jit(pair(OneOfTwo, find_unused_parameters=True)[1])
+    with pytest.raises(UnsupportedError, match=r"gives no gradient to bags\.weight, whose gradients are sparse"):
+        loss_of(compiled(torch.tensor([1, 2]))).backward()
+
+
+def sparse_gradients_of_a_shared_weight() -> None:
+    class Tied(Words):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) @ self.words.weight.t()
+
+    one, other = pair(Tied)
+    with pytest.raises(RuntimeError, match="Expected variable to have sparse gradient"):
+        loss_of(one(torch.tensor([1, 2]))).backward()
+    with pytest.raises(UnsupportedError, match=r"the gradient of words\.weight is dense"):
+        loss_of(thunder.jit(other)(torch.tensor([1, 2]))).backward()
+
+
+class Synchronized(nn.BatchNorm2d):
+    """It calls the function that SyncBatchNorm calls, which refuses CPUs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        group, function = dist.group.WORLD, torch.nn.modules._functions.SyncBatchNorm
+        arguments = (self.weight, self.bias, self.running_mean, self.running_var, self.eps, self.momentum)
+        result: torch.Tensor = function.apply(x, *arguments, group, dist.get_world_size(group))
+        return result
+
+
+def synchronized_normalization_of_the_whole_batch() -> None:
+    """Two ranks train as one process with BatchNorm and the whole batch."""
+
+    def model(kind: type[nn.BatchNorm2d]) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(2, 4, 3), kind(4), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 4, 8))
+
+    whole, (_, other) = model(nn.BatchNorm2d), pair(lambda: model(Synchronized))
+    whole.load_state_dict(other.module.state_dict())
+    train(whole, batches=lambda batch: batch, images=True)
+    train(thunder.jit(other), images=True)
+    for expected, found in zip(states(whole), states(other.module), strict=True):
+        assert found is not None
+        if found.is_floating_point():
+            torch.testing.assert_close(found, expected)
 
 
 def uses_outside() -> None:
@@ -449,14 +543,21 @@ def structure() -> None:
 
 
 def bytes_sent() -> None:
-    """As many elements are reduced as the parameters have, once."""
+    """As many elements are reduced as the parameters have, once, and none without synchronization."""
     _, other = pair(Layers)
     compiled = thunder.jit(other)
-    train(compiled, steps=1)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
-        loss_of(compiled(own(data(0)))).backward()
-    shapes = [event.input_shapes[0] for event in profile.events() if event.name == "_c10d_functional::all_reduce_"]
-    assert sum(math.prod(shape) for shape in shapes) == sum(p.numel() for p in other.parameters()), shapes
+    train(compiled, silent=(0,), steps=2)
+    for context, count in (
+        (compiled.no_sync(), 0),
+        (nullcontext(), sum(parameter.numel() for parameter in other.parameters())),
+    ):
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profile, context:
+            loss_of(compiled(own(data(0)))).backward()
+        sent = [event.input_shapes[0] for event in profile.events() if event.name.startswith("gloo:")]
+        reduced = [event.input_shapes[0] for event in profile.events() if event.name == "_c10d_functional::all_reduce_"]
+        assert sum(map(math.prod, reduced)) == count, reduced
+        assert bool(sent) is bool(count), sent
 
 
 def refused(text: str) -> Any:
@@ -496,8 +597,6 @@ def refusals() -> None:
     built_in._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     with refused("built into PyTorch"):
         thunder.jit(built_in)(x)
-    with refused("sparse gradients"):
-        thunder.jit(pair(lambda: nn.Sequential(nn.Embedding(4, 8, sparse=True)))[1])(torch.tensor([1, 2]))
     with refused("mixed_precision"):
         lower = pair(Layers)[1]
         lower.mixed_precision = _MixedPrecision(param_dtype=torch.bfloat16)  # its constructor needs an accelerator
@@ -529,6 +628,7 @@ CASES = {
         plain,
         default_buckets,
         accumulation,
+        accumulation_of_others,
         accumulated_gradients_stay_the_same_tensors,
         checkpointing,
         shared,
@@ -550,6 +650,10 @@ CASES = {
         inside_of_a_program,
         uses_outside,
         synchronized_normalization,
+        synchronized_normalization_of_the_whole_batch,
+        sparse_gradients,
+        sparse_gradients_of_results_that_are_not_used,
+        sparse_gradients_of_a_shared_weight,
         uneven_inputs,
         without_overlap,
         structure,

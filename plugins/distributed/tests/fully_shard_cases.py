@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -71,6 +69,20 @@ def assert_same(expected: Any, actual: Any, what: str) -> None:
         torch.testing.assert_close(local(actual), local(expected), rtol=0, atol=0, msg=lambda text: f"{what}: {text}")
 
 
+def assert_same_gradients(expected: Any, actual: Any, when: str = "") -> None:
+    for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
+        assert_same(one.grad, other.grad, f"gradient of {name}{when}")
+
+
+def equal_models(build: Callable[[], Any], transforms: Sequence[Any] = ()) -> tuple[Any, Any, Any]:
+    """Two models with equal parameters, and the second one compiled."""
+    torch.manual_seed(0)
+    expected = build()
+    torch.manual_seed(0)
+    original = build()
+    return expected, original, thunder.jit(original, executors=[], transforms=transforms)
+
+
 def train(
     build: Callable[[], Any],
     *,
@@ -78,21 +90,17 @@ def train(
     optimizer: Callable[[Any], Any] = lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
     compilations: int = 1,
     clip: bool = False,
+    transforms: Sequence[Any] = (),
 ) -> Any:
     """Train two equal models, one compiled, with equal losses, gradients and parameters; the compiled one."""
-    torch.manual_seed(0)
-    expected = build()
-    torch.manual_seed(0)
-    original = build()
-    actual = thunder.jit(original, executors=[])
+    expected, _, actual = equal_models(build, transforms)
     optimizers = [optimizer(model.parameters()) for model in (expected, actual)]
     for count in range(STEPS):
         losses = [step(model, count) for model in (expected, actual)]
         assert_same(losses[0], losses[1], f"loss of step {count}")
         for loss in losses:
             loss.backward()
-        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
-            assert_same(one.grad, other.grad, f"gradient of {name} in step {count}")
+        assert_same_gradients(expected, actual, f" in step {count}")
         if clip:
             norms = [nn.utils.clip_grad_norm_(model.parameters(), 0.01) for model in (expected, actual)]
             assert_same(norms[0], norms[1], f"norm in step {count}")
@@ -131,8 +139,76 @@ def zero_2() -> None:
     train(lambda: sharded(Net(), reshard_after_forward=False))
 
 
+def within_a_memory_budget() -> None:
+    """Some parameters are saved for backward and some are gathered again, whatever the wrapper says."""
+    some: list[Any] = [{"distributed.regather_parameters": {"memory_budget": 500}}]
+    train(lambda: sharded(Net(7, 3), reshard_after_forward=True), transforms=some)
+    train(lambda: sharded(Tied(), reshard_after_forward=False), transforms=some)
+    train(lambda: sharded(Checkpointed(), reshard_after_forward=True), transforms=some)
+
+    def step(memory_budget: int) -> dict[str, int]:
+        transforms = [{"distributed.regather_parameters": {"memory_budget": memory_budget}}]
+        model = thunder.jit(sharded(Net()), executors=[], transforms=transforms)
+        return elements(lambda: model(inputs(0)).sum().backward())
+
+    everything = sum(parameter.numel() for parameter in Net().parameters())
+    assert step(0) == {"gathered": 2 * everything, "scattered": everything}
+    assert step(4 * everything) == {"gathered": everything, "scattered": everything}
+
+
 def as_the_wrapper_decides() -> None:
     train(lambda: sharded(Net()))
+
+
+def around_compiled_modules() -> None:
+    """Each block is compiled before it is sharded, or the whole model is."""
+
+    def blocks(compile_: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(0)
+        model = Net()
+        for index, block in enumerate(model.blocks):
+            model.blocks[index] = fully_shard(compile_(block))
+        return fully_shard(model)
+
+    def whole(compile_: Callable[[Any], Any]) -> Any:
+        torch.manual_seed(0)
+        return fully_shard(compile_(Net()))
+
+    for build in (blocks, whole):
+        models = [build(compile_) for compile_ in (lambda module: module, thunder.jit)]
+        for step in range(STEPS):
+            losses = [model(inputs(step)).square().mean() for model in models]
+            assert_same(*losses, f"loss of step {step}")
+            for loss in losses:
+                loss.backward()
+            assert_same_gradients(*models, f" in step {step}")
+            for model in models:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                optimizer.step()
+                optimizer.zero_grad()
+        compiled = models[1].blocks if build is blocks else [models[1]]
+        assert all(len(thunder.explain(module).entries) == 1 for module in compiled)
+
+
+def varying_sizes() -> None:
+    """Batches of several sizes, which differ between ranks: sizes of shards are constants."""
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        return model(inputs(count, 5 + count * (1 + dist.get_rank()), 4)).square().mean()
+
+    expected, _, _ = equal_models(lambda: sharded(Net()))
+    torch.manual_seed(0)
+    actual = thunder.jit(sharded(Net()), executors=[], dynamic=True)
+    for count in range(STEPS):
+        losses = [step(model, count) for model in (expected, actual)]
+        assert_same(losses[0], losses[1], f"loss of step {count}")
+        for loss in losses:
+            loss.backward()
+    assert_same_gradients(expected, actual)
+    assert len(thunder.explain(actual).entries) == 1
+    shards = [each for each in thunder.last_traces(actual)[-1].inputs if each.name.endswith("_shard")]
+    assert shards
+    assert all(type(size) is int for shard in shards for size in shard.shape)
 
 
 def only_the_root() -> None:
@@ -159,13 +235,7 @@ def uneven() -> None:
 
 
 def frozen() -> None:
-    def build() -> Any:
-        model = Net()
-        model.embedding.requires_grad_(False)
-        model.blocks[0].up.weight.requires_grad_(False)
-        return sharded(model)
-
-    train(build)
+    train(lambda: sharded(partly_frozen()))
 
 
 class Unused(Net):
@@ -215,6 +285,59 @@ def hybrid() -> None:
         mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
         for again in (True, False):
             train(lambda mesh=mesh, again=again: sharded(Net(), mesh=mesh, reshard_after_forward=again))
+
+
+def partly_frozen() -> Any:
+    model = Net()
+    model.embedding.requires_grad_(False)
+    model.blocks[0].up.weight.requires_grad_(False)
+    return model
+
+
+BUILDS: dict[str, Callable[[], Any]] = {
+    "uneven": lambda: Net(7, 3),
+    "frozen": partly_frozen,
+    "unused": lambda: Unused(),
+    "shared": lambda: Tied(),
+    "checkpointing": lambda: Checkpointed(),
+}
+"""The models of the matrix of wrappers and peculiarities."""
+
+
+def hybrid_peculiarities() -> None:
+    """HSDP of each model, in float32 or with bf16 parameters and float32 reductions.
+
+    Of the product of shapes, models and policies, all pairs are trained and not all triples.
+    """
+    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        return model(inputs(count)).float().square().mean()
+
+    for first_policy, shape in enumerate([(2, 1), (1, 2)]):
+        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
+        for number, build in enumerate(BUILDS.values(), first_policy):
+            policy = policies[number % 2]
+            train(
+                lambda mesh=mesh, build=build, policy=policy: sharded(build(), mesh=mesh, mp_policy=policy),
+                step=step,
+            )
+
+
+def hybrid_volume() -> None:
+    """Of P elements: a reduce-scatter of P where ranks share them, then an all-reduce of a shard among replicas."""
+    for shape in ((2, 1), (1, 2)):
+        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
+        models = [sharded(Net(), mesh=mesh, reshard_after_forward=True) for _ in range(2)]
+        count = sum(parameter.numel() for parameter in models[0].parameters())
+        found = []
+        for model in (models[0], thunder.jit(models[1], executors=[])):
+            for _ in range(2):
+                sent = elements(lambda model=model: model(inputs(0)).sum().backward())
+            found.append(sent)
+        shards = shape[1]
+        assert found[0]["scattered"] == count * (shards > 1) + count // shards, (shape, found, count)
+        assert found[1] == found[0], (shape, found, count)
 
 
 def different_batches() -> None:
@@ -283,11 +406,7 @@ def other_dimension() -> None:
 
 
 def inference() -> None:
-    torch.manual_seed(0)
-    expected = sharded(Net())
-    torch.manual_seed(0)
-    model = sharded(Net())
-    actual = thunder.jit(model, executors=[])
+    expected, model, actual = equal_models(lambda: sharded(Net()))
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             torch.testing.assert_close(actual(inputs(0)), expected(inputs(0)), rtol=0, atol=0)
@@ -314,10 +433,7 @@ def volume() -> None:
 
 def backward_inside() -> None:
     """A compiled step that calls backward itself, which PyTorch's autograd runs through."""
-    torch.manual_seed(0)
-    expected = sharded(Net())
-    torch.manual_seed(0)
-    actual = sharded(Net())
+    expected, actual, _ = equal_models(lambda: sharded(Net()))
 
     def step(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         def run(x: torch.Tensor) -> torch.Tensor:
@@ -332,8 +448,7 @@ def backward_inside() -> None:
         for model in (expected, actual):
             model.zero_grad()
         assert_same(step(expected)(inputs(count)), compiled(inputs(count)), "loss")
-        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
-            assert_same(one.grad, other.grad, name)
+        assert_same_gradients(expected, actual)
 
 
 def state_dicts() -> None:
@@ -363,57 +478,25 @@ def state_dicts() -> None:
         assert_same(losses[0], losses[1], "loss")
         for loss in losses:
             loss.backward()
-        for (name, one), other in zip(expected.named_parameters(), actual.parameters(), strict=True):
-            assert_same(one.grad, other.grad, name)
-
-
-@contextmanager
-def no_sync(model: Any) -> Iterator[None]:
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
-
-
-def accumulation() -> None:
-    """Calls whose gradients are not reduced run by eager PyTorch, and so does the one that reduces them."""
-
-    def step(model: Any, count: int) -> torch.Tensor:
-        if count != 1:
-            with no_sync(model):
-                model(inputs(count + 10)).square().mean().backward()
-        return model(inputs(count)).square().mean()
-
-    actual = train(lambda: sharded(Net()), step=step)
-    assert thunder.cache_hits(actual) == 0
+        assert_same_gradients(expected, actual)
 
 
 def configuration_changes() -> None:
     """Each configuration is compiled once."""
-    torch.manual_seed(0)
-    expected = sharded(Net())
-    torch.manual_seed(0)
-    original = sharded(Net())
-    actual = thunder.jit(original, executors=[])
+    expected, original, actual = equal_models(lambda: sharded(Net()))
     for count, again in enumerate((True, False, True)):
         for model in (expected, original):
             model.set_reshard_after_forward(again)
         for model in (expected, actual):
             model.zero_grad()
             model(inputs(count)).square().mean().backward()
-        for (name, one), other in zip(expected.named_parameters(), original.parameters(), strict=True):
-            assert_same(one.grad, other.grad, name)
+        assert_same_gradients(expected, original)
     assert len(thunder.explain(actual).entries) == 2
 
 
 def eager_calls_between() -> None:
     """A forward by eager PyTorch leaves the root's parameters whole; compiled calls read shards all the same."""
-    torch.manual_seed(0)
-    expected = sharded(Net())
-    torch.manual_seed(0)
-    original = sharded(Net())
-    actual = thunder.jit(original, executors=[])
+    expected, original, actual = equal_models(lambda: sharded(Net()))
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (expected, original)]
     for count in range(3):
         for model, optimizer in zip((expected, actual), optimizers, strict=True):
@@ -451,13 +534,26 @@ def replicas() -> None:
 
 
 def offloaded() -> None:
-    """On the CPU parameters are where they are computed with; elsewhere the policy is refused."""
-    policy = CPUOffloadPolicy(pin_memory=False)
-    if torch.get_default_device().type == "cpu":
-        train(lambda: sharded(Net(), offload_policy=policy))
-        return
-    with pytest.raises(thunder.UnsupportedError, match="CPUOffloadPolicy"):
-        thunder.jit(sharded(Net(), offload_policy=policy))(inputs(0))
+    """Parameters and gradients in memory of the host: on a GPU shards are copied there, and gradients back."""
+    policy = CPUOffloadPolicy(pin_memory=torch.get_default_device().type != "cpu")
+    for again in (True, False):
+        train(lambda again=again: sharded(Net(), offload_policy=policy, reshard_after_forward=again))
+
+
+def parts(model: Any, **options: Any) -> Any:
+    """`fully_shard` of each part of a block."""
+    for block in model.blocks:
+        for part in block.children():
+            fully_shard(part, **options)
+    return fully_shard(model, **options)
+
+
+def buckets() -> None:
+    """Collectives of several groups that are one, and gathers that start further ahead, change no bit."""
+    bucket: list[Any] = [{"distributed.bucket_collectives": {}}]
+    for transforms in ([], bucket):
+        for again in (True, False):
+            train(lambda again=again: parts(Net(), reshard_after_forward=again), transforms=transforms)
 
 
 class WithMethod(Net):
@@ -492,17 +588,32 @@ def forward_methods() -> None:
 CASES = {
     case.__name__: case
     for case in [
-        *(zero_3, zero_2, as_the_wrapper_decides, only_the_root, sgd_and_clipping, fused_adamw, uneven, frozen, unused),
+        *(
+            zero_3,
+            zero_2,
+            within_a_memory_budget,
+            as_the_wrapper_decides,
+            around_compiled_modules,
+            varying_sizes,
+            only_the_root,
+            sgd_and_clipping,
+            fused_adamw,
+            uneven,
+            frozen,
+            unused,
+        ),
         *(
             shared,
             mixed_precision,
             hybrid,
+            hybrid_peculiarities,
+            hybrid_volume,
             divide_factor,
             meta_initialization,
             activation_checkpointing,
             other_dimension,
         ),
-        *(autocast, different_batches, backward_inside, state_dicts, inference, volume, accumulation),
-        *(configuration_changes, eager_calls_between, replicas, offloaded, forward_methods),
+        *(autocast, different_batches, backward_inside, state_dicts, inference, volume),
+        *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from data_parallel_cases import CASES
 
 from thunder_testing.processes import process_suite
 
+pytestmark = pytest.mark.slow
 test_two_processes = process_suite("data_parallel_cases", CASES)

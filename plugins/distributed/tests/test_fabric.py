@@ -12,7 +12,6 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import thunder
-from thunder_core.errors import UnsupportedError
 
 lightning_fabric = pytest.importorskip("lightning_fabric", reason="Lightning Fabric is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -68,12 +67,6 @@ def test_what_fabric_sets_up_compiles(fabric: Any) -> None:
     assert _trained(fabric, _module(), inside=True) == _trained(fabric, _module(), inside=False)
 
 
-@pytest.mark.parametrize("fabric", ["auto", "ddp"], indirect=True)
+@pytest.mark.parametrize("fabric", STRATEGIES, indirect=True)
 def test_fabric_sets_up_compiled_modules(fabric: Any) -> None:
     assert _trained(fabric, thunder.jit(_module()), inside=False) == _trained(fabric, _module(), inside=False)
-
-
-@pytest.mark.parametrize("fabric", ["model_parallel"], indirect=True)
-def test_fully_shard_of_a_compiled_module_says_what_to_do(fabric: Any) -> None:
-    with pytest.raises(UnsupportedError, match=r"fully_shard cannot be applied to a module that thunder\.jit returned"):
-        _trained(fabric, thunder.jit(_module()), inside=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from fully_shard_cases import CASES
 
 from thunder_testing.processes import process_suite
 
+pytestmark = pytest.mark.slow
 test_two_processes = process_suite("fully_shard_cases", CASES)

@@ -21,7 +21,16 @@ test_fully_shard = process_suite(
     [
         *("zero_3", "zero_2", "sgd_and_clipping", "uneven", "frozen", "unused", "shared", "mixed_precision"),
         *("activation_checkpointing", "other_dimension", "autocast", "backward_inside", "inference"),
-        *("meta_initialization", "state_dicts", "accumulation", "configuration_changes", "eager_calls_between"),
+        *("meta_initialization", "state_dicts", "configuration_changes", "eager_calls_between"),
+    ],
+    processes=1,
+)
+
+test_accumulation = process_suite(
+    "accumulation_cases",
+    [
+        *("zero_3", "zero_2", "mixed_precision", "accumulation", "some_modules", "functions_of_the_user"),
+        *("modules_that_the_last_step_does_not_use", "gradients_of_inputs", "inference_between", "wrong_order"),
     ],
     processes=1,
 )

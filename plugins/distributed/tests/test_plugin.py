@@ -22,7 +22,13 @@ def test_what_the_package_exports() -> None:
 
 def test_the_transforms_have_the_names_of_their_specifications() -> None:
     specs = plugin.thunder_transforms()
-    transforms = (thunder_plugin_distributed.ScheduleCollectives(), thunder_plugin_distributed.OverlapGradients())
+    transforms = (
+        thunder_plugin_distributed.BucketCollectives(),
+        thunder_plugin_distributed.ScheduleCollectives(),
+        thunder_plugin_distributed.RegatherParameters(0),
+        thunder_plugin_distributed.OverlapGradients(),
+        thunder_plugin_distributed.Agreement(),
+    )
     assert [(spec.name, spec.default) for spec in specs] == [(transform.name, False) for transform in transforms]
 
 

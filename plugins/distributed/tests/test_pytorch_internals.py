@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder_plugin_distributed
+from thunder_plugin_distributed import pytorch_internals
+from thunder_plugin_distributed.accumulated_gradients import accumulate, accumulated, release
 from thunder_plugin_distributed.fully_shard_plan import groups_of, plan_of
 from thunder_plugin_distributed.pytorch_internals import NAMES
+from thunder_plugin_distributed.recording.differentiable_collectives import OUTPUTS
+from thunder_plugin_distributed.shards import reduce_others_later
 from thunder_testing import private_names_suite
 
 
@@ -79,19 +88,39 @@ def configuration() -> None:
     found._lazy_init()
     plan = plan_of(found)
     assert plan.problem == ""
+    assert not plan.eager
     assert not plan.accumulates
     assert plan.policy is found._mp_policy
 
 
-def accumulated() -> None:
-    """The whole parameter has the gradient where none are reduced."""
-    module = fully_shard(nn.Linear(3, 2))
-    module.set_requires_gradient_sync(False)
-    module(torch.ones(2, 3)).sum().backward()
-    (group,) = groups_of(fully_shard.state(module))
-    assert group.fsdp_params[0]._unsharded_param.grad is not None
-    module.set_requires_gradient_sync(True)
-    assert plan_of(fully_shard.state(module)).accumulates
+def accumulated_gradients() -> None:
+    """PyTorch keeps the whole gradient where the plugin reads it, and reduces one that the plugin accumulated."""
+    for policy, dtype in (
+        (MixedPrecisionPolicy(), torch.float32),
+        (MixedPrecisionPolicy(torch.bfloat16, torch.float32), torch.float32),
+        (MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16), torch.bfloat16),
+    ):
+        module = fully_shard(nn.Linear(3, 2), mp_policy=policy)
+        module.set_requires_gradient_sync(False)
+        found = fully_shard.state(module)
+        (group,) = groups_of(found)
+        module(torch.ones(2, 3)).sum().backward()
+        total = accumulated(group.fsdp_params[0])
+        assert total is not None
+        assert total.dtype == dtype
+        assert plan_of(found).accumulates
+        for sharded in group.fsdp_params:
+            release(sharded)
+            accumulate(sharded, torch.ones(sharded._orig_size, dtype=policy.param_dtype))
+            accumulate(sharded, torch.ones(sharded._orig_size, dtype=policy.param_dtype))
+        module.set_requires_gradient_sync(True)
+        assert plan_of(found).reduces_accumulated
+        other = nn.Parameter(torch.ones(1)) * 2
+        other.register_hook(lambda gradient, found=found: reduce_others_later(found))
+        other.sum().backward()
+        for parameter in module.parameters():
+            assert torch.equal(parameter.grad.to_local(), torch.full_like(parameter.to_local(), 2.0))
+        assert not plan_of(found).reduces_accumulated
 
 
 def from_local(function: Any) -> None:
@@ -159,8 +188,37 @@ def graph_tasks(current: Any) -> None:
     assert len(set(found)) == 2
 
 
+def default_store(function: Any) -> None:
+    function().set("key", "value")
+    assert function().get("key") == b"value"
+
+
+def timeout_of_group(_: Any) -> None:
+    group = dist.new_group([0], timeout=timedelta(seconds=77))
+    devices = pytorch_internals.devices_of_group(group)
+    assert all(isinstance(device, torch.device) for device in devices)
+    backend = pytorch_internals.backend_of_group(group, devices[0])
+    assert pytorch_internals.timeout_of_backend(backend.options) == timedelta(seconds=77)
+
+
+def differentiable(name: str) -> None:
+    """It is an autograd.Function; if it writes an argument, ``OUTPUTS`` has its place, without the context."""
+    cls = getattr(functional, name)
+    assert issubclass(cls, torch.autograd.Function)
+    names = list(inspect.signature(cls.forward).parameters)[1:]
+    written = {"_Reduce_Scatter": "tensor", "_AlltoAll": "out_tensor_list", "_AlltoAllSingle": "output"}
+    assert written.get(name) == (names[OUTPUTS[name]] if name in OUTPUTS else None)
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "c10d_functional": functional_collectives,
+    **{name.removeprefix("_"): partial(differentiable, name) for name in pytorch_internals.DIFFERENTIABLE},
+    "generate_unique_id": lambda: importlib.import_module("torch.distributed._meta_registrations").generate_unique_id(),
+    "source_rank": lambda: vars(dist.Work)["_source_rank"],
+    "get_default_store": default_store,
+    "backend_of_group": timeout_of_group,
+    "devices_of_group": timeout_of_group,
+    "timeout_of_backend": timeout_of_group,
     "fsdp_state": hooks,
     "pre_forward": hooks,
     "post_forward": hooks,
@@ -186,7 +244,10 @@ CHECKS: dict[str, Callable[..., object]] = {
     "module_info": lambda: sharded()._module_info.param_name + str(sharded()._module_info.shared_modules),
     "sharded_local_tensor": lambda: sharded()._sharded_local_tensor.shape,
     "orig_size": lambda: sharded()._orig_size[0],
-    "unsharded_param": accumulated,
+    "unsharded_param": accumulated_gradients,
+    "fsdp_param": lambda kind: isinstance(sharded(), kind),
+    "state_ctx": accumulated_gradients,
+    "register_root_post_backward_final_callback": accumulated_gradients,
     "parameters": lambda: nn.Linear(1, 1)._parameters["weight"],
     "apply_to_tensors": apply_to_tensors,
     "default_first_bucket_bytes": lambda size: size == 2**20,

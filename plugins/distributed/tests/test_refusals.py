@@ -49,9 +49,14 @@ def custom_collective() -> Any:
     return model
 
 
+def wrapped_twice() -> Any:
+    return fully_shard(nn.parallel.DistributedDataParallel(network()))
+
+
 @pytest.mark.parametrize(
     ("build", "match"),
     [
+        (wrapped_twice, "DistributedDataParallel inside of fully_shard"),
         (several_modules, "fully_shard of a list of modules"),
         (with_hook, "set_all_reduce_hook"),
         (custom_collective, "an all-gather that is not PyTorch's default"),

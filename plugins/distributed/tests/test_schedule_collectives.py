@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from fully_shard_cases import Net, sharded
+from fully_shard_cases import Net, parts, sharded
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import thunder
 from thunder_core.ir.symbol import Tag
+from thunder_plugin_distributed.hardware import HARDWARE, Link
+from thunder_testing.processes import fake_process_group
 
 
 @pytest.fixture(autouse=True)
 def fake_group() -> Iterator[None]:
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
-    yield
-    dist.destroy_process_group()
+    with fake_process_group(8):
+        yield
 
 
-def trained(again: bool, **options: Any) -> Any:
-    compiled = thunder.jit(sharded(Net(16), reshard_after_forward=again), executors=[], **options)
+def trained(again: bool, *transforms: Any) -> Any:
+    compiled = thunder.jit(sharded(Net(16), reshard_after_forward=again), executors=[], transforms=transforms)
     compiled(torch.ones(5, 4)).sum().backward()
     return compiled
 
@@ -73,6 +75,63 @@ def test_gradients_are_waited_for_before_the_next_are_reduced() -> None:
         assert "compute" in backward[before:after], backward
         assert backward[after - 1] == "wait", backward
     assert backward[-2:] == ["scatter", "wait"], backward
+
+
+def _gathers(compiled: Any) -> tuple[int, int]:
+    """The number of gathers of forward and of backward."""
+    traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+    forward, backward = [sum("gather" in line.symbol.name for line in trace.symbols) for trace in traces]
+    return forward, backward
+
+
+def _budget(bytes: int) -> dict[str, Any]:
+    return {"distributed.regather_parameters": {"memory_budget": bytes}}
+
+
+def _gathered_bytes(*modules: torch.nn.Module) -> int:
+    """Eight ranks gather equal numbers of rows."""
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    return sum(-(-len(parameter) // 8) * 8 * parameter[0].numel() * 4 for parameter in parameters)
+
+
+_BLOCK = _gathered_bytes(Net(16).blocks[0])
+_ENDS = _gathered_bytes(Net(16).embedding, Net(16).head)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_parameters_are_saved_for_backward_within_a_budget(again: bool) -> None:
+    """From those that forward reads last: of the group of the first layer and the last, then of the last block."""
+    forward, _ = _gathers(trained(again))
+    repeated = [
+        _gathers(trained(again, _budget(budget)))[1]
+        for budget in (0, _ENDS - 1, _ENDS, _ENDS + _BLOCK, _ENDS + 2 * _BLOCK)
+    ]
+    assert repeated == [forward, forward, forward - 1, forward - 2, 0], (forward, repeated)
+
+
+def test_the_last_layers_are_saved_first() -> None:
+    backward = thunder.last_backward_traces(trained(True, _budget(_ENDS + _BLOCK)))[-1]
+    gathered = {proxy.name for line in backward.symbols if "gather" in line.symbol.name for proxy in line.inputs()}
+    assert gathered
+    assert all("blocks_0" in name for name in gathered), gathered
+
+
+def test_parameters_that_are_gathered_again_are_gathered_ahead() -> None:
+    """Other transforms recognize the gathers though a configuration imports this one first."""
+    compiled, plain = trained(True, _budget(0)), trained(True)
+    for last in (thunder.last_traces, thunder.last_backward_traces):
+        assert kinds(last(compiled)[-1]) == kinds(last(plain)[-1])
+
+
+def test_the_choice_is_reported() -> None:
+    compiled = trained(True, _budget(_ENDS))
+    assert "3 gathers" in str(thunder.explain(compiled))
+    assert "are saved for backward, the others are repeated in it" in str(thunder.explain(compiled))
+
+
+def test_a_budget_that_is_negative_is_refused() -> None:
+    with pytest.raises(thunder.ConfigError, match="memory_budget"):
+        trained(True, _budget(-1))
 
 
 class Ends(torch.nn.Module):
@@ -160,7 +219,7 @@ def test_a_cast_of_a_gathered_parameter_is_not_kept() -> None:
 
 
 def test_without_the_transform_lines_stay_where_they_were_recorded() -> None:
-    compiled = trained(False, transforms=[{"distributed.schedule_collectives": {"enabled": False}}])
+    compiled = trained(False, {"distributed.schedule_collectives": {"enabled": False}})
     assert kinds(thunder.last_traces(compiled)[-1]) == ["gather", "wait", "compute"] * 3
 
 
@@ -175,3 +234,103 @@ def test_values_are_not_read_after_collectives() -> None:
     with pytest.raises(thunder.DataDependentError, match=r"communicates before it|gather"):
         thunder.jit(program)(torch.ones(5, 4))
     assert thunder.jit(lambda x: model(x * 2 if x.sum() > 0 else x))(torch.ones(5, 4)).shape == (5, 4)
+
+
+QUICK = HARDWARE["h100"].model_copy(update={"inside": Link(latency=0, bandwidth=1e9)}).model_dump()
+"""A machine whose collectives have no latency, so that the cost model gathers each part of a group separately."""
+SLOW = HARDWARE["h100"].model_copy(update={"inside": Link(latency=1, bandwidth=1e9)}).model_dump()
+"""A machine whose collectives have nothing but latency."""
+
+
+def parts_of(model: torch.nn.Module, **options: Any) -> list[list[tuple[str, int]]]:
+    """The collectives of forward and backward, in order: operator, and how many tensors it reads."""
+    compiled = thunder.jit(model, executors=[], **options)
+    compiled(torch.ones(5, 4)).sum().backward()
+    traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+    return [
+        [(line.symbol.name, len(line.inputs())) for line in trace.symbols if Tag.COLLECTIVE in line.symbol.tags]
+        for trace in traces
+    ]
+
+
+def test_parameters_that_are_read_far_apart_are_gathered_apart() -> None:
+    """Only where the bytes of a part take longer than another collective: the last layer is then gathered later."""
+    model = sharded(Net(16), reshard_after_forward=True)
+    forward, backward = parts_of(model, transforms=[{"distributed.schedule_collectives": {"hardware": QUICK}}])
+    assert [count for _, count in forward] == [2, 6, 6, 2]
+    assert [count for name, count in backward if "gather" in name] == [4, 6, 6]  # what nobody reads is no part
+    assert [count for _, count in parts_of(model)[0]] == [4, 6, 6]
+
+
+def test_small_gathers_start_further_ahead() -> None:
+    """A norm does not compute long enough to cover the gather of what follows it."""
+    compiled = thunder.jit(parts(Net(16), reshard_after_forward=True), executors=[])
+    compiled(torch.ones(5, 4)).sum().backward()
+    for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
+        starts = {proxy.name: index for index, line in enumerate(trace.symbols)
+                  if "gather" in line.symbol.name for proxy in line.outputs()}  # fmt: skip
+        gathers = sorted(set(starts.values()))
+        assert len(gathers) >= 6
+        for start in gathers[1:]:
+            names = [name for name, place in starts.items() if place == start]
+            wait = min(index for index, line in enumerate(trace.symbols) if {p.name for p in line.inputs()} & {*names})
+            assert any(
+                "linear" in line.symbol.name or "matmul" in line.symbol.name for line in trace.symbols[start:wait]
+            )
+
+
+def test_the_limit_of_memory_holds_gathers_back() -> None:
+    forward = kinds(thunder.last_traces(trained(True, {"distributed.schedule_collectives": {"ahead": 0}}))[-1])
+    assert forward[:6] == ["gather", "wait", "compute"] * 2, forward
+    assert forward.count("gather") == 3, forward
+
+
+def test_every_wait_stands_before_the_first_reader() -> None:
+    compiled = trained(True)
+    for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
+        pending: set[str] = set()
+        for line in trace.symbols:
+            if Tag.WAIT not in line.symbol.tags:
+                assert pending.isdisjoint(proxy.name for proxy in line.inputs())
+            pending -= {proxy.name for proxy in line.inputs()}
+            if Tag.COLLECTIVE in line.symbol.tags:
+                pending |= {proxy.name for proxy in line.outputs()}
+        assert not pending
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_small_collectives_are_one(again: bool) -> None:
+    transforms = [{"distributed.bucket_collectives": {"hardware": SLOW}}]
+    alone = parts_of(parts(Net(16), reshard_after_forward=again))
+    model = parts(Net(16), reshard_after_forward=again)
+    together = parts_of(model, transforms=transforms)
+    for before, after in zip(alone, together, strict=True):
+        assert len(after) < len(before) / 2
+        for kind in ("gather", "scatter"):
+            counts = [sum(count for name, count in found if kind in name) for found in (before, after)]
+            assert counts[0] == counts[1]
+    report = thunder.jit(model, executors=[], transforms=transforms)
+    report(torch.ones(5, 4)).sum().backward()
+    assert "bucket_collectives: " in str(thunder.explain(report))
+
+
+@pytest.mark.parametrize("options", [{"hardware": QUICK}, {"largest": 0}, {"enabled": False}])
+def test_collectives_stay_alone(options: dict[str, Any]) -> None:
+    """Where their bytes take longer than their latency, where buckets may have no bytes, or without the transform."""
+    models = [parts(Net(16), reshard_after_forward=True) for _ in range(2)]
+    assert parts_of(models[0]) == parts_of(models[1], transforms=[{"distributed.bucket_collectives": options}])
+
+
+def test_the_order_does_not_depend_on_hashes() -> None:
+    """As ranks are processes, whose hashes of strings differ."""
+    found = {_printed(seed) for seed in ("0", "1", "2")}
+    assert len(found) == 1
+    assert "gather_again" in found.pop()
+
+
+def _printed(seed: str) -> str:
+    environment = os.environ | {"PYTHONHASHSEED": seed}
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "print_programs.py")], env=environment, text=True, check=True,
+        stdout=subprocess.PIPE,
+    ).stdout  # fmt: skip

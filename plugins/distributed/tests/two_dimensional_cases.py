@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from fully_shard_cases import train
+from accumulation_cases import no_sync
+from fully_shard_cases import BUILDS, inputs, sharded, train
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -15,21 +16,21 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Mlp(nn.Module):
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int, rows: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 12)
-        self.down = nn.Linear(12, width, bias=False)
+        self.up = nn.Linear(width, rows)
+        self.down = nn.Linear(rows, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(torch.tanh(self.up(self.norm(x))))
 
 
 class Blocks(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 12) -> None:
         super().__init__()
         self.first = nn.Linear(4, 8)
-        self.blocks = nn.ModuleList([Mlp() for _ in range(2)])
+        self.blocks = nn.ModuleList([Mlp(8, rows) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.first(x))
@@ -82,4 +83,78 @@ def activation_checkpointing() -> None:
     train(lambda: build(Checkpointed(), reshard_after_forward=True), step=batches)
 
 
-CASES = {case.__name__: case for case in (zero_3, zero_2, mixed_precision, activation_checkpointing)}
+class Tied(Blocks):
+    """The first layer's weight is used twice, by two modules of the outer group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 8)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + self.last(x)
+
+
+class Unused(Blocks):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(3, 3)
+
+
+def partly_frozen() -> nn.Module:
+    model = Blocks()
+    model.first.requires_grad_(False)
+    model.blocks[0].up.requires_grad_(False)
+    return model
+
+
+def shared() -> None:
+    train(lambda: build(Tied()), step=batches)
+
+
+def unused() -> None:
+    train(lambda: build(Unused()), step=batches)
+
+
+def frozen() -> None:
+    train(lambda: build(partly_frozen()), step=batches)
+
+
+def uneven() -> None:
+    """Ten rows: five for each rank of tensor parallelism, of which one shard has three and the other two."""
+    train(lambda: build(Blocks(10), reshard_after_forward=True), step=batches)
+
+
+def accumulation() -> None:
+    """Two calls without a reduction before one with."""
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        for part in (1, 2):
+            with no_sync(model):
+                batches(model, count + 10 * part).backward()
+        return batches(model, count)
+
+    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    for policy in policies:
+        train(lambda policy=policy: build(mp_policy=policy), step=step, compilations=2)
+
+
+def hybrid() -> None:
+    """HSDP with two replicas of two shards. Policies alternate; `hybrid_peculiarities` has all pairs."""
+    mesh = init_device_mesh(torch.get_default_device().type, (2, 2), mesh_dim_names=("replicate", "shard"))
+    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    for number, model in enumerate(BUILDS.values()):
+        train(
+            lambda model=model, policy=policies[number % 2]: sharded(model(), mesh=mesh, mp_policy=policy),
+            step=lambda model, count: model(inputs(count)).float().square().mean(),
+        )
+
+
+CASES = {
+    case.__name__: case
+    for case in [
+        *(zero_3, zero_2, mixed_precision, activation_checkpointing),
+        *(shared, unused, frozen, uneven),
+        *(accumulation, hybrid),
+    ]
+}

@@ -81,7 +81,7 @@ def test_unknown_options() -> None:
     assert "executor: unknown option; did you mean 'executors'?" in refusal(options={"executor": []})
     assert "did you mean 'inductor'?" in refusal(options={"executors": ["inducter"]})
     assert "did you mean 'reference'?" in refusal(mode="referense")
-    assert "front_end: graphs of torch.compile are recorded by the backend's own" in refusal(
+    assert "front_end: the backend records graphs of torch.compile with its front end" in refusal(
         options={"front_end": "run"}
     )
 

@@ -35,7 +35,7 @@ def test_a_graph_that_depends_on_values() -> None:
         compiled(torch.ones(3))
     message = str(caught.value)
     assert "in graph 0/0 of depends_on_values (" in message
-    assert "which torch.compile handed over" in message
+    assert " of torch.compile" in message
     assert "in depends_on_values: chosen = y[y > 0]" in message
     assert "@torch.compiler.disable" in message
     assert "call thunder.jit" in message

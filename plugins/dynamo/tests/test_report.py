@@ -60,8 +60,10 @@ def test_lines_of_traces_are_the_users() -> None:
     compiled = torch.compile(Broken(), backend="thunder", options={"executors": []})
     compiled(torch.randn(2, 4))
     first, second = programs()
-    assert [line.location.text for line in first.last.traces[0].symbols] == ["y = torch.relu(self.layer(x))"] * 2
-    assert [line.location.text for line in second.last.traces[0].symbols] == ["z = y * 2", "return z + 1"]
+    assert [line.location.text for line in first.last.program.traces[0].symbols] == [
+        "y = torch.relu(self.layer(x))"
+    ] * 2
+    assert [line.location.text for line in second.last.program.traces[0].symbols] == ["z = y * 2", "return z + 1"]
 
 
 def test_whose_graphs_they_are() -> None:

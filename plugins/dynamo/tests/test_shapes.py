@@ -40,7 +40,7 @@ def test_sizes(dynamic: bool | None, training: bool) -> None:
         (graph,) = graphs
         assert not graph.is_static
         assert graph.compiled.cache_hits == 1
-        assert "a compilation for each tuple of them" in str(graph)
+        assert "one compilation for each combination" in str(graph)
 
 
 def test_marked_sizes() -> None:

@@ -158,7 +158,7 @@ def test_one_refused_region_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     decisions = report(InductorExecutor(), function, x).decisions
     by_symbol = {line.symbol: line for line in decisions}
     assert by_symbol["torch.exp"].executor == by_symbol["torch.cos"].executor == "inductor"
-    reason = "Inductor refused its region: NotImplementedError: no sines today"
+    reason = "Inductor rejects its region: NotImplementedError: no sines today"
     assert by_symbol["torch.sin"].declined == (("inductor", reason),)
 
 
@@ -170,7 +170,7 @@ def test_a_kernel_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Kernels, "wait", fail)
     (first, *_) = report(InductorExecutor(), lambda x: x.exp() * 3 + 11, torch.randn(3)).decisions
-    assert first.declined == (("inductor", "Inductor refused its region: RuntimeError: the compiler crashed"),)
+    assert first.declined == (("inductor", "Inductor rejects its region: RuntimeError: the compiler crashed"),)
 
 
 def test_together_as_one_by_one() -> None:

@@ -55,7 +55,7 @@ def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
     broken.chmod(0o755)
     executor, name, reason = run(PROGRAM, tmp_path, CXX=str(broken)).split("|")
     assert (executor, name) == ("reference", "inductor")
-    assert reason.startswith("Inductor refused its region: ")
+    assert reason.startswith("Inductor rejects its region: ")
     assert "disk full" in reason
 
 

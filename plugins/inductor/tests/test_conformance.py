@@ -22,4 +22,4 @@ CASES = [
     if "-forward-float32" in case.id or ("-gradient-float32" in case.id and not case.id.startswith("torch."))
 ]
 
-test_conformance = as_test(CASES, "What programs get, in the dtype that is used most.")
+test_conformance = pytest.mark.battery(as_test(CASES, "What programs get, in the dtype that is used most."))

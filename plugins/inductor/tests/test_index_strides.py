@@ -32,6 +32,7 @@ def index_of(seed: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.battery
 def test_what_is_read_off_is_right(seed: int) -> None:
     index = index_of(seed)
     for variable, vec_length in itertools.product((X, Y, Z), (None, 16)):

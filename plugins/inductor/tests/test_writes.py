@@ -89,7 +89,7 @@ def test_several_positions_are_left_to_others() -> None:
     torch.testing.assert_close(compiled(ours, positions, x), program(theirs, positions, x))
     torch.testing.assert_close(ours, theirs)
     said = {reason for line in thunder.explain(compiled).decisions for _, reason in line.declined}
-    assert "it writes at several places, of which some may be the same" in said
+    assert "it writes at several indices, which may be equal" in said
 
 
 def overlapping(cache: torch.Tensor, at: torch.Tensor, x: torch.Tensor) -> Any:

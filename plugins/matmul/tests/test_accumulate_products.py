@@ -120,7 +120,7 @@ def test_gradients_under_autocast_are_added_before_they_are_converted() -> None:
 
 
 def test_an_absent_cotangent() -> None:
-    """The backward that is specialised for it accumulates what is left, and never into a zero."""
+    """The backward that is specialized for it accumulates what is left, and never into a zero."""
     model = Gated()
 
     def two(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from projections import WRITES, Projections, write_data
 from torch import nn
 
 import thunder
-from thunder_plugin_matmul.cache_weight_casts import CacheWeightCasts, KeptConversions
+from thunder_plugin_matmul.cache_weight_casts import CachedCasts, CacheWeightCasts
 
 
 def run(program: Any, x: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ def test_weights_that_change(write: Callable[[Any], None]) -> None:
 
 def test_writes_that_go_past_the_version_counter_are_the_promise() -> None:
     """What the transform documents: without the promise it would be wrong."""
-    conversions, weight = KeptConversions(), nn.Parameter(torch.ones(2))
+    conversions, weight = CachedCasts(), nn.Parameter(torch.ones(2))
     first = conversions.converted(weight, torch.bfloat16)
     weight.data.zero_()
     assert conversions.converted(weight, torch.bfloat16) is first
@@ -62,14 +62,14 @@ def test_once_for_all_shapes_and_modes() -> None:
 
 
 def test_an_address_that_is_used_again() -> None:
-    conversions, weight = KeptConversions(), nn.Parameter(torch.zeros(1000))
+    conversions, weight = CachedCasts(), nn.Parameter(torch.zeros(1000))
     for value in range(20):
         weight.data = torch.full((1000,), float(value))
         assert conversions.converted(weight, torch.bfloat16)[0] == value
 
 
 def test_weights_die() -> None:
-    conversions, weight = KeptConversions(), nn.Parameter(torch.zeros(4))
+    conversions, weight = CachedCasts(), nn.Parameter(torch.zeros(4))
     result = weakref.ref(conversions.converted(weight, torch.bfloat16))
     del weight
     gc.collect()

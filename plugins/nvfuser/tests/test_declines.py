@@ -27,23 +27,26 @@ _NORMS: list[Any] = [] if _WRITTEN_OUT else [(lambda x: x.norm(3), "it is a norm
         (lambda x: x.to(torch.complex64) * 1j, "nvFuser does not compute with torch.complex64"),
         (lambda x: x.to(torch.float8_e4m3fn), "nvFuser does not compute with torch.float8_e4m3fn"),
         (lambda x: x.to(torch.int8), "nvFuser does not compute with torch.int8"),
-        (lambda x: x[:0] * 2, "it works on tensors without elements"),
+        (lambda x: x[:0] * 2, "it has empty tensors"),
         (lambda x: x.reshape(2, 2, 1, 1, 1, 1, 1, 2, 3) + 1, "it works on 9 dimensions, and nvFuser on at most 8"),
-        (lambda x: x[:, ::2] * 2, "nvFuser slices in steps of 1 alone"),
-        (lambda x: x.flip(0), "aten.flip: nvFuser slices in steps of 1 alone"),
-        (lambda x: x.argmax(), "aten.argmax: nvFuser's reductions give no positions"),
-        (lambda x: x.cumsum(0), "aten.cumsum: nvFuser sorts and scans a dimension within one block alone"),
-        (lambda x: x.index_add(0, INDEX, x[:3]), "aten.index_add: nvFuser's scatter does not add up"),
-        (lambda x: x.index_put((INDEX,), x[:3], accumulate=True), "aten.index_put: nvFuser's scatter does not add up"),
-        (lambda x: x[INDEX, INDEX], "it has 2 index tensors, and nvFuser looks up along one dimension"),
-        (lambda x: x.var(1, correction=0.5), "the correction of its variance is no integer"),
+        (lambda x: x[:, ::2] * 2, "nvFuser only slices with step 1"),
+        (lambda x: x.flip(0), "aten.flip: nvFuser only slices with step 1"),
+        (lambda x: x.argmax(), "aten.argmax: nvFuser's reductions return no indices"),
+        (lambda x: x.cumsum(0), "aten.cumsum: nvFuser sorts and scans a dimension only within one block"),
+        (lambda x: x.index_add(0, INDEX, x[:3]), "aten.index_add: nvFuser's scatter does not accumulate"),
+        (
+            lambda x: x.index_put((INDEX,), x[:3], accumulate=True),
+            "aten.index_put: nvFuser's scatter does not accumulate",
+        ),
+        (lambda x: x[INDEX, INDEX], "it has 2 index tensors, and nvFuser indexes one dimension"),
+        (lambda x: x.var(1, correction=0.5), "the correction of its variance is not an integer"),
         *_NORMS,
         (lambda x: F.pad(x, (-1, 0)), "it cuts off elements by a negative padding"),
         (
             lambda x: torch.rand_like(x),
-            "aten.rand_like draws random numbers, and nvFuser's are others than PyTorch's",
+            "aten.rand_like draws random numbers, which differ from PyTorch's in nvFuser",
         ),
-        (lambda x: torch.special.i0(x), "nvFuser has nothing for aten.i0.default"),
+        (lambda x: torch.special.i0(x), "nvFuser does not implement aten.i0.default"),
         (lambda x: x @ x.t(), "PyTorch's libraries run aten.mm.default (option matmul)"),
         (lambda x: x.t().contiguous(), "its region only moves elements (option shape_only)"),
     ],
@@ -76,7 +79,7 @@ def test_what_nvfuser_refuses_goes_to_the_next_executor(monkeypatch: pytest.Monk
     monkeypatch.setattr(fake_nvfuser.FusionDefinition, "execute", refuse)
     program = thunder.jit(lambda x: x.exp() * 7, executors=[executor(enable=("unique",))])
     torch.testing.assert_close(program(X), X.exp() * 7)
-    assert reasons(program) == {"nvFuser refused its region: RuntimeError: no scheduler takes it"}
+    assert reasons(program) == {"nvFuser rejects its region: RuntimeError: no scheduler takes it"}
 
 
 def test_late_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

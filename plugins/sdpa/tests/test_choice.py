@@ -65,11 +65,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
     ),
     "mask": (
         {"attn_mask": tensor(16, 16)},
-        {"cudnn": None, "flash": "it takes no attn_mask", "efficient": None},
+        {"cudnn": None, "flash": "it does not support attn_mask", "efficient": None},
     ),
     "mask with gradient": (
         {"attn_mask": tensor(16, 16, requires_grad=True)},
-        {"cudnn": "it has no gradient of attn_mask", "flash": "it takes no attn_mask", "efficient": None},
+        {
+            "cudnn": "it does not compute the gradient of attn_mask",
+            "flash": "it does not support attn_mask",
+            "efficient": None,
+        },
     ),
     "mask of another shape": (
         {"attn_mask": tensor(8, 16, 16)},
@@ -93,7 +97,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
     ),
     "heads that do not divide": (
         {"key": tensor(2, 3, 16, 64), "enable_gqa": True},
-        dict.fromkeys(("cudnn", "flash", "efficient"), "3 heads of keys and 3 of values do not divide 8"),
+        dict.fromkeys(("cudnn", "flash", "efficient"), "3 key heads and 3 value heads do not divide 8"),
     ),
     "causal, not square": (
         {"key": tensor(2, 8, 32, 64), "is_causal": True},
@@ -106,11 +110,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
     ),
     "one key": (
         {"key": tensor(2, 8, 1, 64)},
-        {"cudnn": "there is one key only", "flash": None, "efficient": None},
+        {"cudnn": "there is only one key", "flash": None, "efficient": None},
     ),
     "mask and half a tile of keys": (
         {"key": tensor(2, 8, 192, 64, requires_grad=True), "attn_mask": tensor(16, 192)},
-        {"cudnn": "its gradients may be NaN with attn_mask and 192 keys", "flash": "it takes no attn_mask"},
+        {"cudnn": "its gradients may be NaN with attn_mask and 192 keys", "flash": "it does not support attn_mask"},
     ),
     "mask and half a tile of keys, without gradients": (
         {"key": tensor(2, 8, 192, 64), "attn_mask": tensor(16, 192)},
@@ -168,12 +172,12 @@ def test_flags_of_the_user() -> None:
     rows = {backend.name: backend for backend in BACKENDS if backend.device == "cuda"}
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         assert rows["flash"].refusal(call()) is None
-        off = "is switched off, by sdpa_kernel or torch.backends.cuda"
+        off = "is disabled by sdpa_kernel or torch.backends.cuda"
         assert rows["cudnn"].refusal(call()) == f"cuDNN attention {off}"
         assert rows["efficient"].refusal(call()) == f"memory-efficient attention {off}"
     torch.use_deterministic_algorithms(True)
     try:
-        assert rows["cudnn"].refusal(call()) == "deterministic algorithms are demanded"
+        assert rows["cudnn"].refusal(call()) == "deterministic algorithms are required"
         assert rows["flash"].refusal(call()) is None
     finally:
         torch.use_deterministic_algorithms(False)

@@ -80,9 +80,9 @@ def test_constant_masks_are_taken_and_others_are_not() -> None:
     program(*leaves, mask)
     assert choice(program) == ("sdpa", "flash")
     program(*leaves, mask.clone().requires_grad_())
-    assert "flash: it has no gradient of attn_mask" in reasons(program)
+    assert "flash: it does not compute the gradient of attn_mask" in reasons(program)
     program(*leaves, torch.zeros((), requires_grad=True))  # a number, which eager takes
-    assert "flash: it has no gradient of attn_mask" in reasons(program)
+    assert "flash: it does not compute the gradient of attn_mask" in reasons(program)
 
 
 def test_a_bool_mask_is_converted_once_for_all_layers() -> None:
@@ -112,7 +112,7 @@ def test_what_the_user_switches_off_stays_off() -> None:
     with sdpa_kernel(SDPBackend.MATH):
         program(*tensors)
         assert choice(program)[0] != "sdpa"
-        assert "flash: flash attention is switched off" in reasons(program)
+        assert "flash: flash attention is disabled" in reasons(program)
     program(*tensors)
     assert len(thunder.explain(program).entries) == 2
 
@@ -164,14 +164,14 @@ def test_what_the_program_switches_off_stays_off() -> None:
         ("reference", ""),
         ("sdpa", "flash"),
     ]
-    assert "switched off, by sdpa_kernel" in reasons(program)
+    assert "disabled by sdpa_kernel" in reasons(program)
 
 
 def test_the_formula_is_left_to_pytorch_where_it_takes_it_anyway() -> None:
     tensors = CASES["dropout"].tensors("cpu", torch.float32)
     program = compiled(attention(CASES["dropout"]), backends=["flash", "math"])
     program(*tensors)
-    assert "math: PyTorch takes the formula for this call by itself" in reasons(program)
+    assert "math: PyTorch chooses the formula for this call by itself" in reasons(program)
 
 
 def test_the_decision_tells_the_kernel_and_the_reasons_of_others() -> None:

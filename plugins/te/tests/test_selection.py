@@ -33,10 +33,10 @@ def proxy(*shape: Any, dtype: torch.dtype = torch.bfloat16, device: Any = "cpu",
         (proxy(32, 32, dtype=torch.float32), proxy(32, 32, dtype=torch.float32), "its tensors are torch.float32"),
         (proxy(32), proxy(32, 32), "have 1 and 2 dimensions"),
         (proxy(32, 32), proxy(32), "have 2 and 1 dimensions"),
-        (proxy(3, 11, 32), proxy(32, 32), "33 rows of input are no multiple of 16"),
-        (proxy(32, 40), proxy(32, 40), "40 input features are no multiple of 16"),
-        (proxy(32, 32), proxy(50, 32), "50 output features are no multiple of 16"),
-        (proxy(0, 32), proxy(32, 32), "0 rows of input are no multiple"),
+        (proxy(3, 11, 32), proxy(32, 32), "33 rows of input are not a multiple of 16"),
+        (proxy(32, 40), proxy(32, 40), "40 input features are not a multiple of 16"),
+        (proxy(32, 32), proxy(50, 32), "50 output features are not a multiple of 16"),
+        (proxy(0, 32), proxy(32, 32), "0 rows of input are not a multiple"),
         (proxy(32, 32, stride=(1, 32)), proxy(32, 32), "the input is not contiguous"),
         (proxy(32, 32), proxy(32, 32, stride=(1, 32)), "the weight is not contiguous"),
         (proxy(16, 32), proxy(32, 32), "16 rows of input are fewer than least_tokens=32"),
@@ -65,7 +65,7 @@ def test_a_bias_that_is_broadcast_is_declined(monkeypatch: pytest.MonkeyPatch) -
         ((9, 0), "12.8", "block", "built for CUDA 12.8, and the recipe 'block' needs 12.9"),
         ((9, 0), "13.0", "block", None),
         ((9, 0), "12.1", "delayed", None),
-        ((10, 0), "13.0", "current", "has compute capability 10.0, whose products read other layouts"),
+        ((10, 0), "13.0", "current", "has compute capability 10.0, whose matmuls need other layouts"),
     ],
 )
 def test_devices(monkeypatch: pytest.MonkeyPatch, capability: Any, cuda: str, recipe: str, reason: str | None) -> None:
@@ -82,7 +82,7 @@ def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "device_refusal", lambda device, recipe: None)
     tensors = proxy(32, 32), proxy(32, 32)
     found = refusal(OPTIONS.model_copy(update={"recipe": "delayed"}), *tensors, None)
-    assert found == "there are 4 processes, and the recipe 'delayed' is for one; take 'current' or 'block'"
+    assert found == "there are 4 processes, and the recipe 'delayed' is for one; use 'current' or 'block'"
     assert refusal(OPTIONS, *tensors, None) is None
 
 
@@ -104,7 +104,7 @@ def taken(program: Any, x: torch.Tensor) -> list[bool]:
     """For each layer, whether its product is in eight bits."""
     program(x)
     names = [line.symbol.name for line in thunder.last_traces(program)[-1].symbols]
-    ours = {"thunder_plugin_te.products.run", "thunder_plugin_te.products.forward"}
+    ours = {"thunder_plugin_te.matmuls.run", "thunder_plugin_te.matmuls.forward"}
     return [name in ours for name in names if name in {"torch.nn.functional.linear", *ours}]
 
 

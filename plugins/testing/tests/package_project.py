@@ -27,7 +27,8 @@ rows = "1"
 """
 PLUGIN = '''\
 from thunder_core.plugins import (
-    Check, ExecutorOptions, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformOptions, TransformSpec, hookimpl,
+    CheckSpec, ExecutorOptions, ExecutorSpec, FrontEndSpec, Preset, SymbolsSpec, TransformOptions, TransformSpec,
+    hookimpl,
 )
 
 
@@ -78,7 +79,7 @@ def thunder_presets():
 
 @hookimpl
 def thunder_doctor():
-    return [Check("the driver", "MODULE.executor:check")]
+    return [CheckSpec("the driver", "MODULE.executor:check")]
 '''
 EXECUTOR = """\
 import torch
@@ -96,7 +97,7 @@ README = """\
 
 | option | values | default | meaning |
 |---|---|---|---|
-| `largest` | whole number | `4096` | Rows of more elements are declined. |
+| `largest` | integer | `4096` | Rows of more elements are declined. |
 
 <!-- end of options -->
 
@@ -104,7 +105,7 @@ README = """\
 
 | option | values | default | meaning |
 |---|---|---|---|
-| `lines` | list of texts | `[]` | Which lines. |
+| `lines` | list of strings | `[]` | Which lines. |
 
 <!-- end of options -->
 
@@ -120,7 +121,7 @@ README = """\
 
 | option | values | default | meaning |
 |---|---|---|---|
-| `hours` | whole number or `null` | `null` | How long. |
+| `hours` | integer or `null` | `null` | How long. |
 
 <!-- end of options -->
 

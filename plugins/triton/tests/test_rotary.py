@@ -58,9 +58,9 @@ def test_a_cotangent_in_any_layout() -> None:
 
 def test_what_is_declined_says_why() -> None:
     calls = {
-        "cos or sin requires a gradient": (tensor(3, 8), tensor(3, 8).requires_grad_(), tensor(3, 8)),
+        "cos or sin requires grad": (tensor(3, 8), tensor(3, 8).requires_grad_(), tensor(3, 8)),
         "differ in all dimensions": (tensor(2, 3, 4, 8), tensor(2, 3, 4, 8), tensor(2, 3, 4, 8)),
-        "is more than": (tensor(1, 3, 8), tensor(2, 3, 8), tensor(2, 3, 8)),
+        "is not broadcastable to": (tensor(1, 3, 8), tensor(2, 3, 8), tensor(2, 3, 8)),
         "not adjacent": (tensor(8, 3).t(), tensor(3, 8), tensor(3, 8)),
     }
     for reason, arguments in calls.items():

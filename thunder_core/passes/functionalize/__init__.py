@@ -1,4 +1,4 @@
-"""Functionalization: from a program that writes memory to one that only computes values."""
+"""Functionalization: rewrite a program with in-place ops to one whose ops only compute values."""
 
 from thunder_core.passes.functionalize.functionalize import Functionalize, LeaveAsRecorded, functional_form
 from thunder_core.passes.functionalize.result import (

@@ -1,4 +1,4 @@
-"""Lines and values of the functional trace under construction."""
+"""Emit the ops and values of the functional trace under construction."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from thunder_core.symbols.registry import registry
 
 
 class Emitter:
-    """Collects lines, and hands out names and storage numbers that are new to the trace.
+    """Collects emitted ops, and allocates names and storage numbers that are unused in the trace.
 
     Attributes:
-        lines: the lines so far.
-        may_record: whether autograd records any line of the trace.
-        context, location: given to the emitted lines; those of the user's line under treatment.
+        ops: the ops emitted so far.
+        may_record: whether autograd records any op of the trace.
+        context, location: those of the op that is being rewritten; emitted ops get them.
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.lines: list[BoundSymbol] = []
+        self.ops: list[BoundSymbol] = []
         self.ambient = trace.context
         self.context: Context | None = None
         self.location: SourceLocation | None = None
@@ -34,7 +34,7 @@ class Emitter:
             bound.context is not None and bound.context.grad_enabled for bound in trace.symbols
         )
         self._next_storage = self._next_name = 0
-        for proxy in chain(trace.inputs, chain.from_iterable(line.outputs() for line in trace.symbols)):
+        for proxy in chain(trace.inputs, chain.from_iterable(op.outputs() for op in trace.symbols)):
             self._avoid(proxy)
 
     def _avoid(self, proxy: Proxy) -> None:
@@ -54,7 +54,7 @@ class Emitter:
         return self._next_storage - 1
 
     def fresh(self, like: TensorProxy, *, requires_grad: bool, storage: int | None = None) -> TensorProxy:
-        """A value with the metadata of ``like``; at the start of a new storage, unless ``storage`` is given."""
+        """A new value with the metadata of ``like``, at offset 0 of a new storage unless ``storage`` is given."""
         return replace(
             like,
             name=self.name(),
@@ -64,15 +64,15 @@ class Emitter:
         )
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> None:
-        """Add a call of a torch function or of one of our operations."""
+        """Emit a call of a torch function or of a function of `thunder_core.passes.operations`."""
         symbol, args, kwargs = registry.resolve(function, args, {})
-        self.lines.append(BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location))
+        self.ops.append(BoundSymbol(symbol, args, kwargs, output, context=self.context, location=self.location))
 
     @contextmanager
-    def modes_of(self, line: BoundSymbol | None) -> Iterator[None]:
-        """Lines emitted meanwhile run under the modes of ``line``."""
+    def modes_of(self, op: BoundSymbol | None) -> Iterator[None]:
+        """Within the block, emitted ops get the modes of ``op``."""
         before = self.context
-        self.context = before if line is None else line.context
+        self.context = before if op is None else op.context
         try:
             yield
         finally:
@@ -80,7 +80,7 @@ class Emitter:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Autograd records the lines emitted meanwhile."""
+        """Within the block, autograd records the emitted ops."""
         before = self.context
         self.context = replace(self.modes, grad_enabled=True, inference=False)
         try:
@@ -90,10 +90,10 @@ class Emitter:
 
     @property
     def modes(self) -> Context:
-        """The modes that lines emitted now run under."""
+        """The modes of ops emitted now."""
         return self.context or self.ambient
 
     @property
     def records_gradients(self) -> bool:
-        """Whether autograd records the lines emitted now."""
+        """Whether autograd records ops emitted now."""
         return self.modes.grad_enabled and not self.modes.inference

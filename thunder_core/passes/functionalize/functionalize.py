@@ -1,4 +1,4 @@
-"""The pass: an imperative trace becomes a functional one and an epilogue."""
+"""The pass `Functionalize`: an acquired trace becomes a functional computation and an epilogue."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.functionalize.blocks import View
 from thunder_core.passes.functionalize.epilogue import EpilogueBuilder
-from thunder_core.passes.functionalize.memory import View
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -28,12 +28,12 @@ class Functionalize(Pass[Functionalized]):
     """In-place calls become calls that return new values; writes to inputs move to the epilogue.
 
     Raises:
-        FunctionalizationError: a write to memory that several tensors show in a way that cannot be followed.
+        FunctionalizationError: a write to storage that several tensors share in a way that cannot be functionalized.
         UnsupportedError: an in-place change of an input's shape or autograd metadata.
 
     Attributes:
-        leaves: inputs that are leaves of the autograd graph and require grad.
-        families: inputs that autograd takes for views of one tensor; others share no history.
+        leaves: names of inputs that are leaves of the autograd graph and require grad.
+        families: sets of inputs that are differentiable views of one tensor; other inputs share no autograd history.
     """
 
     name: ClassVar[str] = "Functionalize"
@@ -52,7 +52,7 @@ class Functionalize(Pass[Functionalized]):
 
 @dataclass(frozen=True)
 class LeaveAsRecorded(Pass[Functionalized]):
-    """Takes the computation of a program from its trace, whose lines stay as they were recorded, also its writes."""
+    """Makes an acquired trace the computation without functionalizing it: all ops stay, in-place ops too."""
 
     name: ClassVar[str] = "LeaveAsRecorded"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.ACQUIRED})
@@ -67,7 +67,7 @@ class LeaveAsRecorded(Pass[Functionalized]):
 def functional_form(
     trace: Trace, leaves: frozenset[str] = frozenset(), families: tuple[frozenset[str], ...] = ()
 ) -> Functionalized:
-    """What `Functionalize` makes of the trace; see there for arguments and errors."""
+    """The result of `Functionalize` for the trace; see there for arguments and errors."""
     if not any(bound.effects.mutates for bound in trace.symbols):
         return _unchanged(trace, Functionalize.name, Stage.FUNCTIONAL)
     rewriter = Rewriter(trace, families)
@@ -76,7 +76,7 @@ def functional_form(
 
 
 def _unchanged(trace: Trace, provenance: str, stage: Stage) -> Functionalized:
-    """A program whose lines stay as they are: the computation returns each value once."""
+    """The program with unchanged ops, whose computation returns each value once and no inputs."""
     inputs = {proxy.name: index for index, proxy in enumerate(trace.inputs)}
     values: dict[str, Proxy] = {}
     for leaf in trace.output:
@@ -94,7 +94,7 @@ def _unchanged(trace: Trace, provenance: str, stage: Stage) -> Functionalized:
 
 
 class _Results:
-    """Decides where each result comes from."""
+    """Determines the source of each result of the program."""
 
     def __init__(self, rewriter: Rewriter, leaves: frozenset[str]) -> None:
         self.rewriter = rewriter
@@ -108,42 +108,42 @@ class _Results:
         self.objects: dict[int, ResultSource] = {}
 
     def collect(self, provenance: str) -> Functionalized:
-        """Everything together."""
+        """The functionalized program."""
         leaves = list(self.trace.output)
-        self._join_memory([self.views[leaf.name] for leaf in leaves if self._tracked(leaf)])
+        self._join_blocks([self.views[leaf.name] for leaf in leaves if self._tracked(leaf)])
         self._write_inputs()
         results = tuple([self._result(leaf) for leaf in leaves])
-        epilogue = self.epilogue.build() if self.epilogue.lines or self.epilogue.output else None
+        epilogue = self.epilogue.build() if self.epilogue.ops or self.epilogue.output else None
         arguments = tuple([self._argument(proxy) for proxy in epilogue.inputs]) if epilogue else ()
         computation = replace(
-            self.trace.with_symbols(self.rewriter.emitter.lines, provenance),
+            self.trace.with_symbols(self.rewriter.emitter.ops, provenance),
             output=tuple(self.values),
             stage=Stage.FUNCTIONAL,
         )
         return Functionalized(
-            computation, epilogue, arguments, results, tuple(self.rewriter.writes.mutations), self.state.replays
+            computation, epilogue, arguments, results, tuple(self.rewriter.writes.mutations), self.state.regenerated
         )
 
     def _tracked(self, leaf: Any) -> bool:
         return isinstance(leaf, TensorProxy) and leaf.name in self.views
 
-    def _join_memory(self, results: list[View]) -> None:
-        """Results that share memory in the program must be views of one value."""
+    def _join_blocks(self, results: list[View]) -> None:
+        """Make results that share storage in the program views of one value."""
         objects: dict[int, set[int]] = {}
         for view in results:
-            objects.setdefault(id(view.memory), set()).add(id(view))
-        shared = {memory for memory, views in objects.items() if len(views) > 1}
+            objects.setdefault(id(view.block), set()).add(id(view))
+        shared = {block for block, views in objects.items() if len(views) > 1}
         for view in self.views.values():
-            memory = view.memory
-            if id(memory) not in shared or not memory.version or memory.inputs or view.value is None:
+            block = view.block
+            if id(block) not in shared or not block.version or block.inputs or view.value is None:
                 continue
-            if view.value.storage != self.state.refresh(memory, view.family).storage:
+            if view.value.storage != self.state.refresh(block, view.family).storage:
                 view.version = -1
 
     def _write_inputs(self) -> None:
         for name, view in self.views.items():
-            if name in self.inputs and view.memory.version and view.memory.root.name == name:
-                self.epilogue.write(view.memory)
+            if name in self.inputs and view.block.version and view.block.root.name == name:
+                self.epilogue.write(view.block)
 
     def _result(self, leaf: Any) -> ResultSource:
         if not isinstance(leaf, PROXY_TYPES):
@@ -157,10 +157,10 @@ class _Results:
         return source
 
     def _object(self, view: View) -> ResultSource:
-        memory = view.memory
-        if view.proxy.name in memory.inputs:
+        block = view.block
+        if view.proxy.name in block.inputs:
             return FromInput(self.inputs[view.proxy.name])
-        if memory.version and memory.inputs:
+        if block.version and block.inputs:
             return FromEpilogue(self.epilogue.result(view))
         value = self.state.current(view)
         if value.name in self.outputs or value.name in self.inputs:

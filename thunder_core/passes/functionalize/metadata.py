@@ -1,4 +1,4 @@
-"""The metadata of what a call would return, from running it on fake tensors."""
+"""Infer the metadata of a call's results by running it on fake tensors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from thunder_core.tracing.outcome import Outcome, infer
 
 
 def _lesser_offset(one: Size, other: Size) -> Size:
-    """The lesser one of two offsets; the start of the memory where that depends on sizes."""
+    """The smaller of two offsets; 0 if the facts about varying sizes do not decide which one it is."""
     if known_at_most(other, one):
         return other
     return one if known_at_most(one, other) else 0
 
 
 class Metadata:
-    """Infers results of calls; equal calls are inferred once."""
+    """Infers and caches outcomes of calls."""
 
     def __init__(self) -> None:
         self._mode = ObservingFakeMode()
@@ -37,9 +37,9 @@ class Metadata:
     def outcome(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
     ) -> Outcome | None:
-        """The outcome of a call without number or opaque proxies; None when it does not accept its arguments.
+        """The outcome of a call without number or opaque proxies; None if the call rejects its arguments.
 
-        Offsets in it count from the first element that any argument shows of the memory.
+        Its offsets are relative to the first element of the storage that an argument covers.
         """
         starts: dict[int, Size] = {}
         for proxy in iterate_proxies((args, kwargs)):
@@ -70,7 +70,7 @@ class Metadata:
             with torch.set_grad_enabled(context.grad_enabled and not context.inference):
                 try:
                     return infer(symbol.target, args, kwargs, tensors, observed)[0]
-                except Exception:  # noqa: BLE001 - a twin may refuse arguments that the in-place method takes
+                except Exception:  # noqa: BLE001 - a twin may reject arguments that the in-place method accepts
                     return None
 
     def _fake(self, proxy: Any, fakes: dict[str, FakeTensor]) -> torch.Tensor:

@@ -1,9 +1,9 @@
-"""What functionalization hands to the runtime and to the passes after it."""
+"""The result of functionalization, for the runtime and for later passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol, Tag
@@ -12,21 +12,21 @@ from thunder_core.ir.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class FromInput:
-    """The very object that the computation's input ``index`` is."""
+    """The object passed as the computation's input ``index``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromComputation:
-    """Item ``index`` of what the computation returns."""
+    """Item ``index`` of the computation's output."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromEpilogue:
-    """Item ``index`` of what the epilogue returns."""
+    """Item ``index`` of the epilogue's output."""
 
     index: int
 
@@ -41,42 +41,55 @@ class Literal:
 ResultSource = FromInput | FromComputation | FromEpilogue | Literal
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """How one in-place call was made functional, for `Reinplace`.
+class WrittenArgument(NamedTuple):
+    """Names of the values of an argument that an in-place op writes.
 
     Attributes:
-        original: the in-place call on functional values; its outputs are acquired names, of which those in ``objects``
-            are the written argument itself.
-        functional: what the first of these lines calls: the twin of the in-place symbol with the same arguments, or
-            `operations.functional_call`, whose last two arguments are those of the in-place call.
-        lines: first output names of the functional lines that do its work.
-        written: for each written argument: the value before, the value after, the value of the whole memory before, and
-            after.
-        objects: output name of ``original`` → position in ``written`` of the argument that it is.
+        before, after: the argument before and after the write.
+        whole_before, whole_after: the whole block that contains it, before and after the write.
+    """
+
+    before: str
+    after: str
+    whole_before: str
+    whole_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """The functional form of one in-place op, for `Reinplace`.
+
+    Attributes:
+        original: the in-place op on functional values. Its outputs have acquired names; those in ``objects`` are
+            written arguments themselves.
+        functional: the symbol of the first op in ``ops``: the functional twin of the in-place symbol with the same
+            arguments, or `operations.functional_call`, whose last two arguments are those of the in-place op.
+        ops: the first output name of each op of the functional form.
+        written: the written arguments, in order.
+        objects: from output names of ``original`` to the position in ``written`` of the argument that is returned.
     """
 
     original: BoundSymbol
     functional: Symbol
-    lines: tuple[str, ...]
-    written: tuple[tuple[str, str, str, str], ...]
+    ops: tuple[str, ...]
+    written: tuple[WrittenArgument, ...]
     objects: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Functionalized:
-    """A program without mutation, and what remains to be done after it.
+    """A functional computation and an epilogue with the program's writes to inputs.
 
     To run it: ``values = computation(*inputs)``; then, if there is an epilogue, call it with ``epilogue_arguments``
-    (each an input of the computation or one of ``values``): it writes the program's inputs and returns what must be a
-    view of a written input. ``results`` then says, for each item of the acquired trace's output, what it is. Items that
-    were one object in the program have equal sources.
+    (each an input of the computation or one of ``values``): it writes the program's inputs and returns the results that
+    must be views of written inputs. ``results`` is the source of each item of the acquired trace's output. Items that
+    were the same object in the program have equal sources.
 
     Attributes:
         computation: its output is a flat tuple of distinct proxies.
-        epilogue: its inputs are called like the computation's inputs and outputs; its output is a flat tuple.
-        mutations: how each in-place call was done.
-        replays: name of a view that was taken again → name of the same view before the memory changed.
+        epilogue: its inputs have the names of the computation's inputs and outputs; its output is a flat tuple.
+        mutations: the functional form of each in-place op.
+        regenerated: from the name of a view that was taken again after a write to the name of the view before it.
     """
 
     computation: Trace
@@ -84,7 +97,7 @@ class Functionalized:
     epilogue_arguments: tuple[FromInput | FromComputation, ...]
     results: tuple[ResultSource, ...]
     mutations: tuple[Mutation, ...] = ()
-    replays: dict[str, str] = field(default_factory=dict)
+    regenerated: dict[str, str] = field(default_factory=dict)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -93,15 +106,16 @@ class Functionalized:
 
     @property
     def donated(self) -> frozenset[str]:
-        """Names of values whose memory may be written later; other passes must not merge them."""
+        """Names of values whose storage may be written later; other passes must not merge them."""
         return frozenset(name for mutation in self.mutations for item in mutation.written for name in item)
 
     @property
     def partial_writes(self) -> frozenset[str]:
-        """Names of values that have a part of some memory anew. Made in place they cost that part, else all of it."""
+        """Names of values that differ from another in a part of its elements: in place, only that part is written."""
         return frozenset(
             name
             for mutation in self.mutations
-            if Tag.INDEXING in mutation.functional.tags or any(old != whole for old, _, whole, _ in mutation.written)
-            for name in mutation.lines
+            if Tag.INDEXING in mutation.functional.tags
+            or any(item.before != item.whole_before for item in mutation.written)
+            for name in mutation.ops
         )

@@ -1,4 +1,4 @@
-"""Walk an acquired trace and write down the same program without mutation."""
+"""Rewrite an acquired trace op by op to the equivalent functional trace."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
+from thunder_core.passes.functionalize.blocks import BlockFactory, View, moved
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import ADDRESSING_VIEWS, DETACHING_VIEWS, RootFinder, View, moved
 from thunder_core.passes.functionalize.state import State, single_view
 from thunder_core.passes.functionalize.writes import Writes
 
 
 class Rewriter:
-    """The walk.
+    """Visits the ops of an acquired trace in order and emits functional ones.
 
     Attributes:
-        views: the object behind each name of a tensor that shows written memory.
-        writes: the treatment of in-place calls.
+        views: the view (tensor object) for each name of a tensor in a written block.
+        writes: rewrites the in-place ops.
     """
 
-    def __init__(self, trace: Trace, families: tuple[frozenset[str], ...] = ()) -> None:
+    def __init__(self, trace: Trace, families: tuple[frozenset[str], ...]) -> None:
         self.trace = trace
         self.emitter = Emitter(trace)
         self.state = State(self.emitter)
-        self.roots = RootFinder(Aliases.of(trace).written, families)
+        self.blocks = BlockFactory(Aliases.of(trace).written, families)
         self.views: dict[str, View] = {}
         self.writes = Writes(self.emitter, self.state, self.views)
 
     def run(self) -> None:
-        """Rewrite all lines."""
-        for view in self.roots.of_inputs(self.trace.inputs):
+        """Rewrite all ops."""
+        for view in self.blocks.of_inputs(self.trace.inputs):
             self.views[view.proxy.name] = view
         for bound in self.trace.symbols:
-            self._line(bound)
+            self._op(bound)
         self.emitter.context = self.emitter.location = None
 
     def value(self, leaf: Any) -> Any:
-        """An argument or output of the acquired trace as a functional value."""
+        """The current functional value of an argument or output of the acquired trace."""
         if isinstance(leaf, TensorProxy):
             view = self.views.get(leaf.name)
             return leaf if view is None else self.state.current(view)
         return leaf
 
-    def _line(self, bound: BoundSymbol) -> None:
+    def _op(self, bound: BoundSymbol) -> None:
         views = self.views
-        written = self.roots.written
+        written = self.blocks.written
         touched = any(proxy.name in views for proxy in bound.inputs())
         if not touched and not any(proxy.storage in written for proxy in tensor_outputs_of(bound)):
-            self.emitter.lines.append(bound)
+            self.emitter.ops.append(bound)
             return
         self.emitter.context, self.emitter.location = bound.context, bound.location
         if Tag.SAME_OBJECT in bound.symbol.tags:
@@ -65,13 +65,13 @@ class Rewriter:
             self._fresh(bound)
         else:
             call = bound.map_arguments(self.value)
-            if bound.symbol.name not in ADDRESSING_VIEWS or not self._addressing_view(bound, call):
+            if Tag.STORAGE_VIEW not in bound.symbol.tags or not self._storage_view(bound, call):
                 self._outputs(bound, call)
 
     # ---- calls that write nothing -------------------------------------------------------------------------------
 
     def _outputs(self, bound: BoundSymbol, call: BoundSymbol) -> None:
-        """Add ``call``, which is ``bound`` on functional values, and take note of the views among its outputs."""
+        """Emit ``call``, which is ``bound`` on functional values, and record the views among its outputs."""
         arguments = [(proxy, self.views[proxy.name]) for proxy in tensor_inputs_of(bound) if proxy.name in self.views]
         parents: dict[str, tuple[TensorProxy, View]] = {}
         values: dict[str, TensorProxy] = {}
@@ -80,37 +80,40 @@ class Rewriter:
             if parent is not None:
                 parents[proxy.name] = parent
                 values[proxy.name] = moved(proxy, parent[0], self.state.current(parent[1]))
-        line = replace(call, output=map_leaves(lambda leaf: _substitute(leaf, values), call.output))
-        self.emitter.lines.append(line)
+        op = replace(call, output=map_leaves(lambda leaf: _substitute(leaf, values), call.output))
+        self.emitter.ops.append(op)
         positions = {proxy.name: position for position, proxy in enumerate(bound.outputs())}
         for proxy in tensor_outputs_of(bound):
             if proxy.name in parents:
-                self._view(proxy, *parents[proxy.name], line, positions[proxy.name], values[proxy.name])
+                self._view(proxy, *parents[proxy.name], op, positions[proxy.name], values[proxy.name])
         self._fresh(bound)
 
     def _fresh(self, bound: BoundSymbol) -> None:
-        """Take note of the results of a line that lie in fresh memory which is written later."""
-        written = self.roots.written
+        """Record the results of an op in new storages that later ops write."""
+        written = self.blocks.written
         fresh = [
             proxy for proxy in tensor_outputs_of(bound) if proxy.storage in written and proxy.name not in self.views
         ]
-        for view in self.roots.of_outputs(fresh):
-            view.memory.inference = self.emitter.modes.inference
+        for view in self.blocks.of_outputs(fresh):
+            view.block.inference = self.emitter.modes.inference
             self.views[view.proxy.name] = view
 
-    def _addressing_view(self, bound: BoundSymbol, call: BoundSymbol) -> bool:
-        """A view by its place in memory that was written: the place is in the whole, not in the argument's value."""
+    def _storage_view(self, bound: BoundSymbol, call: BoundSymbol) -> bool:
+        """Emit a view whose offset counts from the start of written storage, as a view of the whole block's value.
+
+        Returns whether ``bound`` is such a view.
+        """
         output, argument = bound.output, bound.args[0]
         view = self.views.get(argument.name) if isinstance(argument, TensorProxy) else None
-        if view is None or not view.memory.version or not isinstance(output, TensorProxy):
+        if view is None or not view.block.version or not isinstance(output, TensorProxy):
             return False
         detached = argument.requires_grad and not output.requires_grad
         family = view.family.apart() if detached else view.family
-        self.views[output.name] = found = View(output, view.memory, family, step=call)
+        self.views[output.name] = result = View(output, view.block, family, step=call)
         if geometry.covers(argument, output):
-            found.origin = view
+            result.origin = view
             if family.requires_grad:
-                self.state.place(found, view)
+                self.state.place(result, view)
         return True
 
     def _view(
@@ -118,36 +121,36 @@ class Rewriter:
         proxy: TensorProxy,
         argument: TensorProxy,
         parent: View,
-        line: BoundSymbol,
+        op: BoundSymbol,
         position: int,
         value: TensorProxy,
     ) -> None:
-        memory = parent.memory
-        if line.effects.external and proxy.geometry == parent.proxy.geometry:
+        block = parent.block
+        if op.effects.external and proxy.geometry == parent.proxy.geometry:
             self._changed_metadata(proxy, parent, value)
             return
-        detached = (argument.requires_grad and not proxy.requires_grad) or line.symbol.name in DETACHING_VIEWS
-        family = parent.family.apart(uncounted=line.symbol.name == "data") if detached else parent.family
+        detached = (argument.requires_grad and not proxy.requires_grad) or Tag.DETACH in op.symbol.tags
+        family = parent.family.apart(uncounted=Tag.UNCOUNTED in op.symbol.tags) if detached else parent.family
         base = self.state.current(parent)
-        view = View(proxy, memory, family, parent, line, base, position, value=value, version=memory.version)
-        if not single_view(line, base) or line.symbol.name in ADDRESSING_VIEWS:
+        view = View(proxy, block, family, parent, op, base, position, value=value, version=block.version)
+        if not single_view(op, base) or Tag.STORAGE_VIEW in op.symbol.tags:
             view.parent = None
             if geometry.covers(parent.proxy, proxy):
                 view.origin = parent
-            else:  # the argument's gradient would lack what it does not show
+            else:  # elements outside of the argument would get no gradient
                 view.version = -1
         self.views[proxy.name] = view
 
     def _same_object(self, bound: BoundSymbol) -> None:
-        """A tensor that requires grad since the write to another: its family's value says so already."""
+        """A tensor that requires grad since a write to another one: its family's value already does."""
         (argument,), (result,) = tensor_inputs_of(bound), tensor_outputs_of(bound)
         view = self.views[argument.name]
         view.proxy = replace(view.proxy, requires_grad=result.requires_grad)
         self.views[result.name] = view
 
     def _changed_metadata(self, proxy: TensorProxy, view: View, value: TensorProxy) -> None:
-        """``x.requires_grad_()`` and the like: the same object under a new name."""
-        if view.memory.version and proxy.name not in self.views and view.proxy.name in view.memory.inputs:
+        """Rewrite ``x.requires_grad_()`` and the like, which return the same object under a new name."""
+        if view.block.version and proxy.name not in self.views and view.proxy.name in view.block.inputs:
             raise UnsupportedError(
                 f"autograd metadata of the input {view.proxy.name} is changed after a write to it",
                 location=self.emitter.location,
@@ -160,11 +163,11 @@ class Rewriter:
 
 
 def _parent(proxy: TensorProxy, arguments: list[tuple[TensorProxy, View]]) -> tuple[TensorProxy, View] | None:
-    """The argument whose memory a result shows."""
+    """The argument that a result is a view of."""
     sharing = [item for item in arguments if item[0].storage == proxy.storage]
-    if len(sharing) < 2 or all(view.memory is sharing[0][1].memory for _, view in sharing):
+    if len(sharing) < 2 or all(view.block is sharing[0][1].block for _, view in sharing):
         return sharing[0] if sharing else None
-    return next((item for item in sharing if geometry.covers(item[1].memory.root, proxy)), sharing[0])
+    return next((item for item in sharing if geometry.covers(item[1].block.root, proxy)), sharing[0])
 
 
 def _substitute(leaf: Any, values: dict[str, TensorProxy]) -> Any:

@@ -1,4 +1,4 @@
-"""The functional value of an in-place call."""
+"""Rules for the functional form of an in-place op."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _OPERATORS = (OpOverload, OpOverloadPacket)
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The functional symbol of an in-place call, and the metadata of what it returns."""
+    """The functional symbol of an in-place op, and the metadata of its result."""
 
     symbol: Symbol
     like: TensorProxy
 
 
 def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitter: Emitter) -> Twin | None:
-    """The functional symbol that gives the value which the in-place ``call`` leaves in its first argument.
+    """The functional symbol that computes the value which the in-place ``call`` writes to its first argument.
 
-    None unless it surely does: not for random calls (the twin might draw differently), not under autocast (which treats
-    the two differently), not with gradients for functional variants of ATen operators (most have no derivative), and
-    not when the twin returns another shape or shares memory with an argument.
+    None if the two may differ: for random calls (the twin may draw other numbers), under autocast (which casts their
+    arguments differently), for functional variants of ATen operators with gradients (most have no derivative), and if
+    the twin returns another shape or shares storage with an argument.
     """
     symbol = call.symbol.functional
-    if symbol is None or call.effects.kept or emitter.modes.autocast:
+    if symbol is None or call.effects.irremovable or emitter.modes.autocast:
         return None
     if not call.args or call.args[0] != target:
         return None
@@ -54,9 +54,9 @@ def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitte
 
 
 def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | None, emitter: Emitter) -> TensorProxy:
-    """Call the twin; its value gets the dtype and the strides of ``target``, and ``name`` if there is one."""
+    """Emit a call of the twin; its result has the dtype and strides of ``target``, and ``name`` if that is given."""
     value = emitter.fresh(twin.like, requires_grad=requires_grad(call, emitter))
-    emitter.lines.append(
+    emitter.ops.append(
         BoundSymbol(twin.symbol, call.args, call.kwargs, value, context=call.context, location=call.location)
     )
     if value.dtype != target.dtype:
@@ -71,35 +71,38 @@ def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | No
     if name is None:
         return value
     value = replace(value, name=name)
-    emitter.lines[-1] = replace(emitter.lines[-1], output=value)
+    emitter.ops[-1] = replace(emitter.ops[-1], output=value)
     return value
 
 
 def call_on_copies(
     call: BoundSymbol, targets: list[TensorProxy], output: Any, metadata: Metadata, emitter: Emitter
 ) -> list[TensorProxy]:
-    """The rule that fits every call: make it on copies of the arguments that it writes.
+    """Emit ``call`` on copies of the arguments that it writes; this rule applies to every op.
 
     Args:
-        call: on functional values.
-        targets: those that it writes.
-        output: names for its result.
+        call: the in-place op on functional values.
+        targets: the arguments that it writes.
+        output: proxies for its result.
+
+    Returns:
+        The copies, which have the values after the write.
     """
     leaves = list(iterate_leaves((call.args, call.kwargs)))
     positions = tuple(position_of(leaves, target) for target in targets)
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
-    if import_path(function) is None:  # no literal represents it: bind it to the symbol of the line
+    if import_path(function) is None:  # it is no literal: make it part of the op's symbol
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
     gradient = requires_grad(call, emitter)
     recorded = [gradient] * len(targets)
     outcome = metadata.outcome(operation, arguments, {}, emitter.modes) if gradient else None
-    if outcome is not None:  # autograd does not record all that calls write (running statistics, say)
+    if outcome is not None:  # autograd does not record every write of an op (running statistics, say)
         recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
     copies = [emitter.fresh(target, requires_grad=flag) for target, flag in zip(targets, recorded, strict=True)]
     effects = replace(call.effects, mutates=())
-    emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
+    emitter.ops.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies
 
 
@@ -111,7 +114,7 @@ def requires_grad(call: BoundSymbol, emitter: Emitter) -> bool:
 
 
 def position_of(leaves: list[Any], target: TensorProxy) -> int:
-    """Where ``target`` stands among the leaves of a call."""
+    """The position of ``target`` among the argument leaves of a call."""
     return next(
         index for index, leaf in enumerate(leaves) if isinstance(leaf, TensorProxy) and leaf.name == target.name
     )

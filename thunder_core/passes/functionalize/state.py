@@ -1,4 +1,4 @@
-"""The current values of written memory."""
+"""Track the current functional values of written blocks."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import known_at_most
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
+from thunder_core.passes.functionalize.blocks import Block, Family, View, value_with_history
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import Family, Memory, View, joined
 from thunder_core.passes.functionalize.write_back import write_back
 
 
 class State:
-    """Reads and writes of views, as functional lines.
+    """Emits functional ops for reads and writes of views.
 
     Attributes:
-        replays: names of views that were taken again → their names before.
+        regenerated: from the name of a view that was taken again after a write to its name before.
     """
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
-        self.replays: dict[str, str] = {}
+        self.regenerated: dict[str, str] = {}
 
     def current(self, view: View) -> TensorProxy:
-        """The value of a view now; lines that make it are added when it is out of date."""
-        if view.value is None or view.version != view.memory.version:
+        """The current value of a view; if it is out of date, ops that compute it are emitted."""
+        if view.value is None or view.version != view.block.version:
             view.value = self.value_in(view, view.family)
-            view.version = view.memory.version
+            view.version = view.block.version
         return view.value
 
     def place(self, view: View, origin: View) -> None:
-        """Make a view by its place in memory now: it has the history that ``origin`` has, or none under ``no_grad``."""
+        """Emit now a view given by geometry, with the autograd history of ``origin``, or none under ``no_grad``."""
         base, distance = self.current(origin), view.proxy.offset - origin.proxy.offset
         value = replace(view.proxy, name=self.emitter.name(), storage=base.storage, offset=base.offset + distance)
         arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), distance)
         self.emitter.call(operations.strided_view, (base, *arguments), value)
-        view.value, view.version = value, view.memory.version
+        view.value, view.version = value, view.block.version
 
     def value_in(self, view: View, family: Family) -> TensorProxy:
-        """The value of a view as a view of ``family``'s value of the whole memory."""
-        if view.family is family and view.value is not None and view.version == view.memory.version:
+        """The value of a view as a view of ``family``'s value of the whole block."""
+        if view.family is family and view.value is not None and view.version == view.block.version:
             return view.value
-        whole = self.refresh(view.memory, family)
+        whole = self.refresh(view.block, family)
         if view.shows_all:
             return whole
         if view.parent is None:
@@ -61,38 +61,38 @@ class State:
             return parent
         return self._replay(view, parent, family)
 
-    def refresh(self, memory: Memory, family: Family) -> TensorProxy:
-        """The value of the whole memory for ``family``, with the data that the latest write left."""
-        if family.value is not None and family.version == memory.version:
+    def refresh(self, block: Block, family: Family) -> TensorProxy:
+        """The value of the whole block for ``family``, with the data of the latest write."""
+        if family.value is not None and family.version == block.version:
             return family.value
-        latest = self._latest(memory, family)
-        if memory.uncounted and family is memory.root_family:
-            value = self._with_data(family, memory, latest)
+        latest = self._latest(block, family)
+        if block.uncounted and family is block.root_family:
+            value = self._with_data(family, block, latest)
         elif not self.emitter.may_record:
             value = latest
         elif family.requires_grad:
-            value = self._with_data(family, memory, latest)
-        elif family in memory.families and not (latest.requires_grad or memory.requires_grad):
+            value = self._with_data(family, block, latest)
+        elif family in block.families and not (latest.requires_grad or block.requires_grad):
             value = latest
         else:
             value = self._detached(latest)
-        family.value, family.version = value, memory.version
+        family.value, family.version = value, block.version
         return value
 
-    def _latest(self, memory: Memory, family: Family) -> TensorProxy:
-        """What the latest write left, for a family that did not make it.
+    def _latest(self, block: Block, family: Family) -> TensorProxy:
+        """The value after the latest write, which was through another family.
 
-        After a write through ``data`` it is a value of the root: in-place calls that follow must count for that tensor.
+        After a write through ``data`` it is a value of the root: later in-place ops increase that tensor's version.
         """
-        if memory.uncounted and not family.uncounted and family is not memory.root_family:
-            return self.refresh(memory, memory.root_family)
-        latest = memory.latest.value
+        if block.uncounted and not family.uncounted and family is not block.root_family:
+            return self.refresh(block, block.root_family)
+        latest = block.latest.value
         assert latest is not None
         return latest
 
-    def _with_data(self, family: Family, memory: Memory, latest: TensorProxy) -> TensorProxy:
-        """A family's value with other data, also for lines outside of the ``no_grad`` block where it is first read."""
-        own = family.value or joined(family, latest, memory.root, self.emitter)
+    def _with_data(self, family: Family, block: Block, latest: TensorProxy) -> TensorProxy:
+        """A family's value with the data of ``latest``, emitted to be usable outside of a ``no_grad`` block too."""
+        own = family.value or value_with_history(family, latest, block.root, self.emitter)
         if not self.emitter.may_record:
             own = self._detached(own)
         value = self.emitter.fresh(latest, requires_grad=own.requires_grad, storage=latest.storage)
@@ -106,21 +106,21 @@ class State:
         return detached
 
     def write(self, view: View, value: TensorProxy, family: Family) -> None:
-        """Make ``value`` the data that ``view`` shows, written through ``family``."""
-        memory = view.memory
+        """Emit a write of ``value`` to ``view`` through ``family``."""
+        block = view.block
         whole = self._written(view, value, family)
-        memory.version += 1
-        memory.context = self.emitter.context
-        memory.latest, memory.uncounted = family, view.family.uncounted
-        family.value, family.version = whole, memory.version
+        block.version += 1
+        block.context = self.emitter.context
+        block.latest, block.uncounted = family, view.family.uncounted
+        family.value, family.version = whole, block.version
         if view.family is family:
-            view.value, view.version = value, memory.version
+            view.value, view.version = value, block.version
 
     def prepare(self, view: View, family: Family) -> None:
-        """Add now the lines that `write` will need of the memory before it."""
+        """Emit now the ops for the values before the write that `write` will use."""
         if view.shows_all:
             return
-        self.refresh(view.memory, family)
+        self.refresh(view.block, family)
         parent = view.parent
         while parent is not None:
             self._in_family(parent, family)
@@ -153,15 +153,15 @@ class State:
             return replace(leaf, name=names[leaf.name])
 
         fresh = replace(step, output=map_leaves(rename, step.output))
-        self.emitter.lines.append(fresh)
-        if view.family is family:  # to autograd it is another view otherwise
-            self.replays.update({new: old for old, new in names.items()})
+        self.emitter.ops.append(fresh)
+        if view.family is family:  # otherwise it is another view to autograd
+            self.regenerated.update({new: old for old, new in names.items()})
         value = list(fresh.outputs())[view.position]
         assert isinstance(value, TensorProxy)
         return value
 
     def _strided(self, view: View, whole: TensorProxy, family: Family) -> TensorProxy:
-        """A view that is only known by its place in memory."""
+        """Emit a view that is given by geometry alone."""
         self._check_reachable(view)
         value = replace(
             whole,
@@ -175,28 +175,28 @@ class State:
             self.emitter.call(operations.strided_view, (whole, *arguments), value)
         if view.value is None or view.family is not family:  # to autograd it is not the same view
             return value
-        self.replays[value.name] = view.value.name
+        self.regenerated[value.name] = view.value.name
         return value
 
     def _strided_write(self, view: View, value: TensorProxy, family: Family) -> TensorProxy:
         self._check_reachable(view)
-        whole = self.refresh(view.memory, family)
+        whole = self.refresh(view.block, family)
         result = self.emitter.fresh(whole, requires_grad=whole.requires_grad or value.requires_grad)
         arguments = (tuple(view.proxy.shape), tuple(view.proxy.stride), view.relative_offset)
         self.emitter.call(operations.strided_write, (whole, value, *arguments), result)
         return result
 
     def _check_reachable(self, view: View) -> None:
-        if not known_at_most(0, view.relative_offset) or not covers(view.memory.root, view.proxy):
+        if not known_at_most(0, view.relative_offset) or not covers(view.block.root, view.proxy):
             raise FunctionalizationError(
-                f"{view.proxy.name} shows written memory of which {view.memory.root.name} shows another part",
+                f"{view.proxy.name} shares written storage with {view.block.root.name}, which does not cover it",
                 location=self.emitter.location,
                 advice=("make one of them a view of the other inside of the compiled function, or copy one of them",),
             )
 
 
 def _through_overlap(view: View) -> bool:
-    """Whether a view was taken of one that shows an element twice; no copy of that one has its strides."""
+    """Whether a view was taken of a self-overlapping one, whose strides no copy can have."""
     ancestor = view.parent
     while ancestor is not None and not overlaps_itself(ancestor.proxy):
         ancestor = ancestor.parent
@@ -204,7 +204,7 @@ def _through_overlap(view: View) -> bool:
 
 
 def single_view(bound: BoundSymbol, base: TensorProxy) -> bool:
-    """Whether a call only takes views of ``base``, so that it can be repeated on another value of it."""
+    """Whether an op only takes views of ``base``, so that it can be repeated on another value of ``base``."""
     outputs = list(bound.outputs())
     return bound.effects.pure and all(isinstance(p, TensorProxy) and p.storage == base.storage for p in outputs)
 

@@ -1,4 +1,4 @@
-"""The form without writes of an operation that was taken apart."""
+"""Functionalize the trace of a decomposed op."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from thunder_core.passes.functionalize.result import FromComputation, FromInput
 
 
 def without_writes(trace: Trace) -> Trace:
-    """The trace without writes to storages; its outputs have the same values.
+    """The trace in functional form; its outputs have the same values.
 
     Raises:
-        LoweringError: it writes to its inputs, or shapes.
+        LoweringError: it writes to its inputs, or in a way that cannot be functionalized.
     """
     if not any(bound.effects.mutates for bound in trace.symbols):
         return trace

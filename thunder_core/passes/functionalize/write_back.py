@@ -1,6 +1,6 @@
-"""From the new value of a view to the new value of what it is a view of.
+"""Compute the new value of a base tensor from the new value of a view of it.
 
-The rules look at geometry alone. Each is tried in turn; the last one always fits.
+The rules depend on geometry alone. They are tried in turn; the last one always applies.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from thunder_core.symbols import functions
 def write_back(
     emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy, step: BoundSymbol
 ) -> TensorProxy:
-    """The value of ``base`` after ``value`` was written to a view of it.
+    """Emit the value of ``base`` after a write of ``value`` to a view of it.
 
     Args:
-        base: functional value of the viewed tensor before.
-        view: functional value of the view before; output of ``step`` on ``base``.
-        value: what was written; has the shape, strides and dtype of ``view``.
+        base: functional value of the viewed tensor before the write.
+        view: functional value of the view before the write: an output of ``step`` on ``base``.
+        value: the written value, with the shape, strides and dtype of ``view``.
     """
     by_geometry = view.dtype == base.dtype and not base.dtype.is_complex  # complex views may be conjugates
     if by_geometry:
@@ -52,7 +52,7 @@ def write_back(
 
 
 def _inverse(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: TensorProxy) -> TensorProxy | None:
-    """``value`` seen as ``base`` is, where the view shows all elements."""
+    """``value`` viewed with the geometry of ``base``, if the view covers all its elements; else None."""
     if (view.shape, view.stride, view.offset) == (base.shape, base.stride, base.offset):
         return value
     if view.offset != base.offset or view.numel != base.numel:
@@ -70,7 +70,7 @@ def _inverse(emitter: Emitter, base: TensorProxy, view: TensorProxy, value: Tens
 
 
 def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None:
-    """For each dimension of ``base`` its dimension in ``view``; None when there is no permutation, or more than one."""
+    """For each dimension of ``base``, its dimension in ``view``; None unless there is exactly one permutation."""
     where = {pair: index for index, pair in enumerate(zip(view.shape, view.stride, strict=True))}
     wanted = list(zip(base.shape, base.stride, strict=True))
     if len(where) != view.ndim or len(wanted) != view.ndim or any(pair not in where for pair in wanted):
@@ -79,7 +79,7 @@ def _permutation(base: TensorProxy, view: TensorProxy) -> tuple[int, ...] | None
 
 
 def _scatter(base: TensorProxy, view: TensorProxy) -> tuple[Any, tuple[Any, ...]] | None:
-    """The function and further arguments that put a slice of one dimension back."""
+    """The scatter function, with its further arguments, for a view that is a slice of one dimension; else None."""
     distance: Any = view.offset - base.offset
     if view.ndim == base.ndim - 1:
         for dim in range(base.ndim):
@@ -117,18 +117,18 @@ def _without(values: tuple[Any, ...], dim: int) -> tuple[Any, ...]:
 
 
 def _view_function(emitter: Emitter, base: TensorProxy, view: TensorProxy, step: BoundSymbol) -> Trace:
-    """``step`` as a function of ``base``."""
+    """``step`` as a trace from ``base`` to the view."""
     others = {proxy.name for proxy in iterate_proxies((step.args, step.kwargs))} - {base.name}
     if others:
         raise FunctionalizationError(
-            f"A write to a view that {step.symbol.name} made with further tensors cannot be expressed",
+            f"A write to a view that {step.symbol.name} takes with further tensors cannot be functionalized",
             location=emitter.location or step.location,
-            advice=("write to a tensor that is no view of another, and copy it",),
+            advice=("write to a tensor that is not a view, and copy it",),
         )
     names = {proxy.name: f"v{index}" for index, proxy in enumerate(step.outputs())}
     output = map_leaves(lambda leaf: _named(leaf, names), step.output)
-    line = BoundSymbol(step.symbol, step.args, step.kwargs, output, step.effects, step.context, step.location)
-    return Trace("view", (base,), (line,), _named(view, names), Stage.FUNCTIONAL, "functionalization", emitter.ambient)
+    op = BoundSymbol(step.symbol, step.args, step.kwargs, output, step.effects, step.context, step.location)
+    return Trace("view", (base,), (op,), _named(view, names), Stage.FUNCTIONAL, "functionalization", emitter.ambient)
 
 
 def _named(leaf: Any, names: dict[str, str]) -> Any:

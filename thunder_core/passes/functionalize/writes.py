@@ -1,4 +1,4 @@
-"""In-place calls, as calls that return new values."""
+"""Rewrite in-place ops to ops that return new values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.passes import operations
+from thunder_core.passes.functionalize.blocks import Family, View
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.functionalize.memory import Family, View
 from thunder_core.passes.functionalize.metadata import Metadata
-from thunder_core.passes.functionalize.result import Mutation
+from thunder_core.passes.functionalize.result import Mutation, WrittenArgument
 from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, position_of, requires_grad
 from thunder_core.passes.functionalize.state import State, views_of
 from thunder_core.symbols.registry import registry
@@ -27,19 +27,22 @@ from thunder_core.symbols.registry import registry
 def call_recomputed(
     call: BoundSymbol, targets: list[TensorProxy], views: list[View], output: Any, emitter: Emitter
 ) -> list[TensorProxy]:
-    """Make ``call`` on copies of the arguments that it writes.
+    """Emit ``call``, an op that backward recomputes, on copies of the arguments that it writes.
 
     Args:
-        call: on functional values.
-        targets: those that it writes.
-        views: the objects of the program that they are.
-        output: names for its result.
+        call: the in-place op on functional values.
+        targets: the arguments that it writes.
+        views: the views (tensor objects of the program) of these arguments.
+        output: proxies for its result.
+
+    Returns:
+        The copies, which have the values after the write.
     """
     leaves = list(iterate_leaves((call.args, call.kwargs)))
     positions = tuple([position_of(leaves, target) for target in targets])
-    memories = tuple([_memory(view) for view in views])
+    locations = tuple([_location(view) for view in views])
     operation, arguments, _ = registry.resolve(
-        operations.recomputed_call, (call.symbol.target, positions, memories, call.args, call.kwargs), {}
+        operations.recomputed_call, (call.symbol.target, positions, locations, call.args, call.kwargs), {}
     )
     body, _, *operands = call.args
     inside = {operand.name: proxy.storage for operand, proxy in zip(operands, body.inputs, strict=True)}
@@ -49,46 +52,46 @@ def call_recomputed(
         for target in targets
     ]
     effects = replace(call.effects, mutates=())
-    emitter.lines.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
+    emitter.ops.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
     return copies
 
 
-def _memory(view: View) -> tuple[Any, ...] | None:
-    """Where the program's inputs have what a view shows, as `operations.recomputed_call` takes it."""
-    memory, proxy = view.memory, view.proxy
-    if not memory.inputs or proxy.dtype != memory.root.dtype:
+def _location(view: View) -> tuple[Any, ...] | None:
+    """The geometry of a view in an input, as `operations.recomputed_call` takes it; None if it is in no input."""
+    block, proxy = view.block, view.proxy
+    if not block.inputs or proxy.dtype != block.root.dtype:
         return None
-    return memory.root, tuple(proxy.shape), tuple(proxy.stride), view.relative_offset
+    return block.root, tuple(proxy.shape), tuple(proxy.stride), view.relative_offset
 
 
 def _recorded(body: Trace) -> frozenset[int]:
-    """The storages in which lines of a body leave values that have a gradient.
+    """The storages of a body's values that require grad.
 
-    What a call writes besides (running statistics, say) autograd does not record.
+    Autograd does not record writes to others (running statistics, say).
     """
-    found: set[int] = set()
-    for line in body.symbols:
-        found |= {proxy.storage for proxy in line.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-        for inner in bodies_of(line):
-            found |= _recorded(inner)
-    return frozenset(found)
+    storages: set[int] = set()
+    for op in body.symbols:
+        storages |= {proxy.storage for proxy in op.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+        for inner in bodies_of(op):
+            storages |= _recorded(inner)
+    return frozenset(storages)
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
-    """Raise FunctionalizationError when the memory that ``bound`` writes cannot be followed."""
+    """Raise FunctionalizationError if the writes of ``bound`` cannot be functionalized."""
     for view in targets:
-        if view.memory.conflict is not None:
+        if view.block.conflict is not None:
             raise FunctionalizationError(
-                view.memory.conflict,
+                view.block.conflict,
                 location=bound.location,
                 advice=("pass tensors that do not overlap, or pass one of them and make views of it inside",),
             )
         if geometry.expanded(view.proxy):
-            raise _several_in_one_place(bound, "an expanded tensor")
+            raise _overlapping(bound, "an expanded tensor")
         if geometry.overlaps_itself(view.proxy) and not _fills(bound):
-            raise _several_in_one_place(bound, "a tensor that overlaps itself")
+            raise _overlapping(bound, "a tensor that overlaps itself")
     for one, other in combinations(targets, 2):
-        if one.memory is other.memory and not geometry.disjoint(one.proxy, other.proxy):
+        if one.block is other.block and not geometry.disjoint(one.proxy, other.proxy):
             raise FunctionalizationError(
                 f"{bound.symbol.name} writes to two tensors that overlap in memory",
                 location=bound.location,
@@ -97,23 +100,23 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
 
 
 def _fills(bound: BoundSymbol) -> bool:
-    """Whether the order does not matter in which a call writes elements that are one place in memory."""
+    """Whether an op writes one value to all elements, so that overlapping elements get the same value."""
     values = [leaf for leaf in bound.args[1:] if isinstance(leaf, TensorProxy)]
     return Tag.FILL in bound.symbol.tags and all(value.numel == 1 for value in values)
 
 
-def _several_in_one_place(bound: BoundSymbol, what: str) -> FunctionalizationError:
+def _overlapping(bound: BoundSymbol, description: str) -> FunctionalizationError:
     return FunctionalizationError(
-        f"{bound.symbol.name} writes to {what}: several elements are one place in memory",
+        f"{bound.symbol.name} writes to {description}: several elements are one place in memory",
         location=bound.location,
         advice=("clone() the tensor before the write",),
     )
 
 
 def check_shapes(bound: BoundSymbol, targets: list[View]) -> None:
-    """Raise UnsupportedError when ``bound`` returns a written argument with another shape."""
+    """Raise UnsupportedError if ``bound`` returns a written argument with another shape."""
     for proxy in tensor_outputs_of(bound):
-        if any(view.shows_like(proxy) for view in targets):
+        if any(view.has_elements_of(proxy) for view in targets):
             continue
         if any(view.proxy.storage == proxy.storage for view in targets):
             raise UnsupportedError(
@@ -124,10 +127,10 @@ def check_shapes(bound: BoundSymbol, targets: list[View]) -> None:
 
 
 class Writes:
-    """Rewrites in-place calls.
+    """Rewrites in-place ops.
 
     Attributes:
-        mutations: what was done for each.
+        mutations: the functional form of each.
     """
 
     def __init__(self, emitter: Emitter, state: State, views: dict[str, View]) -> None:
@@ -138,7 +141,7 @@ class Writes:
         self.mutations: list[Mutation] = []
 
     def rewrite(self, bound: BoundSymbol, call: BoundSymbol) -> None:
-        """Add the functional form of ``bound``; ``call`` is the same call on functional values."""
+        """Emit the functional form of ``bound``; ``call`` is ``bound`` on functional values."""
         targets = self._targets(bound)
         check_writable(bound, targets)
         check_shapes(bound, targets)
@@ -146,16 +149,17 @@ class Writes:
         with self.emitter.modes_of(replace(call, context=modes)):
             self._rewrite(bound, replace(call, context=modes), targets)
         for view in targets:
-            view.memory.context = bound.context
+            view.block.context = bound.context
 
     def _modes(self, targets: list[View]) -> Context | None:
-        """Those of a write. Inference mode, where the program enters it, leaves what is from outside as it was.
+        """The modes of a write's functional form.
 
-        What a call returns there could not be saved for backward, and would stand for such a tensor from then on.
+        In inference mode, a write to a normal tensor leaves it a normal tensor. The functional form returns a new one,
+        which would be an inference tensor that autograd cannot save; so it runs under ``no_grad`` instead.
         """
         emitter = self.emitter
         entered = emitter.modes.inference and not emitter.ambient.inference
-        if not entered or any(view.memory.inference for view in targets):
+        if not entered or any(view.block.inference for view in targets):
             return emitter.context
         return replace(emitter.modes, inference=False, grad_enabled=False)
 
@@ -168,7 +172,7 @@ class Writes:
         for view, family in zip(targets, families, strict=True):
             self.state.prepare(view, family)
         wholes = [self._whole(view, family) for view, family in zip(targets, families, strict=True)]
-        start = len(self.emitter.lines)
+        start = len(self.emitter.ops)
         objects = self._objects(bound, targets)
         names = [proxy.name for proxy in bound.outputs()]
         if twin is not None and names == list(objects) and not self._saved(call, targets[0]):
@@ -184,8 +188,8 @@ class Writes:
     def _targets(self, bound: BoundSymbol) -> list[View]:
         """The arguments that are written.
 
-        Effects name every argument whose memory is written. Of several that show one memory those are written which are
-        given as ``out``, or else those which the call returns, or else all.
+        Effects name all arguments in a written storage. Of several in one block, the written ones are those passed as
+        ``out``; without such, those that the op returns; without such, all.
         """
         names = set(bound.effects.mutates)
         out = [proxy.name for proxy in iterate_proxies(bound.kwargs.get("out")) if proxy.name in names]
@@ -193,9 +197,7 @@ class Writes:
         returned = [self.views[name] for name in out]
         returned = returned or [candidates[index] for index in self._objects(bound, candidates).values()]
         return [
-            view
-            for view in candidates
-            if view in returned or not any(view.memory is other.memory for other in returned)
+            view for view in candidates if view in returned or not any(view.block is other.block for other in returned)
         ]
 
     def _copies(
@@ -208,7 +210,7 @@ class Writes:
     ) -> list[TensorProxy]:
         def output(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy) and leaf.name in objects:
-                # later lines use the copy by its name; this name is for the call's result alone
+                # later ops use the copy under its own name; this name is only for the op's result
                 return replace(leaf, storage=self.emitter.storage(), offset=0)
             return leaf
 
@@ -218,32 +220,32 @@ class Writes:
         return call_on_copies(call, before, named, self.metadata, self.emitter)
 
     def _saved(self, call: BoundSymbol, view: View) -> bool:
-        """Whether autograd may save an input that the epilogue writes later: then only a copy of it may be read."""
-        return bool(view.memory.inputs) and not view.memory.version and requires_grad(call, self.emitter)
+        """Whether autograd may save an input that the epilogue writes later: the op must then read a copy of it."""
+        return bool(view.block.inputs) and not view.block.version and requires_grad(call, self.emitter)
 
     def _written_family(self, view: View) -> Family:
-        """The family that a write belongs to: under ``no_grad`` autograd does not see it."""
+        """The family of a write; for writes that autograd does not record, the block's shadow."""
         if self.emitter.records_gradients:
             view.family.recorded = True
             return view.family
         if not view.family.requires_grad:
             return view.family
-        memory = view.memory
-        if memory.shadow is None:
-            memory.shadow = Family(None, -1, differentiable=False)
-        return memory.shadow
+        block = view.block
+        if block.shadow is None:
+            block.shadow = Family(None, -1, differentiable=False)
+        return block.shadow
 
     def _whole(self, view: View, family: Family) -> TensorProxy:
-        """The value of the whole memory before a write, as some family has it."""
-        if family.value is not None and family.version == view.memory.version:
+        """The value of the whole block before a write: the family's if it is up to date, else the latest."""
+        if family.value is not None and family.version == view.block.version:
             return family.value
-        return view.memory.latest.value  # type: ignore[return-value]
+        return view.block.latest.value  # type: ignore[return-value]
 
     def _objects(self, bound: BoundSymbol, targets: list[View]) -> dict[str, int]:
-        """Outputs that are a written argument itself, by its position."""
+        """From the names of outputs that are written arguments themselves to the argument's position in ``targets``."""
         objects: dict[str, int] = {}
         for proxy in tensor_outputs_of(bound):
-            same = [index for index, view in enumerate(targets) if view.shows_like(proxy)]
+            same = [index for index, view in enumerate(targets) if view.has_elements_of(proxy)]
             unused = [index for index in same if index not in objects.values()]
             if same:
                 objects[proxy.name] = (unused or same)[0]
@@ -260,11 +262,11 @@ class Writes:
         families: list[Family],
         objects: dict[str, int],
     ) -> None:
-        lines = tuple(bound.outputs()[0].name for bound in self.emitter.lines[start:])
+        ops = tuple(bound.outputs()[0].name for bound in self.emitter.ops[start:])
         written = tuple(
-            (old.name, new.name, whole.name, family.value.name)  # type: ignore[union-attr]
+            WrittenArgument(old.name, new.name, whole.name, family.value.name)  # type: ignore[union-attr]
             for old, new, whole, family in zip(before, after, wholes, families, strict=True)
         )
         mutates = tuple(proxy.name for proxy in before)
         original = replace(call, context=context, effects=replace(call.effects, mutates=mutates))
-        self.mutations.append(Mutation(original, self.emitter.lines[start].symbol, lines, written, objects))
+        self.mutations.append(Mutation(original, self.emitter.ops[start].symbol, ops, written, objects))

@@ -43,6 +43,6 @@ ROWS: list[Row] = [
         for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
     ],
     row("torch.clone(input, *, memory_format=None)", tags=(Tag.COPY,)),
-    row("torch.detach(input)"),
+    row("torch.detach(input)", tags=(Tag.DETACH,)),
     row("Tensor.contiguous(input, *, memory_format=None)", tags=(Tag.COPY,)),
 ]

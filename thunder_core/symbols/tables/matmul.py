@@ -21,7 +21,7 @@ ROWS: list[Row] = [
     row("torch.chain_matmul(...)", tags=_TAGS, method=False),
     row("torch.nn.functional.linear(input, weight, bias=None)", tags=(*_TAGS, Tag.LINEAR), method=False),
     row("torch.nn.functional.bilinear(input1, input2, weight, bias=None)", "torch.bilinear", tags=_TAGS, method=False),
-    row("torch._trilinear(...)", tags=(Tag.DISPATCHES,), method=False),  # what bilinear calls
+    row("torch._trilinear(...)", tags=(Tag.DISPATCHES,), method=False),  # called by bilinear
     row("torch.tensordot(a, b, dims=2)", tags=_TAGS, method=False),
     row("torch.cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary')", tags=_TAGS, method=False),
     row("torch.mm(input, mat2)", tags=_PRODUCT),

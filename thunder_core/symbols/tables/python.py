@@ -30,6 +30,6 @@ ROWS: list[Row] = [
     attribute("mH", Tag.SHAPE),
     attribute("real", Tag.SHAPE, also=("torch.real(input)",)),
     attribute("imag", Tag.SHAPE, also=("torch.imag(input)",)),
-    attribute("data"),
+    attribute("data", Tag.DETACH, Tag.UNCOUNTED),
     attribute("grad"),
 ]

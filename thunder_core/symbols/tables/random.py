@@ -46,7 +46,11 @@ ROWS: list[Row] = [
         method=False,
         tags=_DROPOUT,
     ),
-    row("F.gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1)", method=False, tags=_RANDOM),
+    row(
+        "F.gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1)",
+        method=False,
+        tags=(*_RANDOM, Tag.STRAIGHT_THROUGH),
+    ),
     *[row(f"torch.{name}(*size, {_GENERATED})", method=False, tags=_CREATION) for name in ("rand", "randn")],
     *[row(f"torch.{name}_like(input, *, {_LIKE})", method=False, tags=_CREATION) for name in ("rand", "randn")],
     row(

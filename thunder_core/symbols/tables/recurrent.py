@@ -1,4 +1,4 @@
-"""Recurrent networks and their cells. Overloads for packed sequences differ in meaning by position: arguments stay."""
+"""Recurrent networks and their cells. Overloads for packed sequences have other positions: arguments stay."""
 
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows

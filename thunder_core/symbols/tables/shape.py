@@ -17,6 +17,7 @@ ROWS: list[Row] = [
         overloads=("repeats, *, output_size=None",),
         tags=_TAGS,
     ),
+    row("torch.as_strided(input, size, stride, storage_offset=None)", tags=(*_TAGS, Tag.STORAGE_VIEW)),
     row("torch.broadcast_tensors(...)", tags=_TAGS, method=False),
     row("torch.meshgrid(...)", tags=_TAGS, method=False),
     row("torch.atleast_1d(...)", tags=_TAGS, method=False),
@@ -25,6 +26,12 @@ ROWS: list[Row] = [
     row("torch.block_diag(...)", tags=_TAGS, method=False),
     row("torch.cartesian_prod(...)", tags=_TAGS, method=False),
     row("torch.nn.functional.pad(input, pad, mode='constant', value=None)", tags=_TAGS, method=False),
+    row(  # the derivative of slices
+        "torch.ops.aten.slice_backward(grad_output, input_sizes, dim, start, end, step)",
+        "torch.ops.aten.slice_backward.default",
+        tags=_TAGS,
+        method=False,
+    ),
     *rows(
         """
         torch.cat(tensors, dim=0) | torch.concat | torch.concatenate
@@ -76,7 +83,6 @@ ROWS: list[Row] = [
         torch.diagflat(input, offset=0)
         torch.tril(input, diagonal=0)
         torch.triu(input, diagonal=0)
-        torch.as_strided(input, size, stride, storage_offset=None)
         torch.view_as_real(input)
         torch.view_as_complex(input)
         torch.conj(input)

@@ -1,1 +1,1 @@
-"""The fused normalizations and the fused cross entropy of NVIDIA Apex, as an executor for Thunder."""
+"""An executor with the fused normalizations and cross entropy of NVIDIA Apex."""

@@ -1,4 +1,4 @@
-"""``composites.rms_norm``: a root-mean-square normalization that a model spells out, of the last dimension."""
+"""``composites.rms_norm``: a root mean square normalization of the last dimension that a model writes out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from thunder_core.executors import DerivativePair
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_apex import rms_norm
-from thunder_plugin_apex.output_kept import output_kept
+from thunder_plugin_apex.memory_efficient import saving_output
 
 
 def unfit_call(
     device: str, input: TensorProxy, weight: TensorProxy, eps: Any, unit_offset: Any = False, rounded: Any = False
 ) -> str | None:
-    """Why Apex does not run the call; None if it does.
+    """The reason why Apex does not run the call; None if it does.
 
-    Apex multiplies by the weight in the dtype of its result, as models do that round before (``rounded``). Without
-    that the result of half precision differs by one rounding.
+    Apex multiplies by the weight in the dtype of its result, like models that round before the multiplication
+    (``rounded``). Otherwise a float16 or bfloat16 result would differ by one rounding.
     """
     if input.ndim == 0:
         return "input has no dimension"
@@ -32,13 +32,13 @@ def unfit_call(
 def forward(
     input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     return rms_norm.forward(input, input.shape[-1:], weight + 1 if unit_offset else weight, eps)
 
 
-def forward_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward`, whose result is kept instead of ``input``."""
-    return output_kept(*forward(*args, **kwargs))
+def forward_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` with the result among the residuals instead of ``input``."""
+    return saving_output(*forward(*args, **kwargs))
 
 
 def _fake(
@@ -47,9 +47,9 @@ def _fake(
     return rms_norm.fake(input, input.shape[-1:], weight + 1 if unit_offset else weight, eps)
 
 
-def _fake_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return output_kept(*_fake(*args, **kwargs))
+def _fake_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    return saving_output(*_fake(*args, **kwargs))
 
 
 PAIR: Final = DerivativePair(forward, rms_norm.backward, _fake)
-PAIR_KEEPING_OUTPUT: Final = DerivativePair(forward_keeping_output, rms_norm.backward, _fake_keeping_output)
+PAIR_SAVING_OUTPUT: Final = DerivativePair(forward_saving_output, rms_norm.backward, _fake_saving_output)

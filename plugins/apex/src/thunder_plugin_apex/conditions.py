@@ -1,4 +1,4 @@
-"""Requirements of the kernels, for normalizations and cross entropy: functions that return why a call is refused."""
+"""Conditions of the kernels. Each function returns a reason for declining a call, or None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST: Final = 2**31
 
 
 def unfit(device: str, tensors: Mapping[str, TensorProxy]) -> str | None:
-    """Why the kernels, which run on devices of this type, cannot read these tensors; None if they can."""
+    """Tensors are dense and on one device of this type."""
     first = next(iter(tensors.values()))
     for name, tensor in tensors.items():
         if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
@@ -29,16 +29,16 @@ def unfit(device: str, tensors: Mapping[str, TensorProxy]) -> str | None:
         if tensor.numel == 0:
             return f"{name} is empty"
         if tensor.numel >= LARGEST:
-            return f"{name} has {tensor.numel} elements, and kernels count up to {LARGEST}"
+            return f"{name} has {tensor.numel} elements, and the kernels support up to {LARGEST}"
     return None
 
 
 def unfit_dtype(tensor: TensorProxy) -> str | None:
-    """Why the kernels have no instance for logits, or for what is normalized, of this dtype; None if they have."""
+    """The kernels support the dtype of logits or of the normalized tensor."""
     return None if tensor.dtype in DTYPES else f"{tensor.dtype} is not implemented"
 
 
 def unfit_number(name: str, value: Any) -> str | None:
-    """Why an argument is not a number that is known when the program is compiled; None if it is one."""
+    """The argument is a number that is known when the program is compiled."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return None if plain else f"{name} is {value if value is None else type(value).__name__}, not a plain number"

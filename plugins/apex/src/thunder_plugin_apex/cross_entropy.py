@@ -25,15 +25,15 @@ def unfit_call(
     reduction: Any = "mean",
     label_smoothing: Any = 0.0,
 ) -> str | None:
-    """Why Apex does not run the call; None if it does."""
+    """The reason why Apex does not run the call; None if it does."""
     if weight is not None:
-        return "it has no weights of classes"
+        return "class weights are not implemented"
     if size_average is not None or reduce is not None:
         return "size_average and reduce are given instead of reduction"
     if reduction not in ("none", "mean", "sum"):
         return f"reduction is {reduction!r}"
     if target.dtype is not torch.int64:
-        return f"target is {target.dtype}, and it takes numbers of classes in int64"
+        return f"target is {target.dtype}, and class indices in int64 are required"
     if input.ndim != 2 or target.ndim != 1:
         return f"input has {input.ndim} dimensions and target {target.ndim}, not 2 and 1"
     numbers = unfit_number("ignore_index", ignore_index) or unfit_number("label_smoothing", label_smoothing)
@@ -43,7 +43,7 @@ def unfit_call(
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The loss, and what `backward` takes."""
+    """The loss, and the residuals of `backward`."""
     return _forward(_losses, *args, **kwargs)
 
 
@@ -58,9 +58,9 @@ def _forward(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """With class 0 in place of labels that are ignored: the kernel reads the logit of each label that it is given.
+    """The call with class 0 in place of ignored labels, because the kernel reads the logit of each label.
 
-    Apex itself (``padding_idx``) knows but one ignored label, which must be a class, and leaves sums to its user.
+    Apex (``padding_idx``) supports only one ignored label, which must be a class, and does not reduce the losses.
     """
     counted = target != ignore_index
     labels = torch.where(counted, target, 0)
@@ -74,12 +74,12 @@ def _forward(
 
 
 def _losses(input: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """The losses of all rows, and the logarithms of their sums of exponentials; both in float32."""
+    """The losses and the logsumexps of all rows; both float32."""
     with torch.cuda.device_of(input):  # Apex launches on the current device
         losses, logsumexp = extension(CROSS_ENTROPY).forward(input, labels, smoothing, input.dtype is not torch.float32)
     if smoothing == 0:
-        # The kernel multiplies the mean of the logits by the smoothing even so: a logit of -inf, of a class that is
-        # masked out, makes its loss NaN.
+        # Even with smoothing 0 the kernel multiplies the mean of the logits by it: a logit of -inf, for a class that is
+        # masked out, makes the loss NaN.
         losses = logsumexp - input.gather(1, labels[:, None])[:, 0]
     return losses, logsumexp
 
@@ -87,7 +87,7 @@ def _losses(input: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Te
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of input. The kernel takes float32 gradients of losses with logsumexp in float32."""
+    """The gradient of input. The kernel requires float32 gradients of losses if logsumexp is float32."""
     if not wanted[0]:
         return (None, None)
     input, target, labels, logsumexp, number, ignore_index, smoothing = residuals

@@ -1,4 +1,4 @@
-"""The executor: a table of the operations that Apex has kernels for."""
+"""The executor: a table of the operations for which Apex has kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thunder_plugin_apex.options import ApexOptions
 
 
 class ApexExecutor(OperatorExecutor):
-    """Runs normalizations and cross entropy by the kernels of NVIDIA Apex.
+    """Runs normalizations and cross entropy with the kernels of NVIDIA Apex.
 
     Attributes:
         options: as configured.
-        device: the type of device that the kernels run on.
+        device: the type of device of the kernels.
     """
 
     options: ApexOptions
@@ -30,9 +30,9 @@ class ApexExecutor(OperatorExecutor):
         object.__setattr__(self, "options", options or ApexOptions())
         object.__setattr__(self, "device", device)
         less = self.options.memory_efficient
-        layer = layer_norm.PAIR_KEEPING_OUTPUT if less else layer_norm.PAIR
-        rms = rms_norm.PAIR_KEEPING_OUTPUT if less else rms_norm.PAIR
-        spelled_out = composite.PAIR_KEEPING_OUTPUT if less else composite.PAIR
+        layer = layer_norm.PAIR_SAVING_OUTPUT if less else layer_norm.PAIR
+        rms = rms_norm.PAIR_SAVING_OUTPUT if less else rms_norm.PAIR
+        spelled_out = composite.PAIR_SAVING_OUTPUT if less else composite.PAIR
         missing = {name: library.problem(name) for name in library.SIGNATURES}
         if all(missing.values()):
             raise ExecutorError("apex: none of its kernels can be used", advice=tuple(filter(None, missing.values())))
@@ -54,9 +54,9 @@ class ApexExecutor(OperatorExecutor):
 
 @lru_cache(maxsize=8)
 def from_options(options: ApexOptions) -> ApexExecutor:
-    """The executor for these options; the same one for equal ones.
+    """The executor for these options, the same object for equal options.
 
     Raises:
-        ExecutorError: Apex was built with none of the kernels.
+        ExecutorError: Apex was built without any of the kernels.
     """
     return ApexExecutor(options)

@@ -12,7 +12,7 @@ from thunder_core.executors import DerivativePair
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_apex.conditions import unfit, unfit_dtype, unfit_number
 from thunder_plugin_apex.library import NORMS, extension
-from thunder_plugin_apex.output_kept import output_kept
+from thunder_plugin_apex.memory_efficient import saving_output
 
 
 def unfit_call(
@@ -23,9 +23,9 @@ def unfit_call(
     bias: TensorProxy | None = None,
     eps: Any = 1e-5,
 ) -> str | None:
-    """Why Apex does not run the call; None if it does."""
+    """The reason why Apex does not run the call; None if it does."""
     if (weight is None) != (bias is None):
-        return f"there is {'a bias' if weight is None else 'a weight'} alone, and it takes both or none"
+        return f"there is {'a bias' if weight is None else 'a weight'} only, and both or none are required"
     affine = {} if weight is None or bias is None else {"weight": weight, "bias": bias}
     if reason := unfit_dtype(input) or unfit(device, {"input": input, **affine}) or unfit_number("eps", eps):
         return reason
@@ -44,7 +44,7 @@ def forward(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     shape = list(normalized_shape)
     with torch.cuda.device_of(input):  # Apex launches on the current device
         if weight is None:
@@ -54,25 +54,25 @@ def forward(
     return output, (input, mean, invvar, weight, bias, shape, eps, False)
 
 
-def forward_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward`, whose result is kept instead of ``input``."""
-    return output_kept(*forward(*args, **kwargs))
+def forward_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` with the result among the residuals instead of ``input``."""
+    return saving_output(*forward(*args, **kwargs))
 
 
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of input, weight and bias."""
-    kept, mean, invvar, weight, bias, shape, eps, memory_efficient = residuals
+    saved, mean, invvar, weight, bias, shape, eps, memory_efficient = residuals
     gradient = cotangents[0].contiguous()
-    with torch.cuda.device_of(kept):
+    with torch.cuda.device_of(saved):
         if weight is None:
-            found = (extension(NORMS).backward(gradient, mean, invvar, kept, shape, eps, memory_efficient),)
+            gradients = (extension(NORMS).backward(gradient, mean, invvar, saved, shape, eps, memory_efficient),)
         else:
-            found = extension(NORMS).backward_affine(
-                gradient, mean, invvar, kept, shape, weight, bias, eps, memory_efficient
+            gradients = extension(NORMS).backward_affine(
+                gradient, mean, invvar, saved, shape, weight, bias, eps, memory_efficient
             )
-    return tuple([each if want else None for each, want in zip(found, wanted)])
+    return tuple([each if want else None for each, want in zip(gradients, wanted)])
 
 
 def _fake(
@@ -87,9 +87,9 @@ def _fake(
     return torch.empty_like(input), (input, mean, invvar, weight, bias, list(normalized_shape), eps, False)
 
 
-def _fake_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return output_kept(*_fake(*args, **kwargs))
+def _fake_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    return saving_output(*_fake(*args, **kwargs))
 
 
 PAIR: Final = DerivativePair(forward, backward, _fake)
-PAIR_KEEPING_OUTPUT: Final = DerivativePair(forward_keeping_output, backward, _fake_keeping_output)
+PAIR_SAVING_OUTPUT: Final = DerivativePair(forward_saving_output, backward, _fake_saving_output)

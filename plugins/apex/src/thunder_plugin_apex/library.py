@@ -1,4 +1,4 @@
-"""The extension modules of NVIDIA Apex: whether they are there, with the functions that are called here.
+"""Checks of the extension modules of NVIDIA Apex, and of the signatures of the functions that this plugin calls.
 
 Apex has no usable version (0.1 since 2018) and builds modules on request, so the modules themselves are inspected.
 """
@@ -43,16 +43,16 @@ SIGNATURES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "backward": ("grad_loss", "logits", "max_log_sum_exp", "labels", "smoothing"),
     },
 }
-"""The functions that are called, by module, and their arguments, which have no names in Apex: they go by position."""
+"""The called functions by module, and their parameters, which are positional and have no names in Apex."""
 
 
 def extension(name: str) -> Any:
-    """The module. It is imported anew for each call, so that traces, which are programs, can be saved and read back."""
+    """The module. It is imported in each call, so that traces, which call this function, can be saved and loaded."""
     return importlib.import_module(name)
 
 
 def problem(name: str) -> str | None:
-    """Why the module cannot be used, and what to do; None if it can."""
+    """The reason why the module cannot be used, with advice; None if it can."""
     advice = f"build it with {FLAGS[name]} ({BUILD.format(' '.join(FLAGS.values()))})"
     try:
         module = extension(name)
@@ -60,27 +60,27 @@ def problem(name: str) -> str | None:
         if error.name == name:
             return f"Apex was built without {name}; {advice}"
         return f"{name} of Apex cannot be imported: {error}"
-    except ImportError as error:  # built for another PyTorch, for example
+    except ImportError as error:  # for example, built for another PyTorch
         return f"{name} of Apex cannot be imported: {error}; {advice}"
     for function, parameters in SIGNATURES[name].items():
-        found = getattr(module, function, None)
-        if found is None:
+        attribute = getattr(module, function, None)
+        if attribute is None:
             return f"{name} of Apex has no {function}; {advice}, from its newest sources"
-        count = _number_of_arguments(found)
+        count = _number_of_arguments(attribute)
         if count not in (None, len(parameters)):
             return f"{name}.{function} of Apex takes {count} arguments, not {len(parameters)}; {advice}, anew"
     return None
 
 
 def check() -> CheckResult:
-    """For ``thunder doctor``."""
-    problems = [found for name in SIGNATURES if (found := problem(name))]
+    """A check for ``thunder doctor``."""
+    problems = [reason for name in SIGNATURES if (reason := problem(name))]
     if not problems:
         return CheckResult(True, f"{' and '.join(SIGNATURES)} of Apex can be used")
     return CheckResult(False, "; ".join(problems), BUILD.format(" ".join(FLAGS.values())))
 
 
 def _number_of_arguments(function: Callable[..., Any]) -> int | None:
-    """That of a function of pybind11, which says so in its documentation only; None if it does not."""
+    """The number of arguments of a pybind11 function, from its docstring; None if it is not documented."""
     names = re.findall(r"\b(arg\d+):", (function.__doc__ or "").partition("->")[0])
     return len(names) or None

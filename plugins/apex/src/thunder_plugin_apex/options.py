@@ -9,6 +9,7 @@ class ApexOptions(ExecutorOptions):
     """Options of ``apex``."""
 
     memory_efficient: bool = False
-    """Normalizations keep their result for backward instead of their argument, which saves memory where the result is
-    kept anyway, for the linear layer that follows. Backward then divides by the weight: gradients are inexact where it
-    is near zero."""
+    """Normalizations save their result for backward instead of their input. This saves memory if the result is saved
+    anyway, for the following linear layer. Backward then divides by the weight, so gradients are inexact if it is near
+    zero.
+    """

@@ -1,4 +1,4 @@
-"""``torch.nn.functional.rms_norm``, and the same spelled out in a model."""
+"""``torch.nn.functional.rms_norm``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from thunder_core.executors import DerivativePair
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_apex.conditions import DTYPES, unfit, unfit_dtype, unfit_number
 from thunder_plugin_apex.library import NORMS, extension
-from thunder_plugin_apex.output_kept import output_kept
+from thunder_plugin_apex.memory_efficient import saving_output
 
 
 def unfit_call(
     device: str, input: TensorProxy, normalized_shape: Sequence[Any], weight: TensorProxy | None = None, eps: Any = None
 ) -> str | None:
-    """Why Apex does not run the call; None if it does.
+    """The reason why Apex does not run the call; None if it does.
 
-    Without ``eps`` PyTorch takes one that depends on its own kernel, so these calls are left to it.
+    Without ``eps``, PyTorch's default depends on its kernel, so such calls are declined.
     """
     affine = {} if weight is None else {"weight": weight}
     if reason := unfit_dtype(input) or unfit(device, {"input": input, **affine}) or unfit_number("eps", eps):
@@ -38,7 +38,7 @@ def unfit_call(
 def forward(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes. A weight in half precision is converted to an input's float32."""
+    """The result, and the residuals of `backward`. A float16 or bfloat16 weight is cast to the float32 of the input."""
     shape = list(normalized_shape)
     with torch.cuda.device_of(input):  # Apex launches on the current device
         if weight is None:
@@ -48,23 +48,23 @@ def forward(
     return output, (input, None, invvar, weight, shape, eps, False)
 
 
-def forward_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward`, whose result is kept instead of ``input``."""
-    return output_kept(*forward(*args, **kwargs))
+def forward_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    """`forward` with the result among the residuals instead of ``input``."""
+    return saving_output(*forward(*args, **kwargs))
 
 
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Gradients of input and weight."""
-    kept, _, invvar, weight, shape, eps, memory_efficient = residuals
+    saved, _, invvar, weight, shape, eps, memory_efficient = residuals
     gradient = cotangents[0].contiguous()
-    with torch.cuda.device_of(kept):
+    with torch.cuda.device_of(saved):
         if weight is None:
-            of_input = extension(NORMS).rms_backward(gradient, invvar, kept, shape, eps, memory_efficient)
+            of_input = extension(NORMS).rms_backward(gradient, invvar, saved, shape, eps, memory_efficient)
             return (of_input if wanted[0] else None,)
         of_input, of_weight = extension(NORMS).rms_backward_affine(
-            gradient, invvar, kept, shape, weight.to(kept.dtype), eps, memory_efficient
+            gradient, invvar, saved, shape, weight.to(saved.dtype), eps, memory_efficient
         )
     return of_input if wanted[0] else None, of_weight.to(weight.dtype) if wanted[1] else None
 
@@ -72,15 +72,15 @@ def backward(
 def fake(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` on fake tensors."""
+    """The fake implementation of `forward`."""
     rows = input.shape[: input.ndim - len(normalized_shape)].numel()
     invvar = torch.empty(rows, dtype=torch.float32, device=input.device)
     return torch.empty_like(input), (input, None, invvar, weight, list(normalized_shape), eps, False)
 
 
-def _fake_keeping_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    return output_kept(*fake(*args, **kwargs))
+def _fake_saving_output(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    return saving_output(*fake(*args, **kwargs))
 
 
 PAIR: Final = DerivativePair(forward, backward, fake)
-PAIR_KEEPING_OUTPUT: Final = DerivativePair(forward_keeping_output, backward, _fake_keeping_output)
+PAIR_SAVING_OUTPUT: Final = DerivativePair(forward_saving_output, backward, _fake_saving_output)

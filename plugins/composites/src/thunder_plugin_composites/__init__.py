@@ -1,13 +1,13 @@
-"""Operations that models spell out in several torch functions, and that executors have one kernel for.
+"""Operations that models write as several torch functions, and for which executors have a single kernel.
 
-Each is a plain function, and a symbol that executors claim as they claim any torch function::
+Each is a plain function, and a symbol that executors claim like any torch function::
 
     import thunder_plugin_composites as composites
 
     Claim(composites.rms_norm, check=..., run=..., derivative=...)
 
-Programs that spell it out are then recognized. A function that calls one records its parts, and these are recognized
-like any others. What is here is imported when it is first used.
+Programs that write it out are then recognized. A call of such a function records its parts, which are recognized like
+all others. Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recognize composites in programs that spell them out, and replace them where an executor has a kernel."""
+"""Recognition of composites in programs, and their replacement if an executor has a kernel."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from thunder_plugin_composites.recognition.table import all_patterns
 from thunder_plugin_composites.recognition.templates import sampled
 
 Rows = Mapping[Symbol, Sequence[tuple[Pattern, frozenset[Symbol]]]]
-"""The patterns of composites that executors run, by what they `ends` with."""
+"""The patterns of composites that executors claim, by their `ends`."""
 
 
 @dataclass(frozen=True)
 class RecognizeComposites(Transform):
-    """Replaces lines that spell a composite out by a call of it, where an executor claims that.
+    """Replaces the operations of a composite by a call of it, if an executor claims that.
 
-    Runs before differentiation, so that executors give the derivative too. It looks for the composites that some
-    executor runs, also in the bodies of checkpoints. All other lines stay as they are: those of a composite that nobody
-    claims; those that a fusing executor earlier in the list takes; and those that cannot be one call, because other
-    lines read a value inside of them or they run under different modes.
+    Runs before differentiation, so that executors also provide the derivative. It searches for composites that an
+    executor claims, also in the bodies of checkpoints. Operations are not replaced if no executor claims the composite,
+    if a preceding fusion executor fuses them, or if they cannot be one call because other operations read intermediate
+    values or their contexts differ.
     """
 
     name: ClassVar[str] = "recognize_composites"
@@ -60,7 +60,7 @@ class RecognizeComposites(Transform):
 
         def claimed(match: PatternMatch) -> tuple[BoundSymbol] | None:
             reason = program.obstacle(match)
-            answers = offers.refuse(match.composite, reason) if reason else offers.ask(match)
+            answers = offers.refuse(match.composite, reason) if reason else offers.decisions(match)
             if takes_whole(executors, answers):
                 return (match.composite,)
             unclaimed.append(Assignment(match.composite, answers))
@@ -81,7 +81,7 @@ def _rows(executors: Sequence[Executor]) -> Rows:
 
 
 def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[PatternMatch]:
-    """What a line may be the end of, in the order of the table: of one composite for the same lines the first."""
+    """The matches that end with an operation, in the order of the table, without equal ones."""
     patterns = rows.get(line.symbol)
     if not patterns:
         return
@@ -91,7 +91,7 @@ def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[Pat
     for pattern, before in patterns:
         match = program.find(pattern, line) if not before or before & symbols else None
         if match is not None:
-            key = match.composite.symbol, frozenset(map(id, match.lines))
+            key = match.composite.symbol, frozenset(map(id, match.ops))
             if key not in seen:
                 seen.add(key)
                 yield match

@@ -1,4 +1,4 @@
-"""Whole programs as CUDA graphs. What is here is imported when it is first used."""
+"""Capture of whole programs as CUDA graphs. Names are imported on first use."""
 
 from __future__ import annotations
 

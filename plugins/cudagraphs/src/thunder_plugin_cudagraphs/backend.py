@@ -56,7 +56,7 @@ class Backend(Protocol):
     device: torch.device
 
     def why_not_now(self) -> str | None:
-        """The reason for which neither capture nor replay is possible now; None if they are."""
+        """The reason why neither capture nor replay is possible now; None if they are."""
         ...
 
     def new_pool(self) -> Any:
@@ -74,9 +74,10 @@ class Backend(Protocol):
         arguments: list[Any],
         generators: Sequence[torch.Generator],
     ) -> Capture:
-        """Capture the call ``function(arguments)``, which empties the list, without running anything.
+        """Capture the call ``function(arguments)``, which empties the list, without executing any kernel.
 
-        Memory is allocated from the pool. An exception of the function is raised again, with the device as before.
+        Memory is allocated from the pool. An exception of the function is raised again, with the device in its previous
+        state.
         """
         ...
 

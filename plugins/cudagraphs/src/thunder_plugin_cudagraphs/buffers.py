@@ -30,15 +30,15 @@ class Buffers:
         value = value.detach()
         extent = None if nested(value.shape, value.stride()) else _extent(value)
         if extent is None:
-            made = target = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            buffer = target = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
         else:  # overlapping elements cannot be copied one by one
             target = torch.empty(extent, dtype=value.dtype, device=value.device)
-            made = target.as_strided(value.shape, value.stride())
+            buffer = target.as_strided(value.shape, value.stride())
             self._plain = False
         self.positions.append(position)
         self._targets.append(target)
         self._extents.append(extent)
-        return made
+        return buffer
 
     def fill(self, values: list[Any]) -> None:
         """Copy the inputs."""

@@ -1,4 +1,4 @@
-"""Capture a program: bind its inputs, choose the memory pool, and describe its results."""
+"""Capture of a program: binding of its inputs, selection of the memory pool, and description of its results."""
 
 from __future__ import annotations
 
@@ -47,57 +47,57 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
     program.captures += 1
     program.device.backend.order()
     bound, arguments, where = _bind(program, attempt, saved)
-    kept = values.copy()
+    originals = values.copy()
     for memory in saved:
         for position, _ in memory.members:
-            kept[position] = None
+            originals[position] = None
     values.clear()
     for memory in saved:
         held = memory.pool.find(memory.start)
         if held is None or held.expired:  # otherwise it is needed after this backward
             memory.pool.disown(memory.start)
     try:
-        graph, outputs = _captured(program, pool, bound, arguments, where, kept)
+        graph, outputs = _captured(program, pool, bound, arguments, where, originals)
     except Exception as error:  # noqa: BLE001 - the program runs without a graph, and the reason is recorded
         program.refused = f"its capture failed: {type(error).__name__}: {_first_line(error)}"
-        values.extend(kept)
+        values.extend(originals)
         for memory in saved:
             memory.restore(values, program.device.backend)
         return program.without(program.refused)
     program.graphs.insert(0, graph)
     program.device.add(graph)
-    return program.run(graph, kept, outputs)
+    return program.run(graph, originals, outputs)
 
 
 def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[SavedMemory] | None:
     """The memory of the values that forward saved; None if it is not memory of a graph."""
-    found: dict[int, SavedMemory] = {}
+    memories: dict[int, SavedMemory] = {}
     for position, role in enumerate(program.inputs.roles):
         value = values[position]
         if role is not Role.SAVED or not value.numel():
             continue
         start = value.untyped_storage().data_ptr()
-        memory = found.get(start)
+        memory = memories.get(start)
         if memory is None:
             known = program.device.find(start)
             if known is None:
                 return None
             pool, held = known
-            memory = found[start] = SavedMemory(pool, held.start, held.end, held.group)
+            memory = memories[start] = SavedMemory(pool, held.start, held.end, held.group)
         memory.members.append((position, Layout.of(value)))
-    return list(found.values())
+    return list(memories.values())
 
 
 def _pool(program: GraphedProgram, saved: Sequence[SavedMemory]) -> Pool:
-    """The pool to allocate from: the shared one as a rule, so that the total is small.
+    """The pool to allocate from: by default the shared one, so that the total is small.
 
-    If results are in use whose memory the allocator considers free, the capture might get that memory. Results that are
-    in use now are likely to be in use at replays, too, so waiting would not help: the capture gets a pool of its own.
+    If results are in use whose memory the allocator considers free, the capture could reuse that memory. Results that
+    are in use now are likely to be in use at replays, too, so waiting would not help: the capture gets a separate pool.
     """
     device = program.device
     device.release()
-    own = list({id(memory.pool): memory.pool for memory in saved}.values())
-    first = own if len(own) == 1 else []
+    pools = list({id(memory.pool): memory.pool for memory in saved}.values())
+    first = pools if len(pools) == 1 else []
     free = (pool for pool in (*first, *device.pools) if not pool.unowned())
     return next(free, None) or device.new_pool()
 
@@ -143,27 +143,29 @@ def _captured(
     bound: Bound,
     arguments: list[Any],
     where: dict[int, Argument],
-    kept: list[Any],
+    originals: list[Any],
 ) -> tuple[Graph, Sequence[Any]]:
     backend = program.device.backend
-    written = tuple([kept[position] for position in program.inputs.mutated if not kept[position].is_inference()])
+    written = tuple(
+        [originals[position] for position in program.inputs.mutated if not originals[position].is_inference()]
+    )
     with (
         torch.no_grad(),
         unsafe_preserve_version_counter(written),
     ):  # before anything is written
-        made = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(kept))
+        captured = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(originals))
     held = {one.start: one.end for one in pool.alive()}
-    footprint = Footprint(made.segments, held)
+    footprint = Footprint(captured.segments, held)
     outputs = Outputs.of(
-        made.outputs,
+        captured.outputs,
         where,
         footprint.contains,
         program.saved,
         program.limits.copy_below,
         program.requiring,
     )
-    outputs.own(made.outputs, pool)
-    return Graph(program, bound, pool, outputs, footprint, made.replay), made.outputs
+    outputs.own(captured.outputs, pool)
+    return Graph(program, bound, pool, outputs, footprint, captured.replay), captured.outputs
 
 
 def _first_line(error: Exception) -> str:

@@ -42,7 +42,9 @@ class CUDABackend:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._index = torch.cuda.current_device() if device.index is None else device.index
-        self._capturing = torch.cuda.Stream(device)  # one for all: memory is reused on the stream that it was made for
+        self._capturing = torch.cuda.Stream(
+            device
+        )  # shared by all, because memory is reused on the stream on which it was allocated
         self._last: torch.cuda.Stream | None = None
         self._last_handle = -1
         self._failed: list[torch.cuda.CUDAGraph] = []
@@ -50,9 +52,9 @@ class CUDABackend:
     def why_not_now(self) -> str | None:
         """See `Backend`."""
         if is_current_stream_capturing():
-            return "the stream is being captured by somebody else"
+            return "the stream is being captured by other code"
         if len_torch_dispatch_stack():
-            return "a mode that wants to see each operation is active"
+            return "a dispatch mode is active"
         return None
 
     def new_pool(self) -> CUDAPool:
@@ -83,7 +85,7 @@ class CUDABackend:
         return Capture(graph.replay, outputs, _segments(pool.id))
 
     def _captured(self, graph: torch.cuda.CUDAGraph, pool: Any, run: Callable[[], Any]) -> Any:
-        """What ``run`` returns. `torch.cuda.graph` would stay on its stream if the capture cannot be ended."""
+        """The result of ``run``. `torch.cuda.graph` would stay on its stream if the capture cannot be ended."""
         collects = gc.isenabled()
         gc.disable()  # garbage may include graphs and events, which must not be freed during a capture
         try:
@@ -98,13 +100,13 @@ class CUDABackend:
         finally:
             if collects:
                 gc.enable()
-            # As a capture begins, PyTorch queues writes of the seed and offset of random numbers on this stream. A
-            # replay on another writes its own there: on a busy GPU it lost the race, and drew other numbers.
+            # When a capture begins, PyTorch enqueues writes of the seed and offset of random numbers on this stream. A
+            # replay on another stream writes them there: on a busy GPU it was overtaken, and drew other numbers.
             self._capturing.synchronize()
         return outputs
 
     def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:
-        """End a capture that failed, which leaves the allocator and the generators as if it went on."""
+        """End a failed capture, so that the allocator and the generators do not continue it."""
         self._failed.append(graph)  # the allocator may still call it
         with suppress(RuntimeError):  # raises the error of the capture, but ends it
             graph.capture_end()
@@ -128,13 +130,13 @@ class CUDABackend:
 
     def storage(self, address: int, nbytes: int) -> torch.UntypedStorage:
         """See `Backend`."""
-        found: torch.UntypedStorage = construct_storage_from_data_pointer(address, self.device, nbytes)
-        return found
+        result: torch.UntypedStorage = construct_storage_from_data_pointer(address, self.device, nbytes)
+        return result
 
     def tensor(self, storage: torch.UntypedStorage, layout: Layout) -> torch.Tensor:
         """See `Backend`."""
-        found: torch.Tensor = construct_cuda_tensor(layout.metadata, storage)
-        return found
+        result: torch.Tensor = construct_cuda_tensor(layout.metadata, storage)
+        return result
 
     def same_addresses(self, values: list[Any], addresses: list[int | None], positions: list[int]) -> bool:
         """See `Backend`."""

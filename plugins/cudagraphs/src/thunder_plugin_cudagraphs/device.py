@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class DeviceGraphs:
-    """The graphs of one device. They share memory and library workspaces, so they run one after the other.
+    """The graphs of one device. They share memory and library workspaces, so replays are serialized.
 
     Attributes:
         backend: captures and replays.
         lock: held while memory of graphs is read or written; not while programs run without a graph.
-        pools: graphs share the first one unless one must not overwrite results in it.
+        pools: graphs share the first one unless they must not overwrite results in it.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -68,7 +68,7 @@ class DeviceGraphs:
         graph.forget()
 
     def release(self) -> None:
-        """Free pools that no graph uses and of which no results are in use."""
+        """Release pools that no graph uses and without results in use."""
         with self.lock:
             used = {id(graph.pool) for graph in self._graphs}
             self.pools = [pool for pool in self.pools if id(pool) in used or pool.alive()]

@@ -97,19 +97,19 @@ class Graph:
 
         ``values`` is emptied if there are saved ones.
         """
-        kept = values
+        originals = values
         if self._saved_positions:
-            kept = values.copy()
+            originals = values.copy()
             for position in self._saved_positions:
-                kept[position] = None
+                originals[position] = None
             values.clear()
-        self.bound.buffers.fill(kept)
-        return kept
+        self.bound.buffers.fill(originals)
+        return originals
 
-    def give_back(self, values: list[Any], kept: list[Any], backend: Backend) -> None:
+    def give_back(self, values: list[Any], originals: list[Any], backend: Backend) -> None:
         """Undo `take`."""
-        if kept is not values:
-            values.extend(kept)
+        if originals is not values:
+            values.extend(originals)
             for memory in self.bound.saved:
                 memory.restore(values, backend)
 

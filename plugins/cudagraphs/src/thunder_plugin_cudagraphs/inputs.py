@@ -31,7 +31,7 @@ class Role(enum.Enum):
     COPIED = enum.auto()
     """Copies it to a static buffer."""
     OBJECT = enum.auto()
-    """No tensor: the graph is specialized on the value."""
+    """Not a tensor: the graph is specialized on the value."""
     UNUSED = enum.auto()
     """Does not read it."""
 
@@ -53,7 +53,7 @@ class Inputs:
 
     @staticmethod
     def of(trace: Trace, context: TransformContext) -> Inputs:
-        """The inputs of a program in its context."""
+        """The inputs of a program."""
         read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
         memories = {
             proxy.storage
@@ -78,7 +78,7 @@ class Inputs:
             elif proxy.name in context.saved:
                 roles.append(Role.SAVED)
             else:
-                roles.append(Role.STATIC if proxy.name in context.static else Role.COPIED)
+                roles.append(Role.STATIC if proxy.name in context.persistent else Role.COPIED)
         names = tuple([proxy.name for proxy in trace.inputs])
         return Inputs(names, tuple(roles), tuple(mutated), tuple(symbolic))
 
@@ -98,14 +98,14 @@ class Inputs:
         return [value for value in values if isinstance(value, torch.Generator)]
 
     def problem(self, values: Sequence[Any]) -> str | None:
-        """The reason for which no graph can be captured with values of these types."""
+        """The reason why no graph can be captured with values of these types."""
         for name, role, value in zip(self.names, self.roles, values, strict=True):
             kind = type(value).__name__
             if role is Role.OBJECT:
                 if not isinstance(value, (*_CONSTANTS, float, torch.Generator, ReplayableState)):
-                    return f"the input {name} is a {kind}, which may be another object next time and look the same"
+                    return f"the input {name} is a {kind}, whose changes between calls cannot be detected"
             elif role is not Role.UNUSED and type(value) not in _TENSORS:
-                return f"the input {name} is a {kind}, which is more than a tensor in one memory"
+                return f"the input {name} is a {kind}, which is not a plain tensor with one storage"
         return None
 
 

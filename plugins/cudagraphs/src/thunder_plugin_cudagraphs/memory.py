@@ -1,4 +1,4 @@
-"""The memory that graphs share: which results in it are in use, and which of them a replay would overwrite."""
+"""The memory that graphs share: the results in it that are in use, and those that a replay would overwrite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_plugin_cudagraphs.pytorch_internals import storage_of_weak_pointer
 
 
 class Group(Protocol):
-    """The owner of results, as far as their memory is concerned."""
+    """The owner of results in the memory of a graph."""
 
     saved: bool
     copied: bool
@@ -45,8 +45,8 @@ class Held:
 
     def storage(self) -> torch.UntypedStorage | None:
         """The storage, if it is alive."""
-        found: torch.UntypedStorage | None = storage_of_weak_pointer(self._reference.cdata)
-        return found
+        storage: torch.UntypedStorage | None = storage_of_weak_pointer(self._reference.cdata)
+        return storage
 
 
 class Footprint:
@@ -82,7 +82,7 @@ class Pool:
     """A memory pool of the allocator, and the blocks in use. Hold the lock of its device while using it.
 
     Attributes:
-        handle: that of the backend, which keeps the memory alive.
+        handle: the backend's handle, which keeps the memory alive.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -109,11 +109,11 @@ class Pool:
         return [held for held in self.alive() if not held.owned and held.start not in self._owners]
 
     def own(self, tensor: torch.Tensor, graph: Any) -> None:
-        """Keep the tensor that owns a value which ``graph`` saves for backward, until a backward is captured."""
+        """Hold the tensor that owns a value which ``graph`` saves for backward, until a backward is captured."""
         self._owners[tensor.untyped_storage().data_ptr()] = (tensor, ref(graph))
 
     def owner(self, address: int) -> torch.Tensor | None:
-        """The tensor that owns the memory at this address, if it is kept."""
+        """The tensor that owns the memory at this address, if it is held."""
         return self._owners[address][0] if address in self._owners else None
 
     def disown(self, address: int) -> None:

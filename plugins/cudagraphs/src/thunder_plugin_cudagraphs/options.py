@@ -1,4 +1,4 @@
-"""The options of the transform, as configurations give them."""
+"""The options of the transform in configurations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ class CUDAGraphsOptions(TransformOptions):
     """Of the transform ``cudagraphs``."""
 
     phases: tuple[Literal["inference", "forward", "backward"], ...] = ("inference", "forward", "backward")
-    """Which programs to capture: those without gradients, and the two of those with gradients."""
+    """The programs to capture: those without gradients, and the forward and backward of those with gradients."""
     warmup: NonNegativeInt = 2
-    """How often each program runs without a graph before it is captured: kernels are tuned and loaded meanwhile."""
+    """Number of calls of a program without a graph before it is captured, in which kernels are tuned and loaded."""
     copy_below: NonNegativeInt = Field(default=1 << 20)
-    """Results of at most that many bytes are copied out of the graph's memory, so that they may be kept for nothing."""
+    """Results of at most this many bytes are copied out of the graph's memory, so that they do not prevent replays."""
     max_graphs: PositiveInt = 64
-    """How many graphs there may be on a device; more than that, and the one that was not used for longest goes."""
+    """Largest number of graphs on a device; beyond it the least recently used graph is freed."""
     variants: PositiveInt = 4
-    """How many of them may be of one program: for other addresses of parameters, or while results of one are in use."""
+    """Largest number of graphs of one program: for other addresses of parameters, or while results of one are in use.
+    """
     max_captures: PositiveInt = 16
-    """How often one program may be captured, after which it runs without a graph for good."""
+    """Largest number of captures of one program, after which it runs without a graph."""
     patience: PositiveInt = 8
-    """After how many calls without a graph, as results of earlier ones are in use, another graph is captured."""
+    """Number of calls without a graph, because results of earlier calls are in use, after which another graph is
+    captured.
+    """
     trust: tuple[str, ...] = ()
-    """Patterns (`*`, `?`) of Python functions that may be captured though it is not known that they work on the device
-    alone; what they do besides happens once."""
+    """Patterns (`*`, `?`) of Python functions that may be captured although they are not known to work only on the
+    device; their other effects happen once.
+    """

@@ -35,7 +35,7 @@ class _View:
         return shown.as_strided(layout.size, layout.stride, value.storage_offset() + self.shift)
 
 
-class Outputs:  # its graph's, and lives as long
+class Outputs:  # belongs to the graph, and lives as long
     """How the results of one graph are returned.
 
     Attributes:
@@ -58,13 +58,14 @@ class Outputs:  # its graph's, and lives as long
         copy_below: int,
         requiring: frozenset[int],
     ) -> Outputs:
-        """From the results of a captured program.
+        """The outputs of a captured program.
 
         Args:
-            arguments: of those inputs that are not in the pool, by the address of their storage.
+            values: the results of the capture.
+            arguments: the inputs that are not in the pool, by the address of their storage.
             in_pool: whether an address belongs to the pool.
-            saved: positions of results that are for backward.
-            copy_below: the caller gets copies of results of at most that many bytes.
+            saved: positions of results that are saved for backward.
+            copy_below: results of at most this many bytes are copied for the caller.
             requiring: positions of views of inputs that require grad, though nothing is differentiated.
 
         Raises:
@@ -86,13 +87,13 @@ class Outputs:  # its graph's, and lives as long
             elif start in arguments:
                 source, argument = arguments[start]
                 if layout.dtype is not argument.dtype:
-                    raise CannotBeCaptured("a result shows the memory of an input as another dtype")
+                    raise CannotBeCaptured("a result views the memory of an input with another dtype")
                 outputs._views.append(
                     _View(position, source, layout, layout.offset - argument.offset, position in requiring)
                 )
             elif in_pool(start):
-                kept = position in saved
-                group = groups.setdefault((start, kept), OutputGroup(start, storage.nbytes(), kept))
+                is_saved = position in saved
+                group = groups.setdefault((start, is_saved), OutputGroup(start, storage.nbytes(), is_saved))
                 group.members.append((position, layout))
             else:
                 outputs._constants.append((position, value))
@@ -102,7 +103,7 @@ class Outputs:  # its graph's, and lives as long
         return outputs
 
     def own(self, values: Sequence[Any], pool: Pool) -> None:
-        """Keep the captured tensors that backward reads, so that the allocator does not reuse their memory."""
+        """Hold the captured tensors that backward reads, so that the allocator does not reuse their memory."""
         for group in self.groups:
             if group.saved:
                 pool.own(values[group.members[0][0]], self)
@@ -143,6 +144,6 @@ class Outputs:  # its graph's, and lives as long
 
 def _check(value: Any) -> None:
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
-        raise CannotBeCaptured(f"a result is a {type(value).__name__}, which is more than a tensor in one memory")
+        raise CannotBeCaptured(f"a result is a {type(value).__name__}, which is not a plain tensor with one storage")
     if value.is_conj() or value.is_neg():
         raise CannotBeCaptured("a result is conjugated or negated lazily")

@@ -1,14 +1,14 @@
-"""What the plugin offers. Importing this imports neither PyTorch nor the transform."""
+"""The hooks of the plugin. Importing this module imports neither PyTorch nor the transform."""
 
 from __future__ import annotations
 
-from thunder_core.plugins import Check, TransformSpec, hookimpl
+from thunder_core.plugins import CheckSpec, TransformSpec, hookimpl
 from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
 
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """One transform of the last place: it takes whole programs."""
+    """A transform that runs last, because it captures whole programs."""
     return [
         TransformSpec(
             "cudagraphs",
@@ -20,6 +20,6 @@ def thunder_transforms() -> list[TransformSpec]:
 
 
 @hookimpl
-def thunder_doctor() -> list[Check]:
-    """Whether PyTorch has the private names that are used."""
-    return [Check("private names of PyTorch", "thunder_plugin_cudagraphs.pytorch_internals:NAMES")]
+def thunder_doctor() -> list[CheckSpec]:
+    """A check that PyTorch has the private names that the plugin uses."""
+    return [CheckSpec("private names of PyTorch", "thunder_plugin_cudagraphs.pytorch_internals:NAMES")]

@@ -103,19 +103,19 @@ class GraphedProgram:
     def _replay(self, graph: Graph, values: list[Any]) -> Sequence[Any] | None:
         device, pool = self.device, graph.pool
         device.backend.order()
-        kept = graph.take(values)
+        originals = graph.take(values)
         if not self._clear(pool.in_the_way(graph.footprint), graph):
-            graph.give_back(values, kept, device.backend)
+            graph.give_back(values, originals, device.backend)
             return None
-        return self.run(graph, kept)
+        return self.run(graph, originals)
 
-    def run(self, graph: Graph, kept: list[Any], own: Sequence[Any] | None = None) -> Sequence[Any]:
+    def run(self, graph: Graph, originals: list[Any], own: Sequence[Any] | None = None) -> Sequence[Any]:
         """Replay a graph whose inputs are set. ``own`` are its captured results at the first replay."""
         graph.replay()
-        results = graph.outputs.collect(kept, graph.pool, self.device.backend, own)
+        results = graph.outputs.collect(originals, graph.pool, self.device.backend, own)
         if self.inputs.mutated:
-            torch.autograd.graph.increment_version([kept[position] for position in self.inputs.mutated])
-        kept.clear()
+            torch.autograd.graph.increment_version([originals[position] for position in self.inputs.mutated])
+        originals.clear()
         graph.last_used = self.device.tick()
         self._replays += 1
         return results
@@ -153,13 +153,13 @@ class GraphedProgram:
         reason = self.inputs.problem(values)
         if reason is None and self.captures >= self.limits.max_captures:
             reason = (
-                f"it was captured {self.captures} times: its parameters, or results in use, lie elsewhere each time"
+                f"it was captured {self.captures} times, for parameters or results in use at other addresses each time"
             )
         if reason is not None:
             self.refused = reason
             return self.without(reason)
         if self.phase is Phase.BACKWARD and get_current_graph_task_keep_graph():
-            return self.without("the autograd graph is kept for another backward")
+            return self.without("the autograd graph is retained for another backward")
         return capture(self, Attempt(values, key))
 
     def without(self, reason: str) -> Sequence[Any] | None:

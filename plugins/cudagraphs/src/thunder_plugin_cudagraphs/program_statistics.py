@@ -45,20 +45,20 @@ class ProgramStatistics:
 
 
 def statistics(jitted: Any) -> tuple[ProgramStatistics, ...]:
-    """Of what was compiled: what became of its inference, forward and backward programs, oldest first.
+    """The statistics of the inference, forward and backward programs of a compiled function or module, oldest first.
 
     Args:
-        jitted: what `thunder.jit` returned.
+        jitted: the result of `thunder.jit`.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: ``jitted`` is not a result of `thunder.jit`.
     """
     from thunder_plugin_cudagraphs.program import GraphedProgram
 
     compiled = compiled_of(jitted) if isinstance(jitted, ThunderModule) else jitted
     if not isinstance(compiled, Compiled):
-        raise TypeError(f"{type(jitted).__name__} is not what thunder.jit returns")
+        raise TypeError(f"{type(jitted).__name__} is not a result of thunder.jit")
     entries = compiled.entries or ([] if compiled.last is None else [compiled.last])
-    notes = [note for entry in entries for note in entry.notes]
-    found = [note.statistics if isinstance(note, GraphedProgram) else note for note in notes]
-    return tuple([one for one in found if isinstance(one, ProgramStatistics)])
+    notes = [note for entry in entries for note in entry.program.notes]
+    results = [note.statistics if isinstance(note, GraphedProgram) else note for note in notes]
+    return tuple([one for one in results if isinstance(one, ProgramStatistics)])

@@ -1,4 +1,4 @@
-"""What cannot be captured, as far as a program tells."""
+"""Reasons why a program cannot be captured, from its trace."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _DEPENDENT = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_outpu
 
 
 def why_not(trace: Trace, trust: Sequence[str] = ()) -> str | None:
-    """Why ``trace`` cannot be captured; None if nothing speaks against it.
+    """The reason why ``trace`` cannot be captured; None if there is none.
 
     Args:
-        trust: patterns of lines that call Python functions, and may be captured all the same.
+        trace: the program.
+        trust: patterns of operations that call Python functions, and may be captured nevertheless.
     """
     if all(bound.symbol.tags and bound.symbol.tags <= {Tag.SHAPE} for bound in trace.symbols):
         return "it computes nothing"
     recorded = trace.context.grad_enabled and not trace.context.inference
     if recorded and any(getattr(proxy, "requires_grad", False) for proxy in iterate_proxies(trace.output)):
-        return "PyTorch's autograd records it while it runs"
+        return "PyTorch's autograd records it at run time"
     return _devices(trace) or next(filter(None, (_line(bound, trust) for bound in trace.symbols)), None)
 
 
 def device_of(trace: Trace) -> torch.device:
     """The device of a trace that can be captured."""
-    found = next(proxy.device for bound in trace.symbols for proxy in _tensors(bound))
-    return found
+    return next(proxy.device for bound in trace.symbols for proxy in _tensors(bound))
 
 
 def _devices(trace: Trace) -> str | None:
@@ -46,7 +46,7 @@ def _devices(trace: Trace) -> str | None:
             if proxy.device.type not in BACKENDS:
                 return f"{_describe(bound)} works on the device {proxy.device}, which has no CUDA graphs"
             if first is not None and proxy.device != first:
-                return f"{_describe(bound)} works on {proxy.device}, and other lines on {first}"
+                return f"{_describe(bound)} works on {proxy.device}, and other operations on {first}"
             first = proxy.device
             if proxy.layout is not torch.strided:
                 return f"{_describe(bound)} works on sparse tensors"
@@ -58,17 +58,17 @@ def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
     name = _describe(bound)
     replayable = is_replayable(bound)
     if bound.happens_once() and not replayable:
-        return f"{name} does something besides computing, which would not happen again"
+        return f"{name} has effects, which a replay would not repeat"
     if symbol.tags & _USERS:
-        return f"{name} calls Python code, or asks autograd"
+        return f"{name} calls Python code or autograd"
     if Tag.HIGHER_ORDER in symbol.tags:
-        return f"{name} decides on the host what runs"
+        return f"{name} decides on the host which operations run"
     if not replayable and any(not isinstance(proxy, TensorProxy) for proxy in bound.outputs()):
-        return f"{name} gives a value that the host waits for"
+        return f"{name} returns a value to the host"
     if not _DEPENDENT.isdisjoint(getattr(symbol.target, "tags", ())):
-        return f"{name} gives a tensor whose size depends on values"
+        return f"{name} returns a tensor whose size depends on values"
     if symbol.executor is None and symbol.tags >= {Tag.LOCAL, Tag.OPAQUE} and not _trusted(symbol.name, trust):
-        return f"{name} is a Python function, which would not be called again (the option trust can allow it)"
+        return f"{name} is a Python function, which a replay would not call (the option trust allows it)"
     return None
 
 

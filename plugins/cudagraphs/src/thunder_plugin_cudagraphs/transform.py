@@ -1,4 +1,4 @@
-"""The transform: one line that runs the whole program takes its place."""
+"""The transform, which replaces the operations of a program by one operation that replays its graphs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from thunder_plugin_cudagraphs.refusal import device_of, why_not
 class CUDAGraphs(Transform):
     """Captures programs as CUDA graphs. Its options are those of `CUDAGraphsOptions`.
 
-    A program that cannot be captured stays as it is; the report of the compilation says why.
+    A program that cannot be captured is not changed; the report of the compilation has the reason.
     """
 
     name: ClassVar[str] = "cudagraphs"
     place: ClassVar[Place] = Place.LAST
-    # Replays call no Python, so these would see the first calls alone.
+    # Replays call no Python code, so these transforms would only see the first calls.
     conflicts: ClassVar[tuple[str, ...]] = ("bisect", "line_callbacks", "line_timing", "nan_finder")
     after: ClassVar[tuple[str, ...]] = ("nvtx_ranges",)
 
@@ -49,10 +49,10 @@ class CUDAGraphs(Transform):
     trust: tuple[str, ...] = ()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The program as one line, or as it was.
+        """The program as one operation, or unchanged.
 
         Raises:
-            SizeVariesError: it has sizes that vary, and could be captured with constant ones.
+            SizeVariesError: it has symbolic sizes, and could be captured with constant ones.
         """
         phase = context.phase.value
         reason = why_not(trace, self.trust) if phase in self.phases else f"phases leaves {phase} programs out"
@@ -86,12 +86,12 @@ class CUDAGraphs(Transform):
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """What the line returns.
+    """The results of the operation.
 
     Attributes:
-        returned: values of the program; one that is a result and saved for backward is there twice.
+        returned: values of the program; one that is both a result and saved for backward occurs twice.
         made: their names outside.
-        output: what the program returns, in these names; inputs are returned without the line.
+        output: the program's output with these names; inputs are returned directly.
     """
 
     returned: tuple[Proxy, ...]
@@ -130,11 +130,11 @@ def _requires_grad(proxy: Proxy) -> bool:
 
 
 def _effects(trace: Trace, inputs: Inputs) -> Effects:
-    """What all lines do to inputs, also through views, and whether one is random, or has a state."""
+    """The effects of all operations on inputs, also through views, and whether one is random or has a state."""
     written = tuple([inputs.names[position] for position in inputs.mutated])
     return joined([bound.effects for bound in trace.symbols], written)
 
 
 def from_options(options: CUDAGraphsOptions) -> CUDAGraphs:
-    """The transform that a configuration asks for."""
+    """The transform for the options of a configuration."""
     return CUDAGraphs(**{field.name: getattr(options, field.name) for field in fields(CUDAGraphs)})

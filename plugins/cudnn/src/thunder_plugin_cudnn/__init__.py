@@ -1,1 +1,1 @@
-"""cuDNN's attention and normalizations, through its graph interface, as an executor for Thunder."""
+"""An executor that runs attention and normalizations with cuDNN's graph API."""

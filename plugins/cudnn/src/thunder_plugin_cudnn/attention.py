@@ -1,4 +1,4 @@
-"""``torch.nn.functional.scaled_dot_product_attention``, forward and backward, as it is called at run time."""
+"""Run-time functions of ``torch.nn.functional.scaled_dot_product_attention``, forward and backward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from thunder_core.executors import DerivativePair
 from thunder_core.passes.operations import with_strides
 from thunder_plugin_cudnn.attention_graphs import Slot, attention_backward, attention_forward
-from thunder_plugin_cudnn.layouts import Layout, aligned, layout_of, made_layout, ordered_strides, unfit_strides
+from thunder_plugin_cudnn.layouts import Layout, aligned, canonical_layout, layout_of, ordered_strides, unfit_strides
 from thunder_plugin_cudnn.masks import as_bias
 from thunder_plugin_cudnn.plans import execute
 
@@ -20,32 +20,32 @@ SEEDS: Final = 2**31
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return _forward(True, False, None, *args, **kwargs)[0]
 
 
 def run_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> Tensor:
-    """`run`, whose result has these strides."""
+    """`run` with a result of these strides."""
     return _forward(True, False, stride, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     return _forward(True, True, None, *args, **kwargs)
 
 
 def forward_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward`, whose result has these strides."""
+    """`forward` with a result of these strides."""
     return _forward(True, True, stride, *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     return _forward(False, True, None, *args, **kwargs)
 
 
 def fake_with_strides(stride: tuple[int, ...], *args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_with_strides` without computing."""
+    """The fake implementation of `forward_with_strides`."""
     return _forward(False, True, stride, *args, **kwargs)
 
 
@@ -63,9 +63,9 @@ def _forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """cuDNN takes the numbers of heads from the shapes, and writes to any strides that `stride` may say."""
-    shape, own, rows = _results(query.dtype, query.shape, value.shape, query.stride(), stride)
-    output = query.new_empty_strided(shape, own)
+    """cuDNN determines the numbers of heads from the shapes, and supports any ``stride`` of the result."""
+    shape, strides, rows = _results(query.dtype, query.shape, value.shape, query.stride(), stride)
+    output = query.new_empty_strided(shape, strides)
     statistics = query.new_empty(rows, dtype=torch.float32) if differentiated else None
     philox = torch.randint(SEEDS, (2,), device=query.device) if dropout_p else None
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
@@ -92,9 +92,9 @@ def _forward(
 def _results(
     dtype: torch.dtype, query: torch.Size, value: torch.Size, of_query: tuple[int, ...], wanted: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of the output, those that are wanted if cuDNN can write to them; shape of the statistics."""
+    """Shape and strides of the output (``wanted`` if cuDNN supports them), and shape of the statistics."""
     shape, rows = (*query[:3], value[3]), (*query[:3], 1)
-    if wanted is not None and unfit_strides("", made_layout(dtype, shape, wanted)) is None:
+    if wanted is not None and unfit_strides("", canonical_layout(dtype, shape, wanted)) is None:
         return shape, wanted, rows
     return shape, ordered_strides(shape, of_query), rows
 
@@ -102,7 +102,7 @@ def _results(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of query, key, value and of the mask. Deterministic where PyTorch is told to be."""
+    """Gradients of query, key, value and the mask; deterministic if PyTorch requires deterministic algorithms."""
     return _backward(torch.are_deterministic_algorithms_enabled(), residuals, cotangents, wanted)
 
 
@@ -116,7 +116,7 @@ def deterministic_backward(
 def _backward(
     deterministic: bool, residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The mask is made a bias again: it is the same for all layers, and its converted copies are not."""
+    """The bias is computed again from the mask: the mask is shared by all layers, but its copies are not."""
     query, key, value, mask, output, statistics, philox, dropout, causal, scale = residuals
     if not _fits(output):
         output = output.contiguous()
@@ -143,12 +143,12 @@ def _backward(
         tensors |= _seeds(philox)
     description = (*layouts, of_inputs, *of_mask, causal, scale, dropout, deterministic)
     execute(attention_backward, query.device, description, tensors)
-    found = (*gradients, None if of_bias is None else of_bias.view(mask.shape))
-    return tuple([gradient if want else None for gradient, want in zip(found, wanted)])
+    results = (*gradients, None if of_bias is None else of_bias.view(mask.shape))
+    return tuple([gradient if want else None for gradient, want in zip(results, wanted)])
 
 
 def _fits(tensor: Tensor) -> bool:
-    """Whether cuDNN reads it in place."""
+    """Whether cuDNN can read the tensor without a copy."""
     return _fits_layout(layout_of(tensor))
 
 
@@ -158,7 +158,7 @@ def _fits_layout(layout: Layout) -> bool:
 
 
 def _seeds(philox: Tensor) -> dict[int, Tensor]:
-    """Of the random generator: backward makes the numbers of forward again."""
+    """The seed and offset of the random generator, with which backward draws the numbers of forward again."""
     return {Slot.SEED: philox[:1], Slot.OFFSET: philox[1:]}
 
 

@@ -1,4 +1,4 @@
-"""The graphs of attention. Their descriptions have layouts and numbers, in the order of the functions' parameters."""
+"""The graphs of attention. Their descriptions are layouts and numbers, in the order of the functions' parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_plugin_cudnn.layouts import Layout
 
 
 class Slot(IntEnum):
-    """The numbers of the tensors, in both graphs."""
+    """The IDs of the tensors in both graphs."""
 
     QUERY = 1
     KEY = 2
@@ -22,7 +22,7 @@ class Slot(IntEnum):
     OFFSET = 6
     OUTPUT = 7
     STATISTICS = 8
-    """Logarithms of the sums of exponentials of each row, (batch, heads, queries, 1) of float32, dense."""
+    """The logsumexp of each row, float32 (batch, heads, queries, 1), dense."""
     COTANGENT = 9
     QUERY_GRADIENT = 10
     KEY_GRADIENT = 11
@@ -42,11 +42,11 @@ def attention_forward(
     dropout: float,
     statistics: bool,
 ) -> None:
-    """Attention, and the statistics that backward needs where they are asked for."""
+    """The graph of attention; with ``statistics``, it also writes those that backward needs."""
     inputs = _inputs(graph, query, key, value)
     options = _options(graph, bias, causal, scale, dropout)
-    found, rows = graph.sdpa(**inputs, **options, generate_stats=statistics, name="attention")
-    set_output(found, Slot.OUTPUT, output)
+    result, rows = graph.sdpa(**inputs, **options, generate_stats=statistics, name="attention")
+    set_output(result, Slot.OUTPUT, output)
     if statistics:
         set_output(rows, Slot.STATISTICS, statistics_layout(query))
 
@@ -66,12 +66,12 @@ def attention_backward(
     dropout: float,
     deterministic: bool,
 ) -> None:
-    """Gradients of query, key and value, and of the bias where it is asked for."""
+    """The graph of the gradients of query, key and value, and of the bias if needed."""
     inputs = _inputs(graph, query, key, value)
     options = _options(graph, bias, causal, scale, dropout)
     if bias_gradient is not None:
         options["dBias"] = input_tensor(graph, Slot.BIAS_GRADIENT, bias_gradient)
-    found = graph.sdpa_backward(
+    results = graph.sdpa_backward(
         **inputs,
         o=input_tensor(graph, Slot.OUTPUT, output),
         dO=input_tensor(graph, Slot.COTANGENT, cotangent),
@@ -81,12 +81,12 @@ def attention_backward(
         **options,
     )
     numbers = (Slot.QUERY_GRADIENT, Slot.KEY_GRADIENT, Slot.VALUE_GRADIENT)
-    for tensor, number, layout in zip(found, numbers, gradients):
+    for tensor, number, layout in zip(results, numbers, gradients):
         set_output(tensor, number, layout)
 
 
 def statistics_layout(query: Layout) -> Layout:
-    """Where the statistics lie."""
+    """The layout of the statistics."""
     batch, heads, queries, _ = query[1]
     return torch.float32, (batch, heads, queries, 1), (heads * queries, queries, 1, 1)
 
@@ -100,7 +100,9 @@ def _inputs(graph: Any, query: Layout, key: Layout, value: Layout) -> dict[str, 
 
 
 def _options(graph: Any, bias: Layout | None, causal: bool, scale: float, dropout: float) -> dict[str, Any]:
-    """What both graphs say alike. Query ``i`` sees keys up to ``i``: the diagonal starts at the top left by default."""
+    """Common arguments of both graphs. Query ``i`` attends to keys up to ``i``: the default diagonal starts at the top
+    left.
+    """
     options: dict[str, Any] = {"attn_scale": scale}
     if bias is not None:
         options["bias"] = input_tensor(graph, Slot.BIAS, bias)

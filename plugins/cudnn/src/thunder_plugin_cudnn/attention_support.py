@@ -1,4 +1,4 @@
-"""Whether cuDNN runs a call of attention."""
+"""The decision whether cuDNN runs a call of attention."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 
-from thunder_core.passes.attention import AttentionCall
+from thunder_core.executors.attention import AttentionCall
 from thunder_plugin_cudnn import library, plans
 from thunder_plugin_cudnn.attention_conditions import unfit_call, unfit_dropout, unfit_gradient, unfit_size
 from thunder_plugin_cudnn.attention_graphs import attention_backward, attention_forward
-from thunder_plugin_cudnn.layouts import Layout, layout_of_proxy, made_layout, ordered_strides
+from thunder_plugin_cudnn.layouts import Layout, canonical_layout, layout_of_proxy, ordered_strides
 from thunder_plugin_cudnn.mask_conditions import unfit_mask
 from thunder_plugin_cudnn.masks import bias_layout
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Conditions of the plugin and the library, and then cuDNN's own answer: it compiles the graphs that will run.
+    """Conditions of the plugin and the library, followed by cuDNN's check, which compiles the graphs of the call.
 
     Attributes:
         dropout: whether dropout is allowed.
-        deterministic: whether backward must be.
-        device: the type of device that cuDNN runs on.
+        deterministic: whether backward must be deterministic.
+        device: the type of device for cuDNN.
     """
 
     dropout: bool
@@ -32,7 +32,7 @@ class Support:
     device: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> bool | str:
-        """True, or why the call with these arguments is declined."""
+        """True, or the reason why the call is declined."""
         return self._reason(AttentionCall.of(*args, **kwargs)) or True
 
     def _reason(self, call: AttentionCall) -> str | None:
@@ -49,7 +49,7 @@ class Support:
 
 
 def _refusal(call: AttentionCall, deterministic: bool) -> str | None:
-    """cuDNN's answer for forward, and for backward where gradients may be asked for."""
+    """cuDNN's reason for forward, and for backward if gradients may be needed."""
     query, key, value = (layout_of_proxy(tensor) for tensor in call.inputs.values())
     output = _dense(query[0], (*query[1][:3], value[1][3]), call.query.stride)
     bias = None if call.mask is None else bias_layout(call.mask, call.query.dtype)
@@ -66,4 +66,4 @@ def _refusal(call: AttentionCall, deterministic: bool) -> str | None:
 
 
 def _dense(dtype: torch.dtype, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> Layout:
-    return made_layout(dtype, tuple(shape), ordered_strides(tuple(shape), stride))
+    return canonical_layout(dtype, tuple(shape), ordered_strides(tuple(shape), stride))

@@ -11,14 +11,14 @@ from thunder_plugin_cudnn.layouts import Layout
 
 
 def input_tensor(graph: Any, number: int, layout: Layout) -> Any:
-    """A tensor that the graph reads, whose address is given under this number."""
+    """Add an input to the graph; its tensor is passed by this ID."""
     dtype, shape, stride = layout
     tensor = graph.tensor(name=f"input{number}", dim=list(shape), stride=list(stride), data_type=data_type(dtype))
     return tensor.set_uid(number)
 
 
 def set_output(tensor: Any, number: int, layout: Layout) -> None:
-    """Have the graph write what an operation returned, to the address that is given under this number."""
+    """Make the result of an operation an output of the graph, whose tensor is passed by this ID."""
     dtype, shape, stride = layout
     tensor.set_output(True).set_dim(list(shape)).set_stride(list(stride)).set_data_type(data_type(dtype))
     tensor.set_uid(number)

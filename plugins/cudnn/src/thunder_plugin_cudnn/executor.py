@@ -1,4 +1,4 @@
-"""The executor: a table of the operations that cuDNN has graphs for."""
+"""The executor: a table of the operations for which cuDNN has graphs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, Claimed, Decision, DerivativePair, OperatorExecutor
+from thunder_core.executors.attention import with_fewer_heads
 from thunder_core.executors.executor import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
-from thunder_core.passes.attention import with_fewer_heads
 from thunder_plugin_cudnn import attention, layer_norm, rms_norm
 from thunder_plugin_cudnn.attention_support import Support
 from thunder_plugin_cudnn.layouts import ordered_strides
@@ -21,11 +21,11 @@ from thunder_plugin_cudnn.options import CudnnOptions
 
 
 class CudnnExecutor(OperatorExecutor):
-    """Runs attention and normalizations by graphs of cuDNN.
+    """Runs attention and normalizations with cuDNN's graphs.
 
     Attributes:
         options: as configured.
-        device: the type of device that they run on.
+        device: the type of device for cuDNN.
     """
 
     rewrites = True
@@ -46,7 +46,7 @@ class CudnnExecutor(OperatorExecutor):
         super().__init__("cudnn", tuple([claim for name in options.operations for claim in claims[name]]))
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """As the table says; attention writes its result with the strides of the line's."""
+        """The decision of the table; attention writes its result with the strides of the trace."""
         answer = super().claim(bound)
         if not isinstance(answer, Claimed) or not _needs_strides(bound):
             return answer
@@ -54,7 +54,7 @@ class CudnnExecutor(OperatorExecutor):
         return replace(answer, implementation=executor_symbol(run, self.name, bound.symbol.tags, bound.symbol))
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """As the table says; attention writes its result with the strides of the line's."""
+        """The derivative of the table; attention writes its result with the strides of the trace."""
         pair = super().derivative(bound)
         if pair is None or not _needs_strides(bound):
             return pair
@@ -63,18 +63,18 @@ class CudnnExecutor(OperatorExecutor):
         return DerivativePair(forward, pair.backward, partial(attention.fake_with_strides, stride))
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-        """Attention with keys and values as they were before they were repeated."""
+        """Attention with the keys and values before they are repeated."""
         if not self.options.grouped or Tag.ATTENTION not in bound.symbol.tags or not self._takes(bound):
             return None
-        found = with_fewer_heads(bound, producers)
-        return found if found is not None and self._takes(found) else None
+        rewrite = with_fewer_heads(bound, producers)
+        return rewrite if rewrite is not None and self._takes(rewrite) else None
 
     def _takes(self, bound: BoundSymbol) -> bool:
         return isinstance(super().claim(bound), Claimed)
 
 
 def _needs_strides(bound: BoundSymbol) -> bool:
-    """Whether the line's result, which lies as that of the kernel PyTorch would take, lies otherwise than the query."""
+    """Whether the strides of the result, which are those of PyTorch's kernel, differ from the order of the query."""
     if Tag.ATTENTION not in bound.symbol.tags:
         return False
     wanted: tuple[int, ...] = bound.output.stride
@@ -83,5 +83,5 @@ def _needs_strides(bound: BoundSymbol) -> bool:
 
 @lru_cache(maxsize=64)
 def from_options(options: CudnnOptions) -> CudnnExecutor:
-    """The executor for these options; the same one for equal ones."""
+    """The executor for these options, the same object for equal options."""
     return CudnnExecutor(options)

@@ -1,4 +1,4 @@
-"""Handles of cuDNN: each serves one thread at a time, and runs graphs on the stream that it is set to."""
+"""Handles of cuDNN. A handle is used by one thread at a time, and executes graphs on its stream."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thunder_plugin_cudnn.pytorch_internals import current_raw_stream
 
 @dataclass(eq=False, slots=True)
 class Handle:
-    """A handle and where it runs.
+    """A handle with its stream.
 
     Attributes:
-        of_library: what the library is given.
-        stream: address of the stream that it is set to; 0 is the default stream, as of a new handle.
+        of_library: the library's handle.
+        stream: address of its stream; 0 for the default stream, which a new handle has.
     """
 
     of_library: Any
@@ -28,18 +28,18 @@ class Handle:
 
 
 IDLE: Final[defaultdict[torch.device, list[Handle]]] = defaultdict(list)
-"""What nobody uses at the moment, the last used one last."""
+"""Unused handles by device, the last used one last."""
 _CHOOSING: Final = threading.Lock()
 
 
 def take(device: torch.device) -> Handle:
-    """A handle that is set to PyTorch's current stream of the device, which is the current one. `give_back` it.
+    """A handle for PyTorch's current stream of the current device ``device``. Return it with `give_back`.
 
-    To set a stream costs a handle several questions to the driver, and to create one allocates memory, which the
-    capture of a CUDA graph does not allow.
+    Setting a stream takes several driver calls, and creating a handle allocates memory, which is not possible during
+    the capture of a CUDA graph.
 
     Raises:
-        ExecutorError: a CUDA graph is captured, and no handle is idle.
+        ExecutorError: a CUDA graph is being captured, and there is no unused handle.
     """
     stream = current_raw_stream(device.index) if device.type == "cuda" else 0
     idle = IDLE[device]
@@ -47,23 +47,23 @@ def take(device: torch.device) -> Handle:
         for place in range(len(idle) - 1, -1, -1):
             if idle[place].stream == stream:
                 return idle.pop(place)
-        found = idle.pop() if idle else None
-    if found is None:
+        handle = idle.pop() if idle else None
+    if handle is None:
         refuse_capture(device, "a handle cannot be created")
-        found = Handle(library.frontend().create_handle())
-    if found.stream != stream:
-        library.frontend().set_stream(found.of_library, stream)
-        found.stream = stream
-    return found
+        handle = Handle(library.frontend().create_handle())
+    if handle.stream != stream:
+        library.frontend().set_stream(handle.of_library, stream)
+        handle.stream = stream
+    return handle
 
 
 def give_back(device: torch.device, handle: Handle) -> None:
-    """Let others take it."""
+    """Return a handle for further use."""
     IDLE[device].append(handle)
 
 
 def refuse_capture(device: torch.device, problem: str) -> None:
-    """Raise ExecutorError with this problem if a CUDA graph is captured on the current stream."""
+    """Raise ExecutorError with this problem if a CUDA graph is being captured on the current stream."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         advice = ("call the program once with these shapes before it is captured",)
         raise ExecutorError(f"cudnn: {problem} during the capture of a CUDA graph", advice=advice)

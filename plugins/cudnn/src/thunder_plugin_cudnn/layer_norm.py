@@ -14,7 +14,7 @@ from thunder_plugin_cudnn.norms import gradients, normalized, row_size
 
 
 def claim(symbol: Callable[..., Any], device: str) -> Claim:
-    """The row of the table."""
+    """The claim of the operation."""
 
     def check(*args: Any, **kwargs: Any) -> bool | str:
         return _unfit_call(device, *args, **kwargs) or True
@@ -40,12 +40,12 @@ def _unfit_call(
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return _forward(True, False, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     return _forward(True, True, *args, **kwargs)
 
 
@@ -70,10 +70,10 @@ def _forward(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of input, weight and bias, of those that are given."""
+    """Gradients of input, weight and bias, if present."""
     input, weight, mean, inverse, shape, has_bias = residuals
-    found = gradients("layernorm", cotangents[0], input, row_size(shape), weight, mean, inverse)
-    of_input, of_weight, of_bias = found
+    results = gradients("layernorm", cotangents[0], input, row_size(shape), weight, mean, inverse)
+    of_input, of_weight, of_bias = results
     given = [of_input]
     if weight is not None:
         given.append(of_weight.view(shape))

@@ -1,15 +1,15 @@
-"""What cuDNN's attention asks of ``attn_mask``."""
+"""Conditions of cuDNN's attention on ``attn_mask``."""
 
 from __future__ import annotations
 
 import torch
 
+from thunder_core.executors.attention import AttentionCall
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.passes.attention import AttentionCall
 
 
 def unfit_mask(call: AttentionCall) -> str | None:
-    """Why the mask does not fit; None if it does, or if there is none."""
+    """The reason for declining the mask; None if it is supported, or if there is none."""
     mask = call.mask
     if mask is None:
         return None
@@ -24,12 +24,12 @@ def unfit_mask(call: AttentionCall) -> str | None:
     if mask.stride[-1] != 1 and mask.dtype is not torch.bool:
         return f"the last stride of attn_mask is {mask.stride[-1]}, not 1"
     if call.differentiated and full[3] % 128 == 64:  # https://github.com/pytorch/pytorch/issues/196678
-        return f"gradients may be NaN with attn_mask and {full[3]} keys: cuDNN fills up 128 of them with logits of 0"
+        return f"gradients may be NaN with attn_mask and {full[3]} keys: cuDNN pads them to 128 with logits of 0"
     return _unfit_gradient(call, mask) if mask.requires_grad else None
 
 
 def _unfit_gradient(call: AttentionCall, mask: TensorProxy) -> str | None:
-    """The gradient is summed over dimensions that the mask has not, and written like a dense mask."""
+    """The gradient is summed over broadcast dimensions, and written with the strides of a dense mask."""
     if mask.dtype is not call.query.dtype:
         return f"attn_mask, whose gradient is needed, is {mask.dtype}, and query {call.query.dtype}"
     if mask.shape[-2] != call.query.shape[2]:

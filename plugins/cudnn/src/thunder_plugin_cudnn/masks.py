@@ -1,4 +1,4 @@
-"""The argument ``attn_mask`` as cuDNN takes it: something of four dimensions that is added to the products."""
+"""Conversion of ``attn_mask`` to cuDNN's bias: a tensor of four dimensions that is added to the scores."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from thunder_core.ir.proxy import TensorProxy
-from thunder_plugin_cudnn.layouts import Layout, made_layout
+from thunder_plugin_cudnn.layouts import Layout, canonical_layout
 
 MASKED: Final = -65504.0
-"""PyTorch's stand-in for minus infinity in its own cuDNN attention: a row that is masked as a whole is as unmasked."""
+"""The value that PyTorch's cuDNN attention uses instead of minus infinity: a fully masked row equals an unmasked one.
+"""
 
 
 def as_bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
     """The mask as (batch or 1, heads or 1, queries or 1, keys).
 
-    What an expanded mask repeats is there once. A bool mask becomes 0 where it is true, and `MASKED` elsewhere.
+    Expanded dimensions have size 1. A bool mask becomes 0 where it is true, and `MASKED` elsewhere.
     """
     if mask is None:
         return None
@@ -32,14 +33,14 @@ def as_bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
 
 
 def bias_layout(mask: TensorProxy, dtype: torch.dtype) -> Layout:
-    """The layout of what `as_bias` makes of a mask for a query of this dtype."""
+    """The layout of `as_bias` of a mask for a query of this dtype."""
     missing = 4 - mask.ndim
     shape: tuple[Any, ...] = (*(1,) * missing, *mask.shape)
     stride: tuple[Any, ...] = (*(0,) * missing, *mask.stride)
     shape = tuple([1 if step == 0 and place < 3 else size for place, (size, step) in enumerate(zip(shape, stride))])
     if mask.dtype is not torch.bool:
-        return made_layout(mask.dtype, shape, stride)
+        return canonical_layout(mask.dtype, shape, stride)
     dense = tuple([1] * 4)
     for place in (2, 1, 0):
         dense = (*dense[:place], dense[place + 1] * shape[place + 1], *dense[place + 1 :])
-    return made_layout(dtype, shape, dense)
+    return canonical_layout(dtype, shape, dense)

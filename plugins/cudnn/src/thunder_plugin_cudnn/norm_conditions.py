@@ -1,4 +1,4 @@
-"""What cuDNN's normalizations ask of a call: functions that return why it does not fit, or None."""
+"""Conditions of cuDNN's normalizations. Each function returns a reason for declining a call, or None."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ def unfit(
     eps: Any,
     of_weight: torch.dtype | None,
 ) -> str | None:
-    """Conditions of the plugin, and then cuDNN's own answer: it compiles the graphs that will run.
+    """Conditions of the plugin, followed by cuDNN's check, which compiles the graphs of the call.
 
     Args:
+        kind: the normalization.
+        device: the required device type.
+        input: the input.
         shape: the last dimensions of the input, which are normalized together.
-        parameters: those that are given.
-        of_weight: the dtype of the weight as cuDNN gets it.
+        parameters: weight and bias, if present.
+        eps: the epsilon.
+        of_weight: the dtype of the weight for cuDNN.
     """
     for name, tensor in {"input": input, **parameters}.items():
         if any(not isinstance(size, int) for size in (*tensor.shape, *tensor.stride)):
@@ -46,9 +50,9 @@ def unfit(
     if input.dtype not in DTYPES:
         return f"{input.dtype} is not implemented"
     if isinstance(eps, bool) or not isinstance(eps, int | float):
-        return "eps is no plain number"
+        return "eps is not a plain number"
     if kind == "layernorm" and row_size(shape) == 1:
-        return "rows have one element, and cuDNN's gradient of those is not zero"
+        return "rows have one element, for which cuDNN's gradient is not zero"
     if not 0 < input.numel < LARGEST:
         return f"input has {input.numel} elements"
     hardware = library.hardware(input.device.index)

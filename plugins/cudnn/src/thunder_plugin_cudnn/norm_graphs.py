@@ -1,4 +1,4 @@
-"""The graphs of normalizations: of rows that lie one after the other."""
+"""The graphs of normalizations of contiguous rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_plugin_cudnn.layouts import Layout
 from thunder_plugin_cudnn.plan import Constant
 
 Kind = Literal["layernorm", "rmsnorm"]
-"""As the frontend calls them."""
+"""The frontend's names."""
 
 
 class Slot(IntEnum):
-    """The numbers of the tensors, in both graphs."""
+    """The IDs of the tensors in both graphs."""
 
     INPUT = 1
     WEIGHT = 2
@@ -27,7 +27,7 @@ class Slot(IntEnum):
     OUTPUT = 5
     MEAN = 6
     INVERSE = 7
-    """One over the root of the variance, or of the mean of squares, plus epsilon; (rows,) of float32, as the mean."""
+    """The inverse root of the variance, or of the mean of squares, plus epsilon; float32 (rows,), like the mean."""
     COTANGENT = 8
     INPUT_GRADIENT = 9
     WEIGHT_GRADIENT = 10
@@ -45,10 +45,10 @@ def norm_forward(
     eps: float,
     statistics: bool,
 ) -> Mapping[int, Constant]:
-    """``rows`` of ``size`` elements; with the statistics that backward needs where they are asked for.
+    """The graph for ``rows`` of ``size`` elements; with ``statistics``, it also writes those that backward needs.
 
-    A weight, or a bias of ``layernorm``, that is not given (no dtype) is a constant of the graph: older frontends
-    require them.
+    A missing weight, or a missing bias of ``layernorm``, is a constant of the graph, because older frontends require
+    them. A missing tensor has no dtype.
     """
     phase = library.frontend().norm_forward_phase
     constants: dict[int, Constant] = {Slot.EPSILON: Constant(eps, 1, torch.float32, on_host=True)}
@@ -63,7 +63,7 @@ def norm_forward(
         bias = input_tensor(graph, Slot.BIAS, _parameter(size, of_bias or of_weight or dtype))
         if of_bias is None:
             constants[Slot.BIAS] = Constant(0, size, of_weight or dtype)
-    found, *rest = getattr(graph, kind)(
+    output, *rest = getattr(graph, kind)(
         norm_forward_phase=phase.TRAINING if statistics else phase.INFERENCE,
         input=input_tensor(graph, Slot.INPUT, _rows(rows, size, dtype)),
         scale=weight,
@@ -71,7 +71,7 @@ def norm_forward(
         epsilon=epsilon,
         name=kind,
     )
-    set_output(found, Slot.OUTPUT, _rows(rows, size, dtype))
+    set_output(output, Slot.OUTPUT, _rows(rows, size, dtype))
     if statistics:
         numbers = (Slot.MEAN, Slot.INVERSE) if kind == "layernorm" else (Slot.INVERSE,)
         for tensor, number in zip(rest, numbers):
@@ -87,7 +87,7 @@ def norm_backward(
     dtype: torch.dtype,
     of_weight: torch.dtype | None,
 ) -> Mapping[int, Constant]:
-    """Gradients of the rows and of the weight, and of the bias of ``layernorm``."""
+    """The graph of the gradients of the rows, of the weight, and of the bias of ``layernorm``."""
     weight = input_tensor(graph, Slot.WEIGHT, _parameter(size, of_weight or dtype))
     arguments = {
         "grad": input_tensor(graph, Slot.COTANGENT, _rows(rows, size, dtype)),
@@ -98,13 +98,13 @@ def norm_backward(
     }
     if kind == "layernorm":
         mean = input_tensor(graph, Slot.MEAN, _rows(rows, 1, torch.float32))
-        found = graph.layernorm_backward(**arguments, mean=mean)
+        results = graph.layernorm_backward(**arguments, mean=mean)
     else:
-        found = graph.rmsnorm_backward(**arguments, has_dbias=False)
-    set_output(found[0], Slot.INPUT_GRADIENT, _rows(rows, size, dtype))
-    set_output(found[1], Slot.WEIGHT_GRADIENT, _parameter(size, of_weight or dtype))
+        results = graph.rmsnorm_backward(**arguments, has_dbias=False)
+    set_output(results[0], Slot.INPUT_GRADIENT, _rows(rows, size, dtype))
+    set_output(results[1], Slot.WEIGHT_GRADIENT, _parameter(size, of_weight or dtype))
     if kind == "layernorm":
-        set_output(found[2], Slot.BIAS_GRADIENT, _parameter(size, of_weight or dtype))
+        set_output(results[2], Slot.BIAS_GRADIENT, _parameter(size, of_weight or dtype))
     return {} if of_weight is not None else {Slot.WEIGHT: Constant(1, size, dtype)}
 
 

@@ -1,4 +1,4 @@
-"""What layer and root-mean-square normalization have in common, at run time."""
+"""Run-time functions that layer and root mean square normalization share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ def normalized(
     eps: float,
     statistics: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The rows of ``size`` elements of a contiguous tensor, normalized; their means, where ``kind`` has some, and what
-    they were multiplied by.
+    """The normalized rows of ``size`` elements of a contiguous tensor, their means (or None), and their factors.
 
     Args:
-        compute: otherwise the results have no values.
+        compute: if false, the results are not initialized.
     """
     output, rows = torch.empty_like(input), input.numel() // size
     mean = input.new_empty(rows, dtype=torch.float32) if statistics and kind == "layernorm" else None
@@ -51,7 +50,7 @@ def normalized(
 def gradients(
     kind: Kind, cotangent: Tensor, input: Tensor, size: int, weight: Tensor | None, mean: Any, inverse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of the input, the weight and, where ``kind`` has one, the bias; the latter of ``size`` elements."""
+    """Gradients of the input, the weight and, if ``kind`` has one, the bias; the latter have ``size`` elements."""
     of_input = torch.empty_like(input)
     of_weight = input.new_empty(size, dtype=input.dtype if weight is None else weight.dtype)
     of_bias = torch.empty_like(of_weight) if kind == "layernorm" else None
@@ -71,5 +70,5 @@ def gradients(
 
 
 def row_size(shape: Any) -> int:
-    """How many elements are normalized together."""
+    """The number of elements that are normalized together."""
     return prod(map(int, shape))

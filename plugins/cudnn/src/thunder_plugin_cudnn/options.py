@@ -15,13 +15,16 @@ class CudnnOptions(ExecutorOptions):
     """Options of ``cudnn``."""
 
     operations: tuple[Operation, ...] = Field(default=("sdpa",), min_length=1)
-    """What is claimed: attention, `F.layer_norm`, and `F.rms_norm` with what models spell out in its place.
-    Normalizations are opt-in: a compiler that fuses them with their neighbours makes faster ones."""
+    """The operations to claim: attention, `F.layer_norm`, and `F.rms_norm` with the forms in which models write it.
+    Normalizations are opt-in, because compilers that fuse them with adjacent operations are faster.
+    """
     grouped: bool = True
-    """Give keys and values that the program repeats for groups of query heads to the kernel as they were before.
-    Neither the copies nor the sums over them in backward are made then."""
+    """If the program repeats keys and values for groups of query heads, pass them to the kernel without the copies.
+    This also avoids the sums over the copies in backward.
+    """
     dropout: bool = False
-    """Take attention with dropout. The weights that are dropped are others than in eager PyTorch with the same seed."""
+    """Claim attention with dropout. It drops other weights than eager PyTorch with the same seed."""
     deterministic: bool = False
-    """Backward of attention adds in the same order each time. It is slower and needs more memory. Where
-    `torch.use_deterministic_algorithms` is on, it is so without this option."""
+    """Use a deterministic backward of attention, which is slower and needs more memory. It is always used under
+    `torch.use_deterministic_algorithms`.
+    """

@@ -1,4 +1,4 @@
-"""One compiled graph of cuDNN, called with tensors."""
+"""A compiled graph of cuDNN."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thunder_plugin_cudnn import handles
 
 
 class Constant(NamedTuple):
-    """A tensor of one dimension that all calls of a graph read, such as an epsilon.
+    """A one-dimensional tensor that all calls of a graph read, such as an epsilon.
 
     Attributes:
-        value: of all its elements.
-        size: how many there are.
-        dtype: theirs.
-        on_host: whether it is an argument of kernels, and not in the memory of the device.
+        value: the value of all elements.
+        size: number of elements.
+        dtype: dtype of the elements.
+        on_host: whether it is passed by value instead of in the memory of the device.
     """
 
     value: float
@@ -31,17 +31,17 @@ class Constant(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Plan:
-    """A compiled graph. One thread at a time runs it.
+    """A compiled graph, which is executed by one thread at a time.
 
     Attributes:
-        graph: of the library.
-        workspace: bytes that a call needs.
-        constants: what all calls read.
-        takes_tensors: whether the library takes tensors in the order of ``numbers``, as from 1.32 on. It reads them
-            in C++ then; an address it describes in Python, in 12 times the time.
-        numbers: of the tensors that a call gives, then of the constants; from the first call on.
-        made: the constants as tensors, from the first call on.
-        lock: taken by each call.
+        graph: the library's graph.
+        workspace: bytes of workspace per call.
+        constants: constants of all calls.
+        takes_tensors: whether the library takes tensors in the order of ``numbers``, as from 1.32 on, and reads them in
+            C++. For addresses it builds a description in Python, which takes 12 times as long.
+        numbers: IDs of the tensors of a call, followed by those of the constants; set in the first call.
+        constant_tensors: the constants as tensors; set in the first call.
+        lock: held during each call.
     """
 
     graph: Any
@@ -49,17 +49,17 @@ class Plan:
     constants: Mapping[int, Constant]
     takes_tensors: bool
     numbers: tuple[int, ...] | None = None
-    made: tuple[Tensor, ...] = ()
+    constant_tensors: tuple[Tensor, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, tensors: Mapping[int, Tensor | None], device: torch.device) -> None:
-        """Read and write the tensors, which have the numbers that the graph gave them.
+        """Execute the graph with tensors by the IDs of the graph.
 
-        Which of them are None is the same in all calls: descriptions say so.
+        The same IDs are None in all calls, because the description contains them.
         """
         with self.lock:
             numbers = self.numbers or self._prepare(tensors, device)
-            given = (*[tensor for tensor in tensors.values() if tensor is not None], *self.made)
+            given = (*[tensor for tensor in tensors.values() if tensor is not None], *self.constant_tensors)
             workspace = torch.empty(self.workspace, dtype=torch.uint8, device=device) if self.workspace else None
             handle = handles.take(device)
             try:
@@ -73,10 +73,10 @@ class Plan:
                 handles.give_back(device, handle)
 
     def _prepare(self, tensors: Mapping[int, Tensor | None], device: torch.device) -> tuple[int, ...]:
-        """The constants, which other streams may read afterwards, and the numbers."""
+        """Create the constants, which other streams may read afterwards, and the IDs."""
         if self.constants:
-            handles.refuse_capture(device, "constants cannot be made")
-        self.made = tuple(
+            handles.refuse_capture(device, "constants cannot be created")
+        self.constant_tensors = tuple(
             [
                 torch.full((each.size,), each.value, dtype=each.dtype, device="cpu" if each.on_host else device)
                 for each in self.constants.values()
@@ -85,6 +85,6 @@ class Plan:
         if device.type == "cuda" and self.constants:
             torch.cuda.current_stream(device).synchronize()
         given = [number for number, tensor in tensors.items() if tensor is not None]
-        # plain numbers: frontends before 1.32 ask for the type `int` itself
+        # plain ints: frontends before 1.32 require the type `int` itself
         self.numbers = tuple([int(number) for number in (*given, *self.constants)])
         return self.numbers

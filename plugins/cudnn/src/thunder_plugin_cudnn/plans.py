@@ -1,7 +1,7 @@
-"""Graphs of cuDNN, compiled: made once for each layout, called with tensors.
+"""A cache of compiled graphs of cuDNN, by layouts.
 
-A graph runs on PyTorch's current stream, with a workspace of PyTorch's allocator, and nothing waits for the device: a
-call can be captured in a CUDA graph once its plan is made.
+A graph runs on PyTorch's current stream, with a workspace of PyTorch's allocator, without synchronization: a call can
+be captured in a CUDA graph after its plan has been created.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thunder_plugin_cudnn import handles, library
 from thunder_plugin_cudnn.plan import Constant, Plan
 
 Build = Callable[..., Mapping[int, Constant] | None]
-"""Called with a graph and a description; adds the operation to the graph, and returns its constants by number."""
+"""Called with a graph and a description; adds the operation to the graph, and returns its constants by ID."""
 Key = tuple[Build, torch.device, tuple[Any, ...]]
 
 _PLANS: Final[dict[Key, Plan | str]] = {}
@@ -30,10 +30,10 @@ _MAKING: Final = threading.Lock()
 def execute(
     build: Build, device: torch.device, description: tuple[Any, ...], tensors: Mapping[int, Tensor | None]
 ) -> None:
-    """Run the graph that ``build`` makes of ``description``.
+    """Execute the graph that ``build`` creates from ``description``.
 
     Raises:
-        ExecutorError: cuDNN has no kernel for it; or it would have to be compiled while a CUDA graph is captured.
+        ExecutorError: cuDNN has no kernel for it, or it is not compiled and a CUDA graph is being captured.
     """
     plan = _PLANS.get((build, device, description))
     with _current(device):
@@ -41,13 +41,13 @@ def execute(
             handles.refuse_capture(device, "a graph cannot be prepared")
             plan = _plan(build, device, description)
         if isinstance(plan, str):
-            advice = ("leave the operation to others by the option exclude of cudnn",)
+            advice = ("exclude the operation with the option exclude of cudnn",)
             raise ExecutorError(f"cudnn: {plan}", advice=advice)
         plan.run(tensors, device)
 
 
 def refusal(build: Build, device: torch.device, description: tuple[Any, ...]) -> str | None:
-    """Why cuDNN has no kernel for that; None if it has, which is then compiled and kept."""
+    """The reason why cuDNN has no kernel for a description; None if it has one, which is compiled and cached."""
     with _current(device):
         plan = _plan(build, device, description)
     return plan if isinstance(plan, str) else None
@@ -59,13 +59,13 @@ def _plan(build: Build, device: torch.device, description: tuple[Any, ...]) -> P
         if key not in _PLANS:
             handle = handles.take(device)
             try:
-                _PLANS[key] = _made(build, description, handle.of_library)
+                _PLANS[key] = _compiled(build, description, handle.of_library)
             finally:
                 handles.give_back(device, handle)
         return _PLANS[key]
 
 
-def _made(build: Build, description: tuple[Any, ...], handle: Any) -> Plan | str:
+def _compiled(build: Build, description: tuple[Any, ...], handle: Any) -> Plan | str:
     cudnn = library.frontend()
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(name=build.__name__, intermediate_data_type=single, compute_data_type=single, handle=handle)
@@ -77,7 +77,7 @@ def _made(build: Build, description: tuple[Any, ...], handle: Any) -> Plan | str
         graph.check_support()
         graph.build_plans()
     except (torch.OutOfMemoryError, torch.AcceleratorError):
-        raise  # of the moment, not of the graph
+        raise  # a temporary error, not caused by the graph
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
         return f"cuDNN has no kernel for it: {_first_line(error)}"
     takes_tensors = "tensor_uids" in inspect.signature(graph.execute).parameters
@@ -92,7 +92,7 @@ _HERE: Final = nullcontext()
 
 
 def _current(device: torch.device) -> Any:
-    """Makes the device the current one, which it nearly always is."""
+    """Make the device the current one, which it usually is."""
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return _HERE
     return torch.cuda.device(device)

@@ -1,4 +1,4 @@
-"""``torch.nn.functional.rms_norm``, and ``composites.rms_norm``, which models spell out."""
+"""``torch.nn.functional.rms_norm``, and ``composites.rms_norm`` for the forms in which models write it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_plugin_cudnn.norm_conditions import unfit
 from thunder_plugin_cudnn.norms import gradients, normalized, row_size
 
 EPSILON: Final = torch.finfo(torch.float32).eps
-"""PyTorch's default for all dtypes that it computes in float32."""
+"""PyTorch's default for all dtypes that are computed in float32."""
 
 
 def claim(symbol: Callable[..., Any], device: str) -> Claim:
-    """The row of the table for ``F.rms_norm``."""
+    """The claim of ``F.rms_norm``."""
 
     def check(*args: Any, **kwargs: Any) -> bool | str:
         return _unfit_call(device, *args, **kwargs) or True
@@ -27,7 +27,7 @@ def claim(symbol: Callable[..., Any], device: str) -> Claim:
 
 
 def composite_claim(symbol: Callable[..., Any], device: str) -> Claim:
-    """The row of the table for the composite."""
+    """The claim of the composite."""
 
     def check(*args: Any, **kwargs: Any) -> bool | str:
         return _unfit_composite(device, *args, **kwargs) or True
@@ -53,34 +53,34 @@ def _unfit_call(
 def _unfit_composite(
     device: str, input: TensorProxy, weight: TensorProxy, eps: Any, unit_offset: Any = False, rounded: Any = False
 ) -> str | None:
-    """cuDNN rounds once, after the weight."""
+    """Declines calls with two roundings: cuDNN rounds once, after the multiplication by the weight."""
     if input.ndim == 0:
         return "input has no dimension"
     if weight.dtype not in (input.dtype, torch.float32):
         return f"weight is {weight.dtype}, and input {input.dtype}"
     if rounded and not input.dtype is weight.dtype is torch.float32:
-        return "it is rounded before it is multiplied by the weight"
+        return "it is rounded before the multiplication by the weight"
     of_weight = torch.float32 if unit_offset else weight.dtype
     return unfit("rmsnorm", device, input, input.shape[-1:], {"weight": weight}, eps, of_weight)
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return _forward(True, False, *_arguments(*args, **kwargs))[0]
 
 
 def run_composite(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return _forward(True, False, *_composite_arguments(*args, **kwargs))[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     return _forward(True, True, *_arguments(*args, **kwargs))
 
 
 def forward_composite(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     return _forward(True, True, *_composite_arguments(*args, **kwargs))
 
 
@@ -95,14 +95,14 @@ def _fake_composite(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]
 def _arguments(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> tuple[Any, ...]:
-    """Those of `_forward` for ``F.rms_norm``."""
+    """The arguments of `_forward` for ``F.rms_norm``."""
     return input, tuple(normalized_shape), weight, EPSILON if eps is None else eps, False
 
 
 def _composite_arguments(
     input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
 ) -> tuple[Any, ...]:
-    """Those of `_forward` for the composite."""
+    """The arguments of `_forward` for the composite."""
     return input, tuple(input.shape[-1:]), weight, eps, unit_offset
 
 
@@ -123,7 +123,7 @@ def _forward(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of input and weight, of those that are given."""
+    """Gradients of input and weight, if present."""
     input, weight, inverse, shape, unit_offset = residuals
     factor = _factor(weight, unit_offset)
     of_input, of_weight, _ = gradients("rmsnorm", cotangents[0], input, row_size(shape), factor, None, inverse)
@@ -134,7 +134,7 @@ def backward(
 
 
 def _factor(weight: Tensor | None, unit_offset: bool) -> Tensor | None:
-    """What is multiplied by: 1 is added in float32."""
+    """The factor of normalized rows: 1 is added in float32."""
     return weight.float() + 1 if unit_offset and weight is not None else weight
 
 

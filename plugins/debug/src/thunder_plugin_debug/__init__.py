@@ -1,4 +1,4 @@
-"""Transforms that look at compiled programs line by line. What is here is imported when it is first used."""
+"""Transforms that inspect the operations of compiled programs. Names are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare each line of an executor with the reference, and name the first that differs."""
+"""Comparison of each operation of an executor with the reference, to locate the first that differs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from thunder_plugin_debug.comparison import ComparedBackward, ComparedCall
 from thunder_plugin_debug.debug_transform import DebugTransform
 from thunder_plugin_debug.difference import Tolerance
 from thunder_plugin_debug.divergence import Divergence, Skipped
+from thunder_plugin_debug.forward_arguments import pass_arguments
 from thunder_plugin_debug.journal import Action, Journal
-from thunder_plugin_debug.kept_arguments import keep_arguments
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall, MakeCall, selected
 from thunder_plugin_debug.options import BisectOptions
@@ -24,16 +24,17 @@ from thunder_plugin_debug.reference import reference_of, why_not_compared
 
 @dataclass(frozen=True, eq=False)
 class Bisect(DebugTransform):
-    """Runs each line that an executor claimed by that executor and by PyTorch, on the same arguments.
+    """Runs each operation that an executor claimed with the executor and with PyTorch, on the same arguments.
 
-    The program goes on with what the executor gave, so each line is judged by itself, whatever went wrong before. A
-    fused region is compared with its lines run one by one; the forward of a pair with the function that it stands for,
-    and its backward with PyTorch's autograd of that function, for which the arguments of forward are saved.
+    The program continues with the executor's result, so each operation is compared independently of earlier errors. A
+    fused region is compared with its operations run one by one, the forward of a derivative pair with the function that
+    it replaces, and its backward with PyTorch's autograd of that function, for which the arguments of forward are
+    saved.
 
     Attributes:
-        rtol, atol: tolerances, as `Tolerance` takes them.
-        action: raise `DivergenceError` at the first line that differs, warn about each line once and go on, or only add
-            it to ``divergences``.
+        rtol, atol: tolerances, see `Tolerance`.
+        action: raise `DivergenceError` at the first operation that differs, warn once per operation and continue, or
+            only record it in ``divergences``.
     """
 
     name: ClassVar[str] = "bisect"
@@ -49,17 +50,17 @@ class Bisect(DebugTransform):
 
     @property
     def divergences(self) -> tuple[Divergence, ...]:
-        """The lines that differ, in the order in which they were met; of each the first time."""
+        """The operations that differ, in order of detection; for each the first difference."""
         return tuple(self._journal.divergences.values())
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Lines of executors that are not compared, and why."""
+        """Operations of executors that are not compared, with the reason."""
         return tuple(self._journal.skipped.values())
 
     @property
     def comparisons(self) -> int:
-        """How many calls of lines were compared so far."""
+        """The number of comparisons so far."""
         return self._journal.comparisons
 
     @cached_property
@@ -67,13 +68,13 @@ class Bisect(DebugTransform):
         return Journal(self.action)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The program with lines that compare; the joint trace with lines that keep what they will need for that."""
+        """The program with comparing operations; the joint trace with operations that save arguments for them."""
         if context.phase is Phase.JOINT:
-            return keep_arguments(trace, lambda bound: self._wants(bound, context), self.name)
+            return pass_arguments(trace, lambda bound: self._wants(bound, context), self.name)
         return super().run(trace, context) if context.place is not Place.AFTER_DIFFERENTIATION else trace
 
     def calls(self, trace: Trace) -> MakeCall:
-        """Each line of an executor with a comparison."""
+        """Replace each operation of an executor by a comparison."""
         tolerance = Tolerance(self.rtol, self.atol)
 
         def make(line: Line, bound: BoundSymbol) -> LineCall | None:
@@ -93,5 +94,5 @@ class Bisect(DebugTransform):
 
 
 def from_options(options: BisectOptions) -> Bisect:
-    """The transform that a configuration asks for."""
+    """The transform for the options of a configuration."""
     return Bisect(options.include, options.exclude, options.rtol, options.atol, options.action)

@@ -1,4 +1,4 @@
-"""Lines that run by their executor and by the reference."""
+"""Operations that run with their executor and with the reference."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from thunder_plugin_debug.values import named_values
 
 
 class Comparison(LineCall):
-    """Calls the executor's function, then the reference with the same arguments, and returns what the former gave.
+    """Calls the executor's function, then the reference with the same arguments, and returns the executor's result.
 
-    A line that draws random numbers draws the same ones both times, and the generators are left as the executor left
-    them. Where the reference fails, the journal has the reason.
+    Both calls start with the same state of the random generators, which is afterwards that of the executor's call. If
+    the reference raises, the journal has the reason.
     """
 
     __slots__ = ("bound", "journal", "reference", "tolerance")
@@ -56,65 +56,65 @@ class Comparison(LineCall):
             if left is not None:
                 left.restore()
         with torch.no_grad():
-            found = self.differences(result, expected)
+            mismatches = self.differences(result, expected)
         if written:
-            found.insert(0, Difference("", "it writes to its arguments, which executors must not"))
-        self.journal.compared(self.line, self.bound, tuple(found))
+            mismatches.insert(0, Difference("", "it writes to its arguments, which executors must not"))
+        self.journal.compared(self.line, self.bound, tuple(mismatches))
         return result
 
     @abstractmethod
     def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the reference gives."""
+        """The result of the reference."""
 
     @abstractmethod
     def differences(self, result: Any, expected: Any) -> list[Difference]:
-        """How the executor's result differs from that."""
+        """The differences of the executor's result."""
 
 
 class ComparedCall(Comparison):
-    """A line, a fused region, or the forward of a pair, whose residuals are its own affair."""
+    """An operation, a fused region, or the forward of a derivative pair, whose residuals are not compared."""
 
     __slots__ = ()
 
     def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result, of the forward of a pair the outputs alone."""
+        """The reference's result; for the forward of a pair its outputs without residuals."""
         with torch.no_grad():
             return self.reference(*args, **kwargs)
 
     def differences(self, result: Any, expected: Any) -> list[Difference]:
-        """Of the values that the program knows."""
+        """The differences in the values of the trace."""
         names = self.bound.output
         if _form(result) != _form(expected):
             if not (_is_pair(names) and _is_pair(result) and _form(result[0]) == _form(expected)):
                 return [Difference("", f"it returns {_form(result)} instead of {_form(expected)}")]
             names, result = names[0], result[0]
         both = zip(named_values(names, result), named_values(names, expected), strict=True)
-        found = [difference(name, actual, right, self.tolerance) for (name, actual), (_, right) in both]
-        return [one for one in found if one is not None]
+        results = [difference(name, actual, right, self.tolerance) for (name, actual), (_, right) in both]
+        return [one for one in results if one is not None]
 
 
 class ComparedBackward(Comparison):
-    """The backward of a pair, called as `WithArguments` is. Its gradients may have any strides."""
+    """The backward of a pair, called with the arguments of `WithArguments`. Strides of gradients are not compared."""
 
     __slots__ = ()
 
     def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The gradients by PyTorch's autograd."""
+        """The gradients from PyTorch's autograd."""
         (_, forward_args, forward_kwargs), cotangents, wanted = args
         return reference_gradients(self.reference, forward_args, forward_kwargs, cotangents, wanted)
 
     def differences(self, result: Any, expected: Any) -> list[Difference]:
-        """Of the gradients that the program uses."""
-        found = [
+        """The differences in the gradients that the program uses."""
+        results = [
             difference(proxy.name, actual, right, self.tolerance, strides=False)
             for proxy, actual, right in zip(self.bound.output, result, expected, strict=True)
             if isinstance(proxy, TensorProxy)
         ]
-        return [one for one in found if one is not None]
+        return [one for one in results if one is not None]
 
 
 def _versions(arguments: Any) -> list[int]:
-    """How often PyTorch has seen each tensor written to; it does not count for tensors of inference mode."""
+    """The version counters of the tensors; inference tensors have none."""
     tensors = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     return [version_of(tensor) for tensor in tensors if not tensor.is_inference()]
 
@@ -124,7 +124,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _form(value: Any) -> str:
-    """How a result is nested, in words."""
+    """The nesting of a result as text."""
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_form, value))})"
     if isinstance(value, dict):

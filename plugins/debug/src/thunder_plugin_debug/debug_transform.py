@@ -1,4 +1,4 @@
-"""What the transforms of this package share."""
+"""The base class of the transforms of this package."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from thunder_plugin_debug.line_call import MakeCall, unmatched, with_calls
 
 @dataclass(frozen=True, eq=False)
 class DebugTransform(Transform):
-    """Puts a call of its own in the place of what each line calls.
+    """Replaces the function that each operation calls by a call of this package.
 
-    One object may serve several programs, and all compilations of them; what it finds out is in it. A copy of a
-    compiled module shares the object with the original; what is pickled are its options alone.
+    One object may serve several programs and compilations, and holds the findings. A copy of a compiled module shares
+    the object with the original; pickling stores only the options.
 
     Attributes:
-        include, exclude: patterns (``*``, ``?``) of the operations to look at, and of those to leave alone.
+        include, exclude: patterns (``*``, ``?``) of operations to inspect, and of operations to leave unchanged.
     """
 
     place: ClassVar[Place] = Place.LAST
@@ -32,18 +32,18 @@ class DebugTransform(Transform):
 
     @abstractmethod
     def calls(self, trace: Trace) -> MakeCall:
-        """What makes the calls for the lines of ``trace``."""
+        """A function that creates the calls for the operations of ``trace``."""
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The program with these calls."""
         return with_calls(trace, context, self.name, self.calls(trace), self.include, self.exclude)
 
-    def unmatched(self, lines: Sequence[BoundSymbol]) -> list[str]:
-        """Of `include` and `exclude`."""
-        return unmatched(self.name, self.include, self.exclude, lines)
+    def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
+        """The patterns of `include` and `exclude` that match no operation."""
+        return unmatched(self.name, self.include, self.exclude, ops)
 
     def check_choice(self, option: str, allowed: Sequence[str]) -> None:
-        """Raise TransformError if the option is none of the allowed."""
+        """Raise TransformError if the value of an option is not allowed."""
         value = getattr(self, option)
         if value not in allowed:
             raise TransformError(

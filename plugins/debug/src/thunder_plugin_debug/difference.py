@@ -1,4 +1,4 @@
-"""How two tensors differ that should be the same."""
+"""Description of the difference of two tensors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _RTOL: Final = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
-_COARSE: Final = 0.25  # of formats of eight bits, which have two or three bits of mantissa
+_COARSE: Final = 0.25  # of eight-bit formats, which have two or three mantissa bits
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far values may be from the reference: ``atol + rtol * (|expected| + root mean square of all expected)``.
+    """The allowed difference: ``atol + rtol * (|expected| + root mean square of all expected)``.
 
-    Sums in another order are off by a fraction of their terms rather than of themselves; hence the second summand.
+    The error of a sum in another order is proportional to its terms rather than to itself, hence the root mean square.
 
     Attributes:
-        rtol, atol: None for that of the dtype: 1e-7 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16,
-            0.25 for formats of eight bits; and the smallest normal number. Integers must be equal.
+        rtol: None for the default of the dtype: 1e-7 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for
+            bfloat16, 0.25 for eight-bit formats. Integers must be equal.
+        atol: None for the smallest normal number of the dtype.
     """
 
     rtol: float | None = None
@@ -40,14 +41,13 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one value.
+    """The difference of one value.
 
     Attributes:
         value: its name in the trace.
-        text: how it differs, in words.
-        greatest: the greatest distance of an element from what is expected; None where shape, dtype, device or strides
-            differ.
-        index: of that element.
+        text: description of the difference.
+        greatest: the largest difference of an element; None if shape, dtype, device or strides differ.
+        index: the index of that element.
     """
 
     value: str
@@ -59,11 +59,11 @@ class Difference:
 def difference(
     value: str, actual: Any, expected: Any, tolerance: Tolerance, *, strides: bool = True
 ) -> Difference | None:
-    """How ``actual`` differs; None if it does not. Neither is changed.
+    """The difference of ``actual`` from ``expected``; None if there is none. Neither is modified.
 
     Args:
-        value: its name.
-        strides: whether those are compared as well, where they matter.
+        value: name of the value.
+        strides: whether strides are compared as well, in dimensions with several elements.
     """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(expected) and (isinstance(actual, torch.Tensor) or actual == expected)
@@ -79,19 +79,19 @@ def _brief(value: Any) -> str:
 
 
 def _metadata(actual: torch.Tensor, expected: torch.Tensor, strides: bool) -> list[tuple[str, Any, Any]]:
-    found = [
+    mismatches = [
         ("shape", tuple(actual.shape), tuple(expected.shape)),
         ("dtype", actual.dtype, expected.dtype),
         ("device", actual.device, expected.device),
         ("layout", actual.layout, expected.layout),
     ]
     if strides and actual.layout is torch.strided is expected.layout and expected.numel():
-        found.append(("strides", _strides(actual), _strides(expected)))
-    return found
+        mismatches.append(("strides", _strides(actual), _strides(expected)))
+    return mismatches
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
-    """None for dimensions of size 1, whose stride means nothing."""
+    """Strides; None for dimensions of size 1, whose stride is meaningless."""
     return tuple([step if size != 1 else None for size, step in zip(tensor.shape, tensor.stride(), strict=True)])
 
 
@@ -138,14 +138,14 @@ def _at(value: str, text: str, place: int, actual: torch.Tensor, expected: torch
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Short formats as float32: PyTorch has not all operations for them, and their differences would be rounded."""
+    """Eight-bit and 16-bit formats as float32: PyTorch lacks operations for some, and differences would be rounded."""
     if tensor.is_complex():
         return tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
     return tensor.float() if tensor.element_size() < 4 else tensor
 
 
 def _distance(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Zero for equal infinities and for NaNs in the same place, infinity for a NaN in one of the two."""
+    """The difference of each element: 0 for equal infinities and for two NaNs, infinity for NaN in one of the two."""
     same = (actual == expected) | (torch.isnan(actual) & torch.isnan(expected))
     distance = torch.where(same, 0, (actual - expected).abs())
     return torch.nan_to_num(distance, nan=float("inf"), posinf=float("inf"))

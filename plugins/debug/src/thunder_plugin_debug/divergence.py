@@ -1,4 +1,4 @@
-"""What the bisection found."""
+"""The findings of `bisect`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from thunder_plugin_debug.line import Line, shortened
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A line of an executor that does something else than the reference.
+    """An operation of an executor whose result differs from the reference.
 
     Attributes:
-        line: which.
-        differences: how the values differ that it gives, in their order; at least one.
-        suspects: of a fused region: the operations that may be the wrong one, as far as its results tell. The last of
-            them gives the first of these values.
-        location: the user's line; of a fused region that of the last suspect.
+        line: the operation.
+        differences: the differences of its results, in order; at least one.
+        suspects: for a fused region, the operations that may be wrong, as far as its results show. The last of them
+            computes the first of these results.
+        location: the user's line; for a fused region that of the last suspect.
     """
 
     line: Line
@@ -28,19 +28,19 @@ class Divergence:
 
     @property
     def executor(self) -> str:
-        """Who ran the line."""
+        """The executor of the operation."""
         return self.line.executor
 
     @property
     def greatest(self) -> float | None:
-        """The greatest distance in the first value that differs; None where its shape, dtype or strides do."""
+        """The largest difference in the first value that differs; None if its shape, dtype or strides differ."""
         return self.differences[0].greatest
 
     @property
     def problem(self) -> str:
-        """What happened, in words."""
-        inside = f"; what is wrong there is {' or '.join(self.suspects)}" if self.suspects else ""
-        texts = "".join([f"\n  {found.text}" for found in self.differences])
+        """A description of the problem."""
+        inside = f"; the wrong operation is {' or '.join(self.suspects)}" if self.suspects else ""
+        texts = "".join([f"\n  {difference.text}" for difference in self.differences])
         line = self.line
         return (
             f"{line.executor} differs from the reference in {shortened(line.operation)}, in {line.phase}{inside}{texts}"
@@ -48,17 +48,17 @@ class Divergence:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do about it."""
+        """Advice on the problem."""
         patterns = list(dict.fromkeys(self.suspects or self.line.operations))
         return (
-            f"let others run it: executors: [{{{self.line.executor}: {{exclude: {patterns}}}}}]",
-            "if the executor is right to differ, give bisect the options rtol and atol",
+            f"exclude it from the executor: executors: [{{{self.line.executor}: {{exclude: {patterns}}}}}]",
+            "if the difference is acceptable, increase the options rtol and atol of bisect",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A line of an executor that cannot be compared, and why."""
+    """An operation of an executor that cannot be compared, and the reason."""
 
     line: Line
     reason: str

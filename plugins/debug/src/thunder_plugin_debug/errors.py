@@ -1,4 +1,4 @@
-"""What the transforms raise and warn with."""
+"""Exceptions and warnings of the transforms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NonFiniteError(ThunderError, ArithmeticError):
-    """A line made a NaN or an infinity, or one came in. ``finding`` has the particulars."""
+    """An operation produced a NaN or an infinity, or an input contains one. ``finding`` has the details."""
 
     def __init__(self, finding: Finding) -> None:
         self.finding = finding
@@ -20,7 +20,7 @@ class NonFiniteError(ThunderError, ArithmeticError):
 
 
 class DivergenceError(ThunderError, RuntimeError):
-    """An executor's line does something else than the reference. ``divergence`` has the particulars."""
+    """An executor's result differs from the reference. ``divergence`` has the details."""
 
     def __init__(self, divergence: Divergence) -> None:
         self.divergence = divergence
@@ -28,4 +28,4 @@ class DivergenceError(ThunderError, RuntimeError):
 
 
 class DebugWarning(UserWarning):
-    """What would have been an error, had the transform not been asked to warn."""
+    """A problem that is an error with ``action="error"``."""

@@ -1,4 +1,4 @@
-"""What the NaN finder found."""
+"""The findings of `nan_finder`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Finding:
     """A value with NaNs or infinities.
 
     Attributes:
-        line: the line that made it; of a value that came in, the first line where it shows.
+        line: the operation that produced it; for an input, the first operation that reads it.
         kind: "NaN" or "infinity".
         value: its name in the trace.
-        came_in: whether the program was given it, as an argument, a parameter or a gradient, instead of making it.
-        count: how many of its elements are such.
-        total: how many elements it has.
-        ranges: one line of text for each tensor that the line takes: name, dtype, shape, least and greatest value. Of
-            what the line writes in place, as it is after that.
-        location: the user's line; of a fused region that of the operation that makes the first one.
-        inside: of a fused region: which operation that is, or why it cannot be told.
+        came_in: whether it is an input of the program: an argument, a parameter or a gradient.
+        count: number of elements of this kind.
+        total: number of all elements.
+        ranges: one line of text per tensor argument of the operation: name, dtype, shape, smallest and largest value;
+            for tensors that the operation writes in place, after the write.
+        location: the user's line; for a fused region that of the operation that produced the first one.
+        inside: for a fused region, that operation, or the reason why it is unknown.
     """
 
     line: Line
@@ -37,26 +37,26 @@ class Finding:
 
     @property
     def problem(self) -> str:
-        """What happened, in words."""
+        """A description of the problem."""
         amount = f"{self.count} of {self.total} elements of {self.value}"
-        taken = "".join([f"\n  takes {text}" for text in self.ranges])
+        taken = "".join([f"\n  argument {text}" for text in self.ranges])
         if self.came_in:
-            shows = f"it shows in {self.line.describe()}"
-            return f"{self.kind} came into the {self.line.phase} program, in {amount}; {shows}{taken}"
+            reader = f"first read by {self.line.describe()}"
+            return f"{self.kind} in an input of the {self.line.phase} program, in {amount}; {reader}{taken}"
         inside = f"; {self.inside}" if self.inside else ""
-        return f"{self.kind} was made by {self.line.describe()}, in {amount}{inside}{taken}"
+        return f"{self.kind} produced by {self.line.describe()}, in {amount}{inside}{taken}"
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do about it."""
+        """Advice on the problem."""
         if self.came_in and self.line.phase == "backward":
-            return ("look at what follows the compiled program, or at what forward saved",)
+            return ("check the operations after the compiled program, and the values that forward saved",)
         if self.came_in:
-            return ("look at the arguments, parameters and buffers of the program",)
+            return ("check the arguments, parameters and buffers of the program",)
         ways = []
         if self.kind == "NaN" and any(text.endswith("infinity") for text in self.ranges):
-            ways.append("it takes infinities; nan_finder with the option inf: true says where they were made")
+            ways.append("its arguments contain infinities; nan_finder with the option inf: true locates their origin")
         if self.line.executor != "reference":
-            ways.append(f"compare {self.line.executor} with PyTorch by the transform bisect")
-        ways.append(f"if it is meant to be there, give nan_finder the option exclude: [{self.line.operation!r}]")
+            ways.append(f"compare {self.line.executor} with PyTorch with the transform bisect")
+        ways.append(f"if it is intended, give nan_finder the option exclude: [{self.line.operation!r}]")
         return tuple(ways)

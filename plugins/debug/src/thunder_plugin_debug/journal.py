@@ -1,4 +1,4 @@
-"""What a bisection found so far."""
+"""The results of `bisect` so far."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from thunder_plugin_debug.suspects import suspects
 
 Action = Literal["error", "warn", "record"]
 
-_LOCK: Final = threading.Lock()  # one for all: it is held for an addition
+_LOCK: Final = threading.Lock()  # shared by all, because it is only held for an addition
 
 
 class Journal:
-    """Takes down what comparisons give, and raises or warns where a line differs.
+    """Records the results of comparisons, and raises or warns if an operation differs.
 
     Attributes:
-        action: what to do about a line that differs: raise, warn the first time, or nothing.
-        divergences: the first of each line.
-        skipped: lines that were not compared.
-        comparisons: how many there were.
+        action: raise, warn once per operation, or only record.
+        divergences: the first divergence of each operation.
+        skipped: operations that are not compared.
+        comparisons: number of comparisons.
     """
 
     def __init__(self, action: Action) -> None:
@@ -36,11 +36,11 @@ class Journal:
         self.comparisons = 0
 
     def skip(self, line: Line, reason: str) -> None:
-        """A line was not compared."""
+        """Record that an operation is not compared."""
         self.skipped.setdefault(line, Skipped(line, reason))
 
     def compared(self, line: Line, bound: BoundSymbol, differences: tuple[Difference, ...]) -> None:
-        """A call of a line was compared.
+        """Record the comparison of one call.
 
         Raises:
             DivergenceError: there are differences, and the action is to raise.
@@ -59,7 +59,7 @@ class Journal:
 
 
 def _divergence(line: Line, bound: BoundSymbol, differences: tuple[Difference, ...]) -> Divergence:
-    wrong = {found.value for found in differences} & {proxy.name for proxy in bound.outputs()}
+    wrong = {difference.value for difference in differences} & {proxy.name for proxy in bound.outputs()}
     accused = suspects(bound, wrong) if is_region(bound) and wrong else ()
     names = tuple([part.symbol.name for part in accused])
     return Divergence(line, differences, names, (accused[-1] if accused else bound).location)

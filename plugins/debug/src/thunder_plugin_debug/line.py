@@ -1,4 +1,4 @@
-"""One line of a compiled program, as callbacks, tables and messages know it."""
+"""The description of an operation of a compiled program for callbacks, tables and messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.transform import Phase
-from thunder_plugin_debug.kept_arguments import WithArguments
+from thunder_plugin_debug.forward_arguments import WithArguments
 
 _GRADIENT: Final = "the gradient of "
 _AND: Final = " + "
@@ -17,17 +17,17 @@ _AND: Final = " + "
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line.
+    """An operation of a compiled program.
 
     Attributes:
-        phase: the program it stands in: "inference", "forward" or "backward".
-        index: its position among the lines of that program, from 0.
-        operation: what it computes, by the name that traces print: the PyTorch function where an executor's function
-            stands for one, the operations of a fused region joined with " + ".
-        function: what it calls.
-        executor: who runs it; "reference" for PyTorch itself.
+        phase: its program: "inference", "forward" or "backward".
+        index: its position among the operations of that program, from 0.
+        operation: the computation, by its name in traces: the PyTorch function that an executor's function replaces;
+            for a fused region its operations joined with " + ".
+        function: the called function.
+        executor: the executor; "reference" for PyTorch.
         location: the user's line; None if there is none.
-        inputs, outputs: names of the values that it takes and gives.
+        inputs, outputs: names of its arguments and results in the trace.
     """
 
     phase: str
@@ -41,7 +41,7 @@ class Line:
 
     @staticmethod
     def of(bound: BoundSymbol, index: int, phase: Phase) -> Line:
-        """The line ``bound``, which no transform of this package has wrapped yet."""
+        """The description of ``bound``, which no transform of this package has wrapped yet."""
         return Line(
             phase.value,
             index,
@@ -54,12 +54,12 @@ class Line:
         )
 
     def describe(self) -> str:
-        """What it computes, who runs it and where it stands, without the user's line."""
+        """Computation, executor and phase, without the user's line."""
         return f"{shortened(self.operation)}, run by {self.executor} in {self.phase}"
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names in `operation`: those of a fused region one by one, that of a gradient without more."""
+        """The names in `operation`: of a fused region one by one."""
         return tuple(self.operation.removeprefix(_GRADIENT).split(_AND))
 
     @property
@@ -69,7 +69,7 @@ class Line:
 
 
 def shortened(operation: str) -> str:
-    """What a line computes, for messages: of a fused region of more than four operations the first three."""
+    """The computation for messages: for a fused region of more than four operations the first three."""
     names = operation.split(_AND)
     return operation if len(names) <= 4 else _AND.join([*names[:3], f"{len(names) - 3} more"])
 

@@ -1,4 +1,4 @@
-"""Put something of our own in the place of what lines call."""
+"""Replacement of the functions that operations call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_plugin_debug.plain_name import plain_name
 
 
 class LineCall:
-    """Called in the place of ``function`` by the line ``line``, with the same arguments; returns what that returns."""
+    """Replaces ``function`` in the operation ``line``: called with the same arguments, it returns the same result."""
 
     __slots__ = ("function", "line")
 
@@ -25,16 +25,16 @@ class LineCall:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function; for those derived from this to do more."""
+        """Call the function; overridden by subclasses."""
         return self.function(*args, **kwargs)
 
 
 MakeCall = Callable[[Line, BoundSymbol], LineCall | None]
-"""From a line, and the same as it stands in the trace, to what is called in its place; None leaves it as it is."""
+"""From the description of an operation and its bound symbol to the replacement; None leaves it unchanged."""
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the line called before anything was put in its place."""
+    """The function of an operation before any replacement."""
     while isinstance(function, LineCall):
         function = function.function
     return function
@@ -48,14 +48,17 @@ def with_calls(
     include: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
 ) -> Trace:
-    """The program with the calls that ``make`` gives in the place of its lines' own.
+    """The program with the replacements that ``make`` returns.
 
-    Executor, reference, tags, effects, context and location of the lines stay, so that others may wrap them again.
+    Executor, reference, tags, effects, context and location of the operations are preserved, so that they can be
+    wrapped again.
 
     Args:
-        name: of the transform; calls are printed with it.
-        make: makes the calls.
-        include, exclude: patterns of operations; the other lines stay as they are.
+        trace: the program.
+        context: the context of the pass.
+        name: name of the transform, which is printed with the calls.
+        make: creates the replacements.
+        include, exclude: patterns of operations; operations that are not selected stay unchanged.
     """
     lines = []
     for index, bound in enumerate(trace.symbols):
@@ -66,7 +69,7 @@ def with_calls(
 
 
 def line_of(bound: BoundSymbol, index: int, phase: Phase) -> Line:
-    """The line; as it was before anything was put in the place of what it calls."""
+    """The description of an operation before any replacement."""
     target = bound.symbol.target
     return target.line if isinstance(target, LineCall) else Line.of(bound, index, phase)
 
@@ -79,7 +82,7 @@ def _calling(bound: BoundSymbol, call: LineCall, name: str) -> BoundSymbol:
 
 
 def selected(line: Line, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
-    """Whether the patterns let a line through: by what it calls, by what it computes, or by a part of that."""
+    """Whether the patterns select an operation, by its function, its computation, or a part of it."""
     if any(_matches(pattern, line) for pattern in exclude):
         return False
     return not include or any(_matches(pattern, line) for pattern in include)
@@ -88,10 +91,10 @@ def selected(line: Line, include: tuple[str, ...], exclude: tuple[str, ...]) -> 
 def unmatched(
     name: str, include: tuple[str, ...], exclude: tuple[str, ...], symbols: Sequence[BoundSymbol]
 ) -> list[str]:
-    """A sentence about each pattern of the transform ``name`` that matches none of the lines of a program."""
+    """A sentence about each pattern of the transform ``name`` that matches no operation of a program."""
     lines = [line_of(bound, 0, Phase.INFERENCE) for bound in symbols]
     return [
-        f"{option} of {name}: the pattern {pattern!r} matches no line of this program"
+        f"{option} of {name}: the pattern {pattern!r} matches no operation of this program"
         for option, patterns in (("include", include), ("exclude", exclude))
         for pattern in dict.fromkeys(patterns)
         if not any(_matches(pattern, line) for line in lines)

@@ -1,4 +1,4 @@
-"""User-defined callbacks before and after each line."""
+"""User-defined callbacks before and after each operation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AfterLine = Callable[[Line, tuple[Any, ...], dict[str, Any], Any], object]
 
 @dataclass(frozen=True, eq=False)
 class LineCallbacks(DebugTransform):
-    """Calls functions with the arguments and the results of each line.
+    """Calls functions with the arguments and the results of each operation.
 
-    They run under `torch.no_grad`, and their results are ignored. They must not write to the tensors that they get,
-    which are those of the program. An exception in a callback ends the call of the program.
+    They run under `torch.no_grad`, and their results are ignored. They must not write to their tensors, which are those
+    of the program. An exception in a callback propagates to the caller of the program.
 
     Attributes:
-        before_line: called with the line, its positional and its keyword arguments.
-        after_line: called with the same and the result. An in-place operation has written its arguments by then.
+        before_line: called with the description of the operation, its positional and its keyword arguments.
+        after_line: called with the same and the result. An in-place operation has already written to its arguments.
     """
 
     name: ClassVar[str] = "line_callbacks"
@@ -41,7 +41,7 @@ class LineCallbacks(DebugTransform):
     def __post_init__(self) -> None:
         if self.before_line is None and self.after_line is None:
             raise TransformError(
-                "line_callbacks has nothing to call",
+                "line_callbacks has no function",
                 advice=(
                     "give before_line or after_line",
                     "in a configuration: before_line: my_package.module:function",
@@ -49,7 +49,7 @@ class LineCallbacks(DebugTransform):
             )
 
     def calls(self, trace: Trace) -> MakeCall:
-        """Each line with the functions called around it."""
+        """Surround each operation with the callbacks."""
         return lambda line, bound: _CallWithCallbacks(line, bound.symbol.target, self.before_line, self.after_line)
 
 
@@ -75,7 +75,7 @@ class _CallWithCallbacks(LineCall):
 
 
 def from_options(options: LineCallbacksOptions) -> LineCallbacks:
-    """The transform that a configuration asks for.
+    """The transform for the options of a configuration.
 
     Raises:
         TransformError: a function cannot be imported.
@@ -93,14 +93,16 @@ def _imported(option: str, path: str | None) -> Any:
         return None
     module, _, name = path.partition(":")
     try:
-        found: Any = import_module(module)
+        target: Any = import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise TransformError(
             f"line_callbacks: {option} is {path!r}, which cannot be imported: {error}",
             advice=("write package.module:function, and make sure that `import package.module` works here",),
         ) from error
-    if not callable(found):
-        raise TransformError(f"line_callbacks: {option} is {path!r}, which is a {type(found).__name__}, not a function")
-    return found
+    if not callable(target):
+        raise TransformError(
+            f"line_callbacks: {option} is {path!r}, which is a {type(target).__name__}, not a function"
+        )
+    return target

@@ -1,4 +1,4 @@
-"""How long each line takes."""
+"""The time of each operation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from thunder_plugin_debug.timing_record import TimingRecord, format_table
 
 @dataclass(frozen=True, eq=False)
 class LineTiming(DebugTransform):
-    """Measures each line: on the CPU from before its call to after it, on a CUDA device by events, without waiting.
+    """Measures each operation: on the CPU the call, on a CUDA device with events, without synchronization.
 
     Attributes:
         report: "exit" writes the table to the standard error when Python exits.
-        rows: how many records that table shows.
+        rows: number of records in that table.
     """
 
     name: ClassVar[str] = "line_timing"
@@ -45,27 +45,27 @@ class LineTiming(DebugTransform):
         return []
 
     def calls(self, trace: Trace) -> MakeCall:
-        """Each line with a stopwatch."""
+        """Measure each operation."""
 
         def make(line: Line, bound: BoundSymbol) -> LineCall:
-            made = timed_call(line, bound.symbol.target, _device(bound))
-            self._tallies.append(made.tally)
-            return made
+            timed = timed_call(line, bound.symbol.target, _device(bound))
+            self._tallies.append(timed.tally)
+            return timed
 
         return make
 
     @property
     def records(self) -> tuple[TimingRecord, ...]:
-        """What took how long so far, the longest total first. Waits for the device."""
-        found: dict[tuple[str, str, str, str, str], tuple[int, float]] = {}
+        """The measurements so far, the largest total first. Synchronizes with the device."""
+        totals: dict[tuple[str, str, str, str, str], tuple[int, float]] = {}
         for tally in tuple(self._tallies):
             line = tally.line
             key = (line.phase, line.operation, line.executor, line.place, tally.clock)
-            (calls, seconds), (before, sum_before) = tally.read(), found.get(key, (0, 0.0))
-            found[key] = (before + calls, sum_before + seconds)
-        total = sum(seconds for _, seconds in found.values()) or 1.0
+            (calls, seconds), (before, sum_before) = tally.read(), totals.get(key, (0, 0.0))
+            totals[key] = (before + calls, sum_before + seconds)
+        total = sum(seconds for _, seconds in totals.values()) or 1.0
         records = [
-            TimingRecord(*key, calls, seconds, seconds / total) for key, (calls, seconds) in found.items() if calls
+            TimingRecord(*key, calls, seconds, seconds / total) for key, (calls, seconds) in totals.items() if calls
         ]
         return tuple(sorted(records, key=lambda record: -record.total))
 
@@ -74,22 +74,22 @@ class LineTiming(DebugTransform):
         return format_table(self.records, rows)
 
     def reset(self) -> None:
-        """Forget what was measured so far, as after a few calls to warm up. Waits for the device."""
+        """Discard the measurements so far, for example after warm-up. Synchronizes with the device."""
         for tally in tuple(self._tallies):
             tally.reset()
 
     def _write_table(self) -> None:
         records = self.records
         if records:
-            sys.stderr.write(f"time of lines, by thunder_plugin_debug:\n{format_table(records, self.rows)}\n")
+            sys.stderr.write(f"time of operations, by thunder_plugin_debug:\n{format_table(records, self.rows)}\n")
 
 
 def _device(bound: BoundSymbol) -> torch.device | None:
-    """Where the line works: the device that is not the CPU, if one of its tensors is there."""
+    """The device of the operation: that of a tensor that is not on the CPU, if any."""
     devices = [proxy.device for proxy in (*bound.outputs(), *bound.inputs()) if isinstance(proxy, TensorProxy)]
     return next((device for device in devices if device.type != "cpu"), devices[0] if devices else None)
 
 
 def from_options(options: LineTimingOptions) -> LineTiming:
-    """The transform that a configuration asks for."""
+    """The transform for the options of a configuration."""
     return LineTiming(options.include, options.exclude, options.report, options.rows)

@@ -1,4 +1,4 @@
-"""Check what a line gives for NaNs and infinities, and find out whether the line made them."""
+"""Checks of results for NaNs and infinities, and of arguments, to decide whether an operation produced them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from thunder_plugin_debug.values import named_tensors
 
 Report = Callable[[Finding], None]
 Search = Callable[[Finding, Kind, tuple[Any, ...]], Finding]
-"""Adds to a finding which part of the line made it; called with the positional arguments of the line."""
+"""Adds to a finding the part of the operation that produced it; called with the positional arguments of the operation.
+"""
 Before = frozenset[tuple[str, Kind]]
-"""Names of values that were not finite before the line ran, and how."""
+"""Names of values that were not finite before the operation, with their kind."""
 
 _EMPTY: Final = re.compile(r"(^|[._])(empty|resize)(_|\.|$)")
 
 
 def leaves_memory_as_it_is(bound: BoundSymbol) -> bool:
-    """Whether the result is whatever was in memory before, as that of `torch.empty`."""
+    """Whether the result is uninitialized memory, as for `torch.empty`."""
     return _EMPTY.search(bound.symbol.name) is not None
 
 
 class Given:
-    """What a program is given: until a line writes it, a NaN in it came in."""
+    """The inputs of a program that no operation has written yet: a NaN in them is an input."""
 
     def __init__(self, trace: Trace) -> None:
         self._storages = {proxy.name: proxy.storage for proxy in trace.inputs if isinstance(proxy, TensorProxy)}
@@ -46,25 +47,25 @@ class Given:
                 self._taken.setdefault(taken.name, index)
 
     def at(self, bound: BoundSymbol) -> frozenset[str]:
-        """Those that this line of the trace takes as they came in."""
+        """Those that this operation reads unmodified."""
         index = self._index[id(bound)]
         names = {proxy.name for proxy in bound.inputs()} & self._storages.keys()
         return frozenset(name for name in names if self._written.get(self._storages[name], index) >= index)
 
     def first_at(self, bound: BoundSymbol) -> frozenset[str]:
-        """Those of them that no line before took."""
+        """Those of them that no operation before has read."""
         return frozenset(name for name in self.at(bound) if self._taken[name] == self._index[id(bound)])
 
 
 class CheckedCall(LineCall):
-    """Calls a line, and reports what is not finite in its results though its arguments do not account for that.
+    """Calls an operation, and reports results that are not finite although its arguments are.
 
     Attributes:
-        given: names of arguments that the program was given.
-        checked: names of those that are checked before the line runs.
-        kinds: what to look for.
-        report: called with what is found.
-        search: of a line that has parts.
+        given: names of arguments that are inputs of the program.
+        checked: names of those that are checked before the operation runs.
+        kinds: the kinds of values to look for.
+        report: called with each finding.
+        search: for an operation with parts.
     """
 
     __slots__ = ("bound", "checked", "given", "kinds", "report", "search", "written")
@@ -93,10 +94,10 @@ class CheckedCall(LineCall):
         if self.checked or self.written:
             before = self._before(args, kwargs)
         result = self.function(*args, **kwargs)
-        made = named_tensors(self.bound.output, result)
+        results = named_tensors(self.bound.output, result)
         if self.written:
-            made += [(name, value) for name, value in self._taken(args, kwargs) if name in self.written]
-        for name, value in made:
+            results += [(name, value) for name, value in self._taken(args, kwargs) if name in self.written]
+        for name, value in results:
             if can_be_non_finite(value):
                 for kind in self.kinds:
                     if kind.occurs(value):
@@ -104,17 +105,17 @@ class CheckedCall(LineCall):
         return result
 
     def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Before:
-        """What is not finite before the line runs, among what is checked and what the line will write."""
-        found = set()
+        """The values that are not finite before the operation, among those to check and those that it writes."""
+        names = set()
         for name, value in self._taken(args, kwargs):
             if name not in self.checked and name not in self.written:
                 continue
             for kind in (NAN, INFINITY) if can_be_non_finite(value) else ():
                 if kind.occurs(value):
-                    found.add((name, kind))
+                    names.add((name, kind))
                     if name in self.checked and kind in self.kinds:
                         self.report(self._finding(kind, name, True, value, (args, kwargs)))
-        return frozenset(found)
+        return frozenset(names)
 
     def _judge(
         self,
@@ -124,19 +125,21 @@ class CheckedCall(LineCall):
         arguments: Any,
         before: Before,
     ) -> None:
-        """Report a value of the line unless what it takes, or what the user wrote, accounts for it."""
+        """Report a result unless its arguments, or literals of the program, explain it."""
         causes = (NAN,) if kind is NAN else (NAN, INFINITY)
         taken = [(source, tensor) for source, tensor in self._taken(*arguments) if can_be_non_finite(tensor)]
-        found = [
+        reports = [
             (source, tensor)
             for source, tensor in taken
             if any((source, cause) in before if source in self.written else cause.occurs(tensor) for cause in causes)
         ]
-        came_in = [(source, tensor) for source, tensor in found if source in self.given and source not in self.checked]
+        came_in = [
+            (source, tensor) for source, tensor in reports if source in self.given and source not in self.checked
+        ]
         if came_in and kind is NAN:
             source, tensor = came_in[0]
             self.report(self._finding(kind, source, True, tensor, arguments))
-        elif not found and not any(cause.among_literals(arguments) for cause in causes):
+        elif not reports and not any(cause.among_literals(arguments) for cause in causes):
             finding = self._finding(kind, name, False, value, arguments)
             self.report(finding if self.search is None else self.search(finding, kind, arguments[0]))
 

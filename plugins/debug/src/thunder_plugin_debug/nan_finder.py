@@ -1,4 +1,4 @@
-"""Name the first line that makes a NaN, or an infinity."""
+"""Detection of the first operation that produces a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from thunder_plugin_debug.region_search import search_region
 
 @dataclass(frozen=True, eq=False)
 class NanFinder(DebugTransform):
-    """Checks the floating-point and complex results of each line.
+    """Checks the floating-point and complex results of each operation.
 
-    A line is named when it gives a NaN and takes none; or when it takes one that the program was given. Nothing is
-    said of lines that pass one on, that are given one as a number (``masked_fill(mask, nan)``), or that leave memory
-    as it is (`torch.empty`). With ``inf`` the same holds for infinities, except for those that the program is given.
+    An operation is reported if its results contain a NaN and its arguments do not, or if it reads an input of the
+    program that contains one. Operations that propagate a NaN, have one as a literal (``masked_fill(mask, nan)``), or
+    do not initialize memory (`torch.empty`) are not reported. With ``inf`` the same applies to infinities, except to
+    those in inputs of the program.
 
     Attributes:
-        inf: look for infinities as well.
-        inputs: check what the program is given, infinities with ``inf`` included, where a line first takes it.
-        action: raise `NonFiniteError` at the first finding, or warn about each line once and go on.
+        inf: check for infinities as well.
+        inputs: check the inputs of the program, with ``inf`` for infinities too, where an operation first reads them.
+        action: raise `NonFiniteError` at the first finding, or warn once per operation and continue.
     """
 
     name: ClassVar[str] = "nan_finder"
@@ -47,7 +48,7 @@ class NanFinder(DebugTransform):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found so far, the first for each line."""
+        """The findings so far, the first of each operation."""
         return tuple(self._findings.values())
 
     @cached_property
@@ -55,7 +56,7 @@ class NanFinder(DebugTransform):
         return {}
 
     def calls(self, trace: Trace) -> MakeCall:
-        """Each line with its results checked."""
+        """Check the results of each operation."""
         given = Given(trace)
         kinds = (NAN, INFINITY) if self.inf else (NAN,)
 
@@ -79,5 +80,5 @@ class NanFinder(DebugTransform):
 
 
 def from_options(options: NanFinderOptions) -> NanFinder:
-    """The transform that a configuration asks for."""
+    """The transform for the options of a configuration."""
     return NanFinder(options.include, options.exclude, options.inf, options.inputs, options.action)

@@ -1,4 +1,4 @@
-"""Look for NaNs and infinities in tensors. Each question waits for the device, if the tensor is on one."""
+"""Detection of NaNs and infinities in tensors. Each function synchronizes with the tensor's device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thunder_core.ir.tree import iterate_leaves
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the two kinds of values that are not finite.
+    """NaN or infinity.
 
     Attributes:
-        name: in messages.
-        of_tensor: which elements of a tensor are such.
-        of_number: whether a number is.
+        name: its name in messages.
+        of_tensor: from a tensor to a mask of its elements of this kind.
+        of_number: whether a number is of this kind.
     """
 
     name: str
@@ -27,15 +27,15 @@ class Kind:
     of_number: Callable[[complex], bool]
 
     def occurs(self, tensor: torch.Tensor) -> bool:
-        """Whether an element of a tensor is such."""
+        """Whether an element of a tensor is of this kind."""
         return bool(self.of_tensor(_elements(tensor)).any())
 
     def count(self, tensor: torch.Tensor) -> int:
-        """How many elements of a tensor are such."""
+        """The number of elements of this kind."""
         return int(self.of_tensor(_elements(tensor)).sum())
 
     def among_literals(self, arguments: Any) -> bool:
-        """Whether the program writes one itself, as ``masked_fill(mask, float("-inf"))`` does."""
+        """Whether a literal of the program is of this kind, as in ``masked_fill(mask, float("-inf"))``."""
         return any(isinstance(leaf, float | complex) and self.of_number(leaf) for leaf in iterate_leaves(arguments))
 
 
@@ -44,12 +44,12 @@ INFINITY: Final = Kind("infinity", torch.isinf, cmath.isinf)
 
 
 def can_be_non_finite(tensor: torch.Tensor) -> bool:
-    """Whether the dtype has NaNs."""
+    """Whether the dtype represents NaN."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def describe_range(name: str, tensor: torch.Tensor) -> str:
-    """``t0: float32 (2, 3), from -1.5 to 2, 1 NaN``; of complex numbers the absolute values."""
+    """``t0: float32 (2, 3), from -1.5 to 2, 1 NaN``; for complex numbers the absolute values."""
     text = f"{name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
     if not can_be_non_finite(tensor):
         return text
@@ -65,7 +65,7 @@ def describe_range(name: str, tensor: torch.Tensor) -> str:
 
 
 def _elements(tensor: torch.Tensor) -> torch.Tensor:
-    """What is stored of a sparse tensor, and formats of eight bits as wider ones, of which PyTorch can tell."""
+    """The stored values of a sparse tensor, and eight-bit formats in a wider dtype that PyTorch's functions support."""
     tensor = tensor.detach()
     if tensor.layout is torch.sparse_coo:
         tensor = tensor.coalesce().values()

@@ -1,4 +1,4 @@
-"""NVTX ranges, which NVIDIA's profilers show on their time lines."""
+"""NVTX ranges, which NVIDIA's profilers show."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from thunder_plugin_debug.options import NvtxRangesOptions
 
 @dataclass(frozen=True, eq=False)
 class NvtxRanges(DebugTransform):
-    """Opens a range around each line: ``torch.nn.functional.linear [cudnn] model.py:12``.
+    """Opens a range around each operation: ``torch.nn.functional.linear [cudnn] model.py:12``.
 
     Raises:
-        PluginError: PyTorch sees no CUDA device.
+        PluginError: CUDA is not available.
     """
 
     name: ClassVar[str] = "nvtx_ranges"
@@ -36,7 +36,7 @@ class NvtxRanges(DebugTransform):
             )
 
     def calls(self, trace: Trace) -> MakeCall:
-        """Each line in a range."""
+        """Surround each operation with a range."""
         return lambda line, bound: _CallInRange(line, bound.symbol.target)
 
 
@@ -56,5 +56,5 @@ class _CallInRange(LineCall):
 
 
 def from_options(options: NvtxRangesOptions) -> NvtxRanges:
-    """The transform that a configuration asks for."""
+    """The transform for the options of a configuration."""
     return NvtxRanges(options.include, options.exclude)

@@ -1,4 +1,4 @@
-"""The options of the transforms, as configurations give them."""
+"""The options of the transforms in configurations."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ def _callable(text: str) -> str:
 
 
 Callable = Annotated[str, AfterValidator(_callable), Field(json_schema_extra={"pattern": _CALLABLE})]
-"""Where a function is."""
+"""The path of a function."""
 
 
 class LineOptions(TransformOptions):
-    """What all of them take: which lines they look at."""
+    """Options of all transforms: the operations that they inspect."""
 
     include: tuple[str, ...] = ()
-    """Patterns (`*`, `?`): lines are looked at if one of them matches the name that traces print; empty: all lines."""
+    """Patterns (`*`, `?`): operations whose name in traces matches one of them are inspected; empty: all operations."""
     exclude: tuple[str, ...] = ()
-    """Patterns of lines that are left alone, whatever `include` has."""
+    """Patterns of operations that are left unchanged, even if `include` matches."""
 
 
 class LineCallbacksOptions(LineOptions):
-    """Of the transform ``line_callbacks``. One of the two must be there."""
+    """Options of ``line_callbacks``. At least one is required."""
 
     before_line: Callable | None = None
-    """What is called with `(line, args, kwargs)` before each line: `package.module:function`."""
+    """A function that is called with `(line, args, kwargs)` before each operation: `package.module:function`."""
     after_line: Callable | None = None
-    """What is called with `(line, args, kwargs, result)` after each line."""
+    """A function that is called with `(line, args, kwargs, result)` after each operation."""
 
 
 class LineTimingOptions(LineOptions):
-    """Of the transform ``line_timing``."""
+    """Options of ``line_timing``."""
 
     report: Literal["exit", "none"] = "exit"
-    """Write the table to the standard error when Python exits, or not at all."""
+    """Write the table to the standard error when Python exits, or do not write it."""
     rows: PositiveInt = 30
-    """How many lines of the program that table shows."""
+    """Number of operations in that table."""
 
 
 class NanFinderOptions(LineOptions):
-    """Of the transform ``nan_finder``."""
+    """Options of ``nan_finder``."""
 
     inf: bool = False
-    """Look for infinities as well."""
+    """Check for infinities as well."""
     inputs: bool = False
-    """Tell of what arguments and parameters have, too, where no line passes it on."""
+    """Report NaNs in arguments and parameters, even if no operation propagates them."""
     action: Literal["error", "warn"] = "error"
-    """Raise `NonFiniteError` at the first one, or warn about each line once and go on."""
+    """Raise `NonFiniteError` at the first one, or warn once per operation and continue."""
 
 
 class NvtxRangesOptions(LineOptions):
-    """Of the transform ``nvtx_ranges``."""
+    """Options of ``nvtx_ranges``."""
 
 
 class BisectOptions(LineOptions):
-    """Of the transform ``bisect``."""
+    """Options of ``bisect``."""
 
     rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Relative tolerance of values; absent: by dtype."""
+    """Relative tolerance of values; by default that of the dtype."""
     atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Absolute tolerance of values; absent: the smallest normal number of the dtype."""
+    """Absolute tolerance of values; by default the smallest normal number of the dtype."""
     action: Literal["error", "warn"] = "error"
-    """Raise `DivergenceError` at the first line that differs, or warn about each line once and go on."""
+    """Raise `DivergenceError` at the first operation that differs, or warn once per operation and continue."""

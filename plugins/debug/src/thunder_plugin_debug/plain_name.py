@@ -1,4 +1,4 @@
-"""Names that functions of ours are printed by."""
+"""Names of this package's functions in traces."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def plain_name(name: str) -> str:
-    """The dotted name of a symbol as one Python name."""
+    """The dotted name of a symbol as a Python identifier."""
     return re.sub(r"\W", "_", name)

@@ -1,18 +1,18 @@
-"""The private names of PyTorch that this plugin uses: what for."""
+"""The private names of PyTorch that this plugin uses, each with its purpose."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from thunder_core.private_names import Kind, PrivateNames, Row
+from thunder_core.private_names import Kind, Name, PrivateNames
 
 ROWS: Final = (
-    Row("torch.Tensor._version", "noticing arguments that lines write", name="version_of", kind=Kind.ATTRIBUTE),
+    Name("torch.Tensor._version", "noticing arguments that lines write", name="version_of", kind=Kind.ATTRIBUTE),
 )  # fmt: skip
 
 NAMES: Final = PrivateNames(__name__, ROWS)
 
 
 def __getattr__(name: str) -> Any:
-    """What the row ``name`` gives; the module has it as an attribute from then on."""
+    """The value of the row ``name``, which becomes an attribute of the module."""
     return NAMES.bind(name)

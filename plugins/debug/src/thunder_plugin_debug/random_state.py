@@ -1,4 +1,4 @@
-"""Run something twice with the same random numbers."""
+"""Running a function twice with the same random numbers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class RandomState:
         self._states = [(generator, generator.get_state()) for generator in generators]
 
     def restore(self) -> None:
-        """Make them what they were at that moment."""
+        """Restore these states."""
         for generator, state in self._states:
             generator.set_state(state)
 
     def again(self) -> RandomState:
-        """The states of the same generators now."""
+        """The current states of the same generators."""
         return RandomState([generator for generator, _ in self._states])
 
 
 def generators_of(bound: BoundSymbol, arguments: Any) -> list[torch.Generator]:
-    """Those that a line may draw from: PyTorch's own for its devices, and those among its arguments."""
-    found = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Generator)]
+    """The generators that an operation may use: PyTorch's defaults for its devices, and those among its arguments."""
+    generators = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Generator)]
     devices = {proxy.device for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)}
     for device in devices:
         if device.type == "cuda":
             index = torch.cuda.current_device() if device.index is None else device.index
-            found.append(torch.cuda.default_generators[index])
-    return [torch.default_generator, *found]
+            generators.append(torch.cuda.default_generators[index])
+    return [torch.default_generator, *generators]

@@ -10,7 +10,9 @@ import torch
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 
-_RECORDING: Final = Context(grad_enabled=True, inference=False)  # autocast is off: its conversions are lines
+_RECORDING: Final = Context(
+    grad_enabled=True, inference=False
+)  # autocast is off, because its casts are operations of the trace
 
 
 def reference_gradients(
@@ -20,38 +22,39 @@ def reference_gradients(
     cotangents: Sequence[torch.Tensor | None],
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """What the backward of a `thunder_core.executors.DerivativePair` for this call should return.
+    """The expected result of the backward of a `thunder_core.executors.DerivativePair` for this call.
 
     Args:
-        cotangents: for each tensor that the function returns; None where it has none.
-        wanted: for each tensor among the arguments, repeated ones repeated, whether its gradient is.
+        function, args, kwargs: the call.
+        cotangents: for each tensor that the function returns, its cotangent or None.
+        wanted: for each tensor among the arguments, with repetitions, whether its gradient is needed.
 
     Returns:
-        For each of these the gradient, zeros if there is none; None where it is not wanted.
+        For each of these the gradient, zeros if autograd returns none; None if it is not needed.
     """
-    asked = iter(wanted)
+    flags = iter(wanted)
     given: list[torch.Tensor] = []
 
-    def own(leaf: Any) -> Any:
-        """Each argument by itself: one tensor in two places has a gradient for each."""
+    def separate(leaf: Any) -> Any:
+        """A separate leaf for each argument: a tensor that is passed twice has a gradient for each position."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        given.append(leaf.detach().requires_grad_(next(asked)))
+        given.append(leaf.detach().requires_grad_(next(flags)))
         return given[-1]
 
     with modes_for_fakes(_RECORDING):
-        args, kwargs = map_leaves(own, (args, kwargs))
+        args, kwargs = map_leaves(separate, (args, kwargs))
         result = function(*args, **kwargs)
-        made = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
         pairs = [
             (output, cotangent)
-            for output, cotangent in zip(made, cotangents, strict=True)
+            for output, cotangent in zip(tensors, cotangents, strict=True)
             if cotangent is not None and output.requires_grad
         ]
         sources = [tensor for tensor in given if tensor.requires_grad]
         if pairs and sources:
             outputs, flowing = zip(*pairs, strict=True)
-            found = iter(torch.autograd.grad(outputs, sources, flowing, allow_unused=True, materialize_grads=True))
+            gradients = iter(torch.autograd.grad(outputs, sources, flowing, allow_unused=True, materialize_grads=True))
         else:
-            found = iter([torch.zeros_like(tensor) for tensor in sources])
-    return tuple([next(found) if tensor.requires_grad else None for tensor in given])
+            gradients = iter([torch.zeros_like(tensor) for tensor in sources])
+    return tuple([next(gradients) if tensor.requires_grad else None for tensor in given])

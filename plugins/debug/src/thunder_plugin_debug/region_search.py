@@ -1,4 +1,4 @@
-"""Find the operation of a fused region that makes a NaN."""
+"""Search for the operation of a fused region that produces a NaN."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from thunder_plugin_debug.reference import program_of_region
 
 
 def search_region(region: BoundSymbol, trace: Trace, finding: Finding, kind: Kind, args: tuple[Any, ...]) -> Finding:
-    """``finding`` with the first operation of a region that makes such a value when PyTorch runs them one by one.
+    """``finding`` with the first operation of a region that produces such a value when PyTorch runs them one by one.
 
     Args:
-        region: a line of ``trace``, which made what was found.
-        kind: what it is.
-        args: what it was called with.
+        region: an operation of ``trace``, which produced the finding.
+        trace: the program.
+        finding: the finding.
+        kind: NaN or infinity.
+        args: the positional arguments of the call.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def make(line: Line, bound: BoundSymbol) -> LineCall:
-        return CheckedCall(line, bound, frozenset(), frozenset(), (kind,), found.append)
+        return CheckedCall(line, bound, frozenset(), frozenset(), (kind,), findings.append)
 
     context = TransformContext(Phase(finding.line.phase))
     program = with_calls(program_of_region(region, trace), context, "nan_finder", make)
@@ -38,8 +40,10 @@ def search_region(region: BoundSymbol, trace: Trace, finding: Finding, kind: Kin
         with torch.no_grad():
             compile_trace(program, title="region for the NaN finder")(*args)
     except Exception as error:  # noqa: BLE001 - what was found is told in any case
-        return replace(finding, inside=f"PyTorch cannot say where: {type(error).__name__}: {error}")
-    if not found:
-        return replace(finding, inside="PyTorch makes none of the same arguments")
-    first = found[0].line
-    return replace(finding, inside=f"the first to make one there is {first.operation}", location=first.location)
+        return replace(finding, inside=f"PyTorch cannot run the region: {type(error).__name__}: {error}")
+    if not findings:
+        return replace(finding, inside="PyTorch produces none from the same arguments")
+    first = findings[0].line
+    return replace(
+        finding, inside=f"the first operation that produces one is {first.operation}", location=first.location
+    )

@@ -1,4 +1,4 @@
-"""Measure the calls of one line, on the CPU or by CUDA events."""
+"""Measurement of the calls of one operation, on the CPU or with CUDA events."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import torch
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall
 
-_LOCK: Final = threading.Lock()  # one for all: it is held for the length of an addition
-_PENDING: Final = 256  # measurements of a device that wait to be read; with more, those that are over are read
+_LOCK: Final = threading.Lock()  # shared by all, because it is only held for an addition
+_PENDING: Final = 256  # number of pending measurements of a device above which completed ones are collected
 
 Events = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 class Tally:
-    """What was measured of one line. It outlives the program, so it holds nothing of it.
+    """The measurements of one operation. It outlives the program, so it holds no reference to it.
 
     Attributes:
-        line: which.
+        line: the operation.
         clock: "cpu", or the device that measures.
     """
 
@@ -34,25 +34,25 @@ class Tally:
         self._nanoseconds = 0.0
 
     def add(self, nanoseconds: float) -> None:
-        """One more call."""
+        """Add a call."""
         with _LOCK:
             self._calls += 1
             self._nanoseconds += nanoseconds
 
     def read(self) -> tuple[int, float]:
-        """The number of calls, and their time in seconds."""
+        """The number of calls, and their total time in seconds."""
         with _LOCK:
             return self._calls, self._nanoseconds / 1e9
 
     def reset(self) -> None:
-        """Forget the calls so far."""
+        """Discard the calls so far."""
         with _LOCK:
             self._calls = 0
             self._nanoseconds = 0.0
 
 
 class CudaTally(Tally):
-    """Of a line on a CUDA device, by pairs of events. Only `read` and `reset` wait for the device."""
+    """The measurements of an operation on a CUDA device, by pairs of events. Only `read` and `reset` synchronize."""
 
     def __init__(self, line: Line, device: torch.device) -> None:
         super().__init__(line, str(device))
@@ -67,23 +67,23 @@ class CudaTally(Tally):
             return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def recorded(self, events: Events) -> None:
-        """The device is going to reach these events."""
+        """Register events that have been recorded in a stream."""
         self._pending.append(events)
         if len(self._pending) > _PENDING:
             self._collect(wait=False)
 
     def read(self) -> tuple[int, float]:
-        """As of any tally, once the device has come so far."""
+        """See `Tally.read`; synchronizes."""
         self._collect(wait=True)
         return super().read()
 
     def reset(self) -> None:
-        """As of any tally, once the device has come so far."""
+        """See `Tally.reset`; synchronizes."""
         self._collect(wait=True)
         super().reset()
 
     def _collect(self, *, wait: bool) -> None:
-        """Add what the device has measured: of all calls, or of the oldest that are over."""
+        """Add the times that the device has measured: of all calls, or of the oldest ones that have finished."""
         while True:
             try:
                 start, end = self._pending.popleft()
@@ -99,7 +99,7 @@ class CudaTally(Tally):
 
 
 class TimedCall(LineCall):
-    """Measures by the clock of the CPU, from right before the call to right after it."""
+    """Measures with the CPU's clock, from right before the call to right after it."""
 
     __slots__ = ("tally",)
 
@@ -116,7 +116,7 @@ class TimedCall(LineCall):
 
 
 class CudaTimedCall(LineCall):
-    """Measures by events in the stream that is current. Calls that a CUDA graph captures are not measured."""
+    """Measures with events in the current stream. Calls that a CUDA graph captures are not measured."""
 
     __slots__ = ("device", "tally")
 
@@ -138,7 +138,7 @@ class CudaTimedCall(LineCall):
 
 
 def timed_call(line: Line, function: Callable[..., Any], device: torch.device | None) -> TimedCall | CudaTimedCall:
-    """For a line that works on this device; None for one without tensors."""
+    """The measured call of an operation on this device; None for one without tensors."""
     if device is not None and device.type == "cuda":
         return CudaTimedCall(function, CudaTally(line, device), device)
     return TimedCall(function, Tally(line))

@@ -1,4 +1,4 @@
-"""Which operations of a fused region may be the wrong ones."""
+"""The operations of a fused region that may be wrong."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 
 
 def suspects(region: BoundSymbol, wrong: set[str]) -> tuple[BoundSymbol, ...]:
-    """The lines that the first wrong result of a region depends on, without those that a right result depends on.
+    """The operations on which the first wrong result of a region depends, without those on which a correct one depends.
 
-    The last of them gives that wrong result. All of them may be right only if a wrong line has no influence on a right
+    The last of them computes that wrong result. They miss the wrong operation only if it has no effect on a correct
     result that depends on it.
 
     Args:
-        region: a line with ``parts``.
-        wrong: names of its results that are wrong; at least one.
+        region: an operation with ``parts``.
+        wrong: names of its wrong results; at least one.
     """
-    first = next(index for index, part in enumerate(region.parts) if not wrong.isdisjoint(_made(part)))
+    first = next(index for index, part in enumerate(region.parts) if not wrong.isdisjoint(_outputs(part)))
     right = {proxy.name for proxy in region.outputs()} - wrong
     cleared = _needed(region, right)
-    accused = _needed(region, set(_made(region.parts[first])) & wrong)
-    found = [part for index, part in enumerate(region.parts) if index in accused - cleared or index == first]
-    return tuple(found)
+    accused = _needed(region, set(_outputs(region.parts[first])) & wrong)
+    operations = [part for index, part in enumerate(region.parts) if index in accused - cleared or index == first]
+    return tuple(operations)
 
 
 def _needed(region: BoundSymbol, names: set[str]) -> set[int]:
-    """Positions of the parts that these values depend on."""
-    wanted, found = set(names), set()
+    """Positions of the parts on which these values depend."""
+    wanted, positions = set(names), set()
     for index in range(len(region.parts) - 1, -1, -1):
         part = region.parts[index]
-        if not wanted.isdisjoint(_made(part)):
-            found.add(index)
+        if not wanted.isdisjoint(_outputs(part)):
+            positions.add(index)
             wanted.update([proxy.name for proxy in part.inputs()])
-    return found
+    return positions
 
 
-def _made(part: BoundSymbol) -> list[str]:
+def _outputs(part: BoundSymbol) -> list[str]:
     return [proxy.name for proxy in part.outputs()]

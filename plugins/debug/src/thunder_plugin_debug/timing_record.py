@@ -1,4 +1,4 @@
-"""How long lines took, as records and as a table."""
+"""Times of operations as records and as a table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from thunder_plugin_debug.line import shortened
 
 @dataclass(frozen=True, slots=True)
 class TimingRecord:
-    """The calls of one line of the user's program, in all layers and compilations that run it in the same way.
+    """The calls of one operation of the user's program, in all layers and compilations that run it in the same way.
 
     Attributes:
         phase: "inference", "forward" or "backward".
-        operation: what the line computes.
-        executor: who runs it.
+        operation: the computation.
+        executor: the executor.
         place: the user's line as ``file:line in function``; empty if there is none.
         clock: "cpu", or the CUDA device whose events measured.
-        calls: how often it ran.
-        total: seconds, of all calls together.
-        share: of the total of all records.
+        calls: number of calls.
+        total: seconds of all calls.
+        share: its share of the total of all records.
     """
 
     phase: str
@@ -34,12 +34,12 @@ class TimingRecord:
 
     @property
     def mean(self) -> float:
-        """Seconds for each call."""
+        """Seconds per call."""
         return self.total / self.calls
 
 
 def format_table(records: Sequence[TimingRecord], rows: int | None = None) -> str:
-    """The records as text, in their order; all of them, or the first ``rows`` and the sum of the others."""
+    """The records as text, in order; all, or the first ``rows`` and the sum of the others."""
     shown = records if rows is None else records[:rows]
     lines = [("total", "share", "calls", "mean", "clock", "phase", "executor", "operation", "line")]
     lines += [
@@ -59,7 +59,7 @@ def format_table(records: Sequence[TimingRecord], rows: int | None = None) -> st
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Numbers, which come first, to the right, words to the left."""
+    """Numbers, which come first, are aligned to the right, other cells to the left."""
     return [
         cell.rjust(width) if column < 4 else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -1,4 +1,4 @@
-"""The values that a line takes and gives, by their names in the trace."""
+"""The arguments and results of an operation by their names in the trace."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.ir.proxy import PROXY_TYPES
 
 
 def named_values(written: Any, given: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values, left to right; what is no proxy in the trace is left out.
+    """Names and values from left to right; values that are not proxies in the trace are omitted.
 
     Args:
-        written: arguments or output of a line, as they stand in the trace.
-        given: the same when the program runs.
+        written: arguments or output of an operation in the trace.
+        given: the same at run time.
     """
     if isinstance(written, PROXY_TYPES):
         yield written.name, given
@@ -31,5 +31,5 @@ def named_values(written: Any, given: Any) -> Iterator[tuple[str, Any]]:
 
 
 def named_tensors(written: Any, given: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors among them."""
+    """The tensors among `named_values`."""
     return [(name, value) for name, value in named_values(written, given) if isinstance(value, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Collectives as operators: one starts to communicate some tensors at once, `wait` waits for what each becomes.
+"""Collectives as operators: one op starts to communicate several tensors, `wait` returns each result once complete.
 
 They are PyTorch's functional collectives under names of Thunder's own. So they keep their order and none is removed, as
 any operator that may do more than to compute, and passes know them by the tags of their rows

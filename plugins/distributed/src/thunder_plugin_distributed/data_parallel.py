@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.module_calls import EagerCallNeeded
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.ir.effects import Effects
@@ -35,7 +35,7 @@ def forward(
 ) -> Any:
     """The interception of ``DistributedDataParallel.forward``."""
     _check(module)
-    if recorder.trace.outer_lines:
+    if recorder.trace.outer_ops:
         _refuse("DistributedDataParallel in a checkpoint region", "checkpoint modules inside of it")
     _unobserved(recorder, _check_parts, module)
     synchronizes = torch.is_grad_enabled() and module.require_backward_grad_sync
@@ -76,13 +76,17 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
     if module.bucket_bytes_cap_default:
         first = min(cap, default_first_bucket_bytes)
     group = module.process_group
+    sparse = tuple([place for place, item in enumerate(parameters) if item.sparse])
+    if sparse and module._comm_hooks:
+        _refuse("a communication hook for sparse gradients", "leave it out, or use embeddings with dense gradients")
     options = (
         recorder.inputs.object(module),
-        _unobserved(recorder, buckets_of, proxies, first, cap),
+        _unobserved(recorder, buckets_of, proxies, first, cap, sparse),
         group.group_name,
         dist.get_world_size(group),
         module.find_unused_parameters or module.static_graph,
         bool(module._comm_hooks),
+        sparse,
     )
     recorder.trace.write(INPUT_GRADIENTS, (average_gradients, proxies, *options), {}, effects=Effects(external=True))
 
@@ -144,11 +148,6 @@ def _check_parts(module: DistributedDataParallel) -> None:
     """Likewise, of its submodules and parameters, which are guarded where they are used."""
     if not module._comm_hooks and module._get_ddp_logging_data().get("comm_hook"):
         _refuse("a communication hook that is built into PyTorch", "register that of torch.distributed.algorithms")
-    for part in module.module.modules():
-        if isinstance(part, torch.nn.SyncBatchNorm) and part.training:
-            _refuse("training with SyncBatchNorm", "call it outside of the compiled program")
-        if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse:
-            _refuse("an embedding with sparse gradients in DistributedDataParallel", "use one with dense gradients")
     for name, parameter in named_parameters(module):
         if type(parameter) not in (torch.nn.Parameter, torch.Tensor):
             _refuse(f"DistributedDataParallel of {name}, a {type(parameter).__name__}", "use plain parameters")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ class _Open:
     size: int = 0
 
 
-def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int) -> Buckets:
+def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int, sparse: Collection[int] = ()) -> Buckets:
     """Buckets for those of the parameters that require a gradient, from the last one to the first.
 
     In this order backward is likely to compute the gradients. It depends on the parameters alone: ranks whose programs
@@ -29,12 +29,16 @@ def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int) -> Bucke
 
     Args:
         first, cap: bytes at which the first bucket, and each other one, of a dtype and device is full.
+        sparse: positions of parameters with sparse gradients, each of which is a bucket.
     """
     full: list[list[int]] = []
     opened: dict[Any, _Open] = {}
     for place in reversed(range(len(parameters))):
         parameter = parameters[place]
         if not parameter.requires_grad:
+            continue
+        if place in sparse:
+            full.append([place])
             continue
         key = (parameter.dtype, parameter.device)
         bucket = opened.setdefault(key, _Open(first))

@@ -1,4 +1,4 @@
-"""What backward calls to average gradients over ranks, as DistributedDataParallel does.
+"""The functions that backward calls to average gradients over ranks, as DistributedDataParallel does.
 
 What is averaged is the gradient that a parameter has accumulated so far, ``parameter.grad``, plus that of this
 backward: after steps without synchronization all of it is reduced. The average takes the place of both: what had been
@@ -36,6 +36,7 @@ def average_gradients(
     size: int,
     finds_unused: bool,
     hooked: bool,
+    sparse: tuple[int, ...] = (),
 ) -> Gradients:
     """The averages of gradients over all ranks; each bucket is reduced by itself, all of them after backward.
 
@@ -48,8 +49,9 @@ def average_gradients(
         group, size: the name of the process group, and its number of ranks.
         finds_unused: some parameters may have no gradients on some ranks.
         hooked: a communication hook reduces the buckets.
+        sparse: positions of parameters with sparse gradients, each a bucket of its own.
     """
-    averaging = Averaging(_call, gradients, reached, module, buckets, group, size, finds_unused, hooked)
+    averaging = Averaging(_call, gradients, reached, module, buckets, group, size, finds_unused, hooked, sparse)
     for _ in averaging.starts():
         pass
     return averaging.averages()
@@ -77,10 +79,12 @@ class Averaging:
         size: int,
         finds_unused: bool,
         hooked: bool,
+        sparse: tuple[int, ...] = (),
     ) -> None:
         self._do, self._gradients, self._reached, self._module = do, gradients, reached, module
         self._buckets, self._group, self._finds_unused, self._hooked = buckets, group, finds_unused, hooked
         self._given = tuple([gradient is not None for gradient in gradients])
+        self._sparse = sparse
         self._size, self._factor = size, None if hooked else 1 / size
         self._pending: list[Any] = []
         self._used: Any = None
@@ -90,6 +94,11 @@ class Averaging:
         missing = absent(self._gradients, self._buckets)
         self._do(CHECK, self._module, self._buckets, missing, self._finds_unused)
         for index, places in enumerate(self._buckets):
+            if places[0] in self._sparse:
+                gradient = self._gradients[places[0]]
+                self._pending.append(self._do(SPARSE_AVERAGE, self._module, places[0], gradient, self._group))
+                yield
+                continue
             gradients = tuple([self._gradients[place] for place in places])
             flat = self._do(FILLED, self._module, places, gradients, self._factor)
             if self._hooked:
@@ -106,6 +115,9 @@ class Averaging:
         used = self._awaited(self._used) if self._finds_unused else None
         results: list[Any] = [None] * len(self._gradients)
         for places, pending in zip(self._buckets, self._pending, strict=True):
+            if places[0] in self._sparse:
+                results[places[0]] = pending
+                continue
             flat = self._do(HOOK_RESULT, pending) if self._hooked else self._awaited(pending)
             given = tuple([self._given[place] for place in places])
             for place, result in zip(places, self._do(TAKEN, self._module, places, flat, given, used), strict=True):
@@ -137,6 +149,13 @@ def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int,
         raise UnsupportedError(
             f"DistributedDataParallel: this backward gives no gradient to {names}",
             advice=("DistributedDataParallel(..., find_unused_parameters=True)", "have the loss depend on all outputs"),
+        )
+    lacking = [known[place].name for place in missing if known[place].sparse]
+    if lacking:
+        raise UnsupportedError(
+            f"DistributedDataParallel: this backward gives no gradient to {', '.join(lacking)}, "
+            "whose gradients are sparse",
+            advice=("have the loss depend on it", "use an embedding with dense gradients"),
         )
     for item in [known[place] for places in buckets for place in places]:
         if item.parameter._backward_hooks or item.parameter._post_accumulate_grad_hooks:
@@ -200,6 +219,30 @@ def summed(values: torch.Tensor, group: str) -> torch.Tensor:
     return pending
 
 
+def sparse_average(module: DistributedDataParallel, place: int, gradient: torch.Tensor, group: str) -> torch.Tensor:
+    """The average over all ranks of a sparse gradient, with what the parameter has accumulated so far.
+
+    Ranks have gradients of other rows: the process group gathers indices and values of all.
+
+    Raises:
+        UnsupportedError: the gradient is dense. Eager raises an error, too.
+    """
+    item, ranks = averaged(module)[place], module.process_group
+    before = item.parameter.grad
+    total = gradient if before is None else before + gradient
+    if total.layout is not torch.sparse_coo:
+        raise UnsupportedError(
+            f"the gradient of {item.name} is dense, which is the weight of an embedding with sparse gradients",
+            advice=("use an embedding with dense gradients", "share the weight with no other module"),
+        )
+    total = total.coalesce() / ranks.size()
+    if ranks.size() > 1:
+        ranks.allreduce([total]).wait()
+    if before is not None:
+        before.zero_()  # autograd adds the average to it
+    return total
+
+
 def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given: tuple[bool, ...]) -> torch.Tensor:
     """For each parameter 1 if it has a gradient on this rank, of this backward or before, and results depend on it."""
     items = averaged(module)
@@ -255,4 +298,5 @@ FILLED: Final = symbol_of(filled)
 USED_HERE: Final = symbol_of(used_here)
 TAKEN: Final = symbol_of(taken)
 SUMMED: Final = symbol_of(summed, Tag.COLLECTIVE)
+SPARSE_AVERAGE: Final = symbol_of(sparse_average)  # no start, which would be moved up, before the check
 WAIT: Final = registry.symbol_of(wait)

@@ -1,4 +1,4 @@
-"""Communication hooks of DistributedDataParallel, and what they get."""
+"""Communication hooks of DistributedDataParallel, and their arguments."""
 
 from __future__ import annotations
 

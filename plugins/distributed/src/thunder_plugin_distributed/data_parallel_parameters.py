@@ -1,4 +1,4 @@
-"""The parameters that a module of DistributedDataParallel averages the gradients of."""
+"""The parameters whose gradients a DistributedDataParallel module averages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ class Averaged:
         parameter: itself.
         stride: of its gradient in a bucket: that of a dense tensor with the same order of dimensions.
         node: of the autograd graph, which accumulates its gradient; None while it does not require one.
+        sparse: its gradient is: it is the weight of an embedding with ``sparse=True``.
     """
 
     name: str
     parameter: torch.Tensor
     stride: tuple[int, ...]
     node: Any
+    sparse: bool
 
 
 _known: Final[WeakKeyDictionary[DistributedDataParallel, tuple[Averaged, ...]]] = WeakKeyDictionary()
@@ -45,7 +47,10 @@ def averaged(module: DistributedDataParallel) -> tuple[Averaged, ...]:
     """`named_parameters`, with what backward needs; computed once."""
     known = _known.get(module)
     if known is None:
-        known = _known[module] = tuple([_averaged(name, parameter) for name, parameter in named_parameters(module)])
+        sparse = {id(part.weight) for part in module.module.modules() if _gives_sparse_gradients(part)}
+        known = _known[module] = tuple(
+            [_averaged(name, parameter, id(parameter) in sparse) for name, parameter in named_parameters(module)]
+        )
     return known
 
 
@@ -55,6 +60,10 @@ def prepared(module: DistributedDataParallel) -> tuple[Averaged, ...]:
     return averaged(module)
 
 
-def _averaged(name: str, parameter: torch.Tensor) -> Averaged:
+def _gives_sparse_gradients(part: torch.nn.Module) -> bool:
+    return isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse
+
+
+def _averaged(name: str, parameter: torch.Tensor, sparse: bool) -> Averaged:
     node = get_gradient_edge(parameter).node if parameter.requires_grad else None
-    return Averaged(name, parameter, torch.empty_like(parameter, device="meta").stride(), node)
+    return Averaged(name, parameter, torch.empty_like(parameter, device="meta").stride(), node, sparse)

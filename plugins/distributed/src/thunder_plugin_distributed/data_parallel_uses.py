@@ -1,4 +1,4 @@
-"""Whether parameters of DistributedDataParallel have gradients that their program does not know of.
+"""Whether parameters of DistributedDataParallel have gradients from uses outside their compiled program.
 
 What a program averages is what its own lines compute. A use of a parameter outside of the compiled call adds a gradient
 that is this rank's alone. It shows when backward has ended: autograd keeps the only gradient of a parameter as it is,

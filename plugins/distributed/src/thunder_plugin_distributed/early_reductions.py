@@ -1,16 +1,16 @@
-"""Gradients of one group of parameters that are computed far apart are reduced apart."""
+"""Split the reduction of a group's gradients when they are computed far apart."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Final
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.registry import registry
+from thunder_plugin_distributed.coalesced import part_of
 from thunder_plugin_distributed.collectives import all_reduce, reduce_scatter
 
 Position = tuple[int, ...]
@@ -20,6 +20,14 @@ MOVABLE: Final = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
 """Tags of lines that may go with a collective, before it or behind its wait."""
 
 _REDUCTIONS: Final = frozenset({registry.symbol_of(reduce_scatter), registry.symbol_of(all_reduce)})
+
+
+def hands_on(line: BoundSymbol) -> bool:
+    """Whether a line waits for a tensor, or lays out, casts or computes elementwise with one alone."""
+    if Tag.WAIT in line.symbol.tags:
+        return True
+    tensors = {proxy.name for proxy in line.inputs() if isinstance(proxy, TensorProxy)}
+    return line.effects.pure and not MOVABLE.isdisjoint(line.symbol.tags) and len(tensors) == 1
 
 
 def reduce_early(trace: Trace) -> Trace:
@@ -59,7 +67,7 @@ class _Cut:
 
     def _reduce(self, line: BoundSymbol, position: Position) -> None:
         """Place the parts of a reduction, those first that are ready before more of the other reductions start."""
-        values, results = line.args[0], line.output
+        values = line.args[0]
         casts = [self._casts(value.name) for value in values]
         parts: dict[int, list[int]] = defaultdict(list)
         for place, value in enumerate(values):
@@ -67,10 +75,7 @@ class _Cut:
             parts[sum(ready < reduction for reduction in self.reductions)].append(place)
         last = min(parts, default=0)
         for count, places in sorted(parts.items(), reverse=True):
-            arguments = ([values[place] for place in places], *line.args[1:])
-            part = (
-                line if len(parts) == 1 else replace(line, args=arguments, output=[results[place] for place in places])
-            )
+            part = line if len(parts) == 1 else part_of(line, places)
             where = position
             if count != last:
                 for cast in [cast for place in places for cast in casts[place]]:
@@ -85,11 +90,10 @@ class _Cut:
         casts: list[int] = []
         while name in self.producers and self.trace.use_count(name) == 1:
             line = self.placed[self.producers[name]][1]
-            tensors = [proxy for proxy in line.inputs() if isinstance(proxy, TensorProxy)]
-            if not line.effects.pure or MOVABLE.isdisjoint(line.symbol.tags) or len(tensors) != 1:
+            if Tag.WAIT in line.symbol.tags or not hands_on(line):
                 break
             casts.append(self.producers[name])
-            name = tensors[0].name
+            name = tensor_inputs_of(line)[0].name
         return casts[::-1]
 
     def _position(self, name: str) -> Position:

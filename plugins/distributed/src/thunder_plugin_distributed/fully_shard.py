@@ -10,28 +10,45 @@ the wrapper is configured with (`thunder_plugin_distributed.fully_shard_plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
+from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.module_calls import EagerCallNeeded, PreparationNeeded
+from thunder_core.acquire.module_calls import PreparationNeeded
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.node import original_of
 from thunder_core.guards.source import Source
-from thunder_core.guards.steps import AttributeSource, ItemSource
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed import pytorch_internals
-from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, shard_again
+from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, gather_once, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of
-from thunder_plugin_distributed.sharded_parameters import arrived, arrived_again, gather, gather_again, unsharded
-from thunder_plugin_distributed.shards import ShardSource, shard_of
+from thunder_plugin_distributed.sharded_parameters import (
+    arrived,
+    arrived_again,
+    gather,
+    gather_again,
+    unsharded,
+)
+from thunder_plugin_distributed.shards import (
+    ShardSource,
+    accumulated_of,
+    collector_of,
+    shard_of,
+    whole_of_gathered,
+)
 
 _SHARD: Final = "shard"
 _WRITTEN: Final = "written"
-"""Parts of keys of a recorder's notes: shards that are inputs, and what was written before a forward."""
+_REDUCED: Final = "reduced"
+"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, and states whose
+accumulated gradients are reduced."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -101,10 +118,14 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
 
     Raises:
-        PreparationNeeded: the modules were never called, or have whole parameters from a call by eager PyTorch.
-        EagerCallNeeded: gradients are accumulated without communication.
+        PreparationNeeded: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
+            PyTorch's objects of whole parameters, which it creates when it gathers them.
+        EagerCallNeeded: gradients are accumulated in a way that programs do not have.
         UnsupportedError: the wrapper is configured otherwise than programs can be.
     """
+    if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
+        state._modules_to_run_forward.clear()  # what PyTorch noted of this call
+        raise _refusal("DistributedDataParallel inside of fully_shard", "apply one of them: gradients are reduced once")
     if state._is_root is None:
         raise PreparationNeeded(
             "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
@@ -119,8 +140,16 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     owner = recorder.mode.observer.path_to(module)
     if owner is None:
         raise _refusal("a module of fully_shard that no path leads to", "store it in a variable of the program")
-    if plan.accumulates:
-        raise EagerCallNeeded("gradients of fully_shard are accumulated without communication", expected=True)
+    if plan.eager:
+        raise EagerCallNeeded(plan.eager, expected=True)
+    if not plan.prepared:
+        raise PreparationNeeded(
+            "gradients of fully_shard are accumulated for the first time", partial(gather_once, state)
+        )
+    if plan.reduces_accumulated:
+        if (_REDUCED, state) in recorder.notes:  # either of the calls may be one that the results do not depend on
+            raise EagerCallNeeded("a module of fully_shard with accumulated gradients is called twice", expected=True)
+        recorder.notes[_REDUCED, state] = True
     path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
     return list(_parameters(recorder, state, plan, path))
@@ -128,59 +157,89 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
 
 def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
     for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
-        parameters = AttributeSource(_group_path(path, state, index), "fsdp_params")
-        sources = [AttributeSource(ItemSource(parameters, place), "sharded_param") for place in range(len(gathers))]
-        pairs = zip(group.fsdp_params, sources, strict=True)
-        shards = [_input(recorder, sharded, source) for sharded, source in pairs]
-        for sharded, whole in zip(group.fsdp_params, _wholes(shards, gathers), strict=True):
+        given = [_Given(recorder, state, path, index, place, gather) for place, gather in enumerate(gathers)]
+        shards = [parameter.input(shard_of) for parameter in given]
+        options = {
+            "accumulated": [parameter.accumulated() for parameter in given],
+            "collectors": [parameter.collector() for parameter in given],
+        }
+        for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers), strict=True):
             info = sharded._module_info
             yield info.module, info.param_name, whole
             for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
                 yield owner, name, whole
 
 
-def _group_path(path: Source, state: Any, index: int) -> Source:
-    if hasattr(state, "_fsdp_param_groups"):
-        return ItemSource(AttributeSource(path, "_fsdp_param_groups"), index)
-    return AttributeSource(path, "_fsdp_param_group")
+@dataclass(frozen=True)
+class _Given:
+    """A parameter of a state, and tensors of it that are inputs of the program."""
+
+    recorder: Recorder
+    state: Any
+    path: Source
+    group: int
+    place: int
+    gather: Gather
+
+    def input(self, read_of: Callable[[Any, int, int], torch.Tensor]) -> torch.Tensor:
+        """An input of the program: one, however often the module is called.
+
+        Args:
+            read_of: gives the tensor: `shard_of`, `collector_of` or `accumulated_of`.
+        """
+        recorder, info = self.recorder, groups_of(self.state)[self.group].fsdp_params[self.place]._module_info
+        kind = read_of.__name__.removesuffix("_of")
+        key = kind, self.state, self.group, self.place
+        known: torch.Tensor | None = recorder.notes.get(key)
+        if known is None:
+            original = original_of(info.module)
+            owner = recorder.mode.observer.path_to(info.module if original is None else original)
+            path = self.path.describe() if owner is None else owner.describe()
+            source = ShardSource(self.path, read_of, self.group, self.place, f"{path}.{info.param_name}.{kind}")
+            with recorder.suspension, disable_current_modes(), DisableTorchFunction():
+                known = recorder.notes[key] = read_of(self.state, self.group, self.place)
+                recorder.inputs.add(known, source)
+        return known
+
+    def accumulated(self) -> torch.Tensor | None:
+        """The gradient that was accumulated before and that backward reduces; None if there is none."""
+        return None if self.gather.accumulated is None else self.input(accumulated_of)
+
+    def collector(self) -> torch.Tensor | None:
+        """What gets the gradient of a gathered parameter that backward does not reduce; None for others."""
+        return self.input(collector_of) if self.gather.accumulates and self.gather.size > 1 else None
 
 
-def _input(recorder: Recorder, sharded: Any, source: Source) -> torch.Tensor:
-    """The shard of a parameter as an input of the program: one, however often the module is called."""
-    key = _SHARD, id(sharded)
-    known: torch.Tensor | None = recorder.notes.get(key)
-    if known is None:
-        owner = recorder.mode.observer.path_to(sharded._module_info.module)
-        name = "" if owner is None else f"{owner.describe()}.{sharded._module_info.param_name}"
-        with recorder.suspension, disable_current_modes(), DisableTorchFunction():
-            known = recorder.notes[key] = shard_of(sharded.sharded_param)
-            recorder.inputs.add(known, ShardSource(source, name))
-    return known
+def _wholes(
+    shards: list[torch.Tensor], options: dict[str, list[torch.Tensor | None]], plans: tuple[Gather, ...]
+) -> list[torch.Tensor]:
+    """The whole parameters of a group: those that are gathered alike come at once.
 
-
-def _wholes(shards: list[torch.Tensor], plans: tuple[Gather, ...]) -> list[torch.Tensor]:
-    """The whole parameters of a group: those that are gathered alike come at once."""
+    Args:
+        options: keyword arguments of `gather` with an item for each parameter.
+    """
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
         places = [place for place, plan in enumerate(plans) if plan.key == key]
         given, plan = [shards[place] for place in places], plans[places[0]]
+        chosen: dict[str, Any] = {name: [values[place] for place in places] for name, values in options.items()}
+        kept = {name: values for name, values in chosen.items() if any(item is not None for item in values)}
         if plan.size == 1:
-            wholes = given if plan.is_kept(given[0].dtype) else unsharded(given, *plan.of_whole_shards)
+            is_kept = all(plans[place].is_kept(given[0].dtype) for place in places)
+            wholes = given if is_kept else unsharded(given, *plan.of_whole_shards, **kept)
         else:
             start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
             lengths = tuple([plans[place].length for place in places])
-            wholes = [wait(one) for one in start(given, lengths, *plan.arguments)]
+            wholes = [wait(one) for one in start(given, lengths, *plan.arguments, **kept)]
         found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
     return [found[place] for place in range(len(plans))]
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
-    if plan.dimension and plan.size > 1:
-        whole = torch.cat(whole.chunk(plan.size), plan.dimension)
-    elif whole.shape[0] != plan.length:
+    if whole.shape[0] != plan.length:
         whole = whole.narrow(0, 0, plan.length)
-    return _distributed(whole, plan)
+    return _distributed(whole_of_gathered(whole, plan.size, plan.dimension), plan)
 
 
 def _distributed(part: torch.Tensor, plan: Gather) -> torch.Tensor:

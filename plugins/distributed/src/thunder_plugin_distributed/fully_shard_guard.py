@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.guard import Guard, show
-from thunder_core.guards.source import Args, Kwargs, Names
-from thunder_core.guards.steps import StepSource
+from thunder_core.guards.source import Names, StepSource
 from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
 
 
@@ -18,9 +17,6 @@ class StateSource(StepSource):
 
     def describe(self) -> str:
         return f"{self.base.describe()}._get_fsdp_state()"
-
-    def read(self, args: Args, kwargs: Kwargs) -> Any:
-        return self.base.read(args, kwargs)._get_fsdp_state()
 
     def step(self, base: str, names: Names) -> str:
         return f"{base}._get_fsdp_state()"
@@ -42,6 +38,14 @@ def shard_again(state: Any) -> None:
                 "a module of fully_shard has whole parameters from a forward by eager PyTorch that did not end",
                 advice=("call reset_iter_state() of the outermost module, or make it anew",),
             )
+
+
+def gather_once(state: Any) -> None:
+    """Have PyTorch gather the parameters of a state and free them."""
+    for group in groups_of(state):
+        group.unshard()
+        group.wait_for_unshard()
+        group.reshard()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,11 +1,13 @@
-"""What `fully_shard` was configured with, as far as a program depends on it."""
+"""The settings of `fully_shard` that a program depends on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+
+from thunder_plugin_distributed.accumulated_gradients import accumulated, is_accumulating, layout_of, reduction_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,9 @@ class Gather:
         length: of the whole parameter, in the first dimension of the shards.
         layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
         arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
+        accumulates: backward accumulates its gradient, and does not reduce it.
+        accumulated: the dtype of the gradient that was accumulated before, which backward reduces; None if there is
+            none.
     """
 
     again: bool
@@ -29,6 +34,8 @@ class Gather:
     length: int
     layout: Any
     arguments: tuple[Any, ...]
+    accumulates: bool = False
+    accumulated: torch.dtype | None = None
 
     @property
     def key(self) -> Any:
@@ -43,13 +50,17 @@ class Gather:
     @property
     def of_whole_shards(self) -> tuple[Any, ...]:
         """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
-        _, _, *options, _, replicas = self.arguments
-        return (*options, replicas)
+        _, _, dtype, *options, _, replicas, device = self.arguments
+        if self.accumulates:
+            return dtype, None, "sum", 1.0, 1.0, "", device
+        return (dtype, *options, replicas, device)
 
     def is_kept(self, kept: torch.dtype) -> bool:
         """Whether the shard of a dtype is the parameter, and its gradient that of the shard."""
-        dtype, reduce_dtype, _, before, after, replicas = self.of_whole_shards
-        return not replicas and {dtype, reduce_dtype} <= {None, kept} and before == after == 1
+        if self.accumulated:
+            return False
+        dtype, reduce_dtype, _, before, after, replicas, device = self.of_whole_shards
+        return not replicas and not device and {dtype, reduce_dtype} <= {None, kept} and before == after == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +71,27 @@ class Plan:
         groups: its groups of parameters.
         policy: its mixed precision policy.
         problem, advice: what programs cannot do, and what to do instead; empty if there is nothing.
-        accumulates: gradients are not reduced in this call, or calls before left some that are to be reduced. PyTorch
-            keeps these whole.
+        eager: why eager PyTorch runs the call; empty if a program does.
+        prepared: if gradients are accumulated, whether PyTorch's objects of whole parameters exist: without them, eager
+            PyTorch would not reduce what programs accumulate.
     """
 
     groups: tuple[tuple[Gather, ...], ...] = ()
     policy: Any = None
     problem: str = ""
     advice: str = ""
-    accumulates: bool = False
+    eager: str = ""
+    prepared: bool = True
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients of parameters are accumulated and not reduced."""
+        return any(gather.accumulates for gathers in self.groups for gather in gathers)
+
+    @property
+    def reduces_accumulated(self) -> bool:
+        """Whether gradients that were accumulated before are reduced."""
+        return any(gather.accumulated for gathers in self.groups for gather in gathers)
 
 
 def groups_of(state: Any) -> list[Any]:
@@ -88,9 +111,12 @@ def plan_of(state: Any) -> Plan:
             return Plan(problem=problem, advice=advice)
     if len(state._modules) > 1:
         return Plan(problem="fully_shard of a list of modules", advice="apply it to a module that contains them")
-    if any(_accumulates(group) for group in groups):
-        return Plan(accumulates=True)
-    return Plan(tuple([_gathers(group) for group in groups]), state._mp_policy)
+    eager = _eager_reason(state)
+    if eager:
+        return Plan(eager=eager)
+    plan = Plan(tuple([_gathers(group) for group in groups]), state._mp_policy)
+    prepared = all(hasattr(sharded, "_unsharded_param") for group in groups for sharded in group.fsdp_params)
+    return replace(plan, prepared=prepared) if plan.accumulates else plan
 
 
 def _problem(group: Any) -> tuple[str, str]:
@@ -98,8 +124,9 @@ def _problem(group: Any) -> tuple[str, str]:
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
         return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
-    if type(group.offload_policy).__name__ != "OffloadPolicy" and group.device.type != "cpu":
-        return f"fully_shard with CPUOffloadPolicy on {group.device.type}", "call fully_shard without offload_policy"
+    policy = type(group.offload_policy).__name__
+    if policy not in ("OffloadPolicy", "CPUOffloadPolicy"):
+        return f"fully_shard with {policy}", "give it OffloadPolicy or CPUOffloadPolicy"
     if group._all_reduce_hook is not None:
         return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
     if type(group._all_gather_comm).__name__ != "DefaultAllGather":
@@ -118,14 +145,23 @@ def _problem(group: Any) -> tuple[str, str]:
     return "", ""
 
 
-def _accumulates(group: Any) -> bool:
-    if not group.reduce_grads or not group.all_reduce_grads or group._partial_reduce_output is not None:
-        return True
-    return any(
-        sharded.unsharded_accumulated_grad is not None
-        or (hasattr(sharded, "_unsharded_param") and sharded._unsharded_param.grad is not None)
-        for sharded in group.fsdp_params
-    )
+def _eager_reason(state: Any) -> str:
+    """Why eager PyTorch runs calls of a state as it is now; empty if programs do."""
+    accumulating = False
+    for group in groups_of(state):
+        replicated = hasattr(group.mesh_info, "replicate_process_group")
+        partly = replicated and group.reduce_grads and not group.all_reduce_grads
+        if partly or group._partial_reduce_output is not None:
+            return "gradients of fully_shard are accumulated without an all-reduce among replicas"
+        accumulating |= is_accumulating(group)
+        for sharded in group.fsdp_params:
+            gradient: Any = accumulated(sharded)
+            accumulating |= gradient is not None
+            if gradient is not None and sharded.is_dtensor and gradient.placements != layout_of(sharded).placements:
+                return "gradients of fully_shard are accumulated with other placements than their parameters"
+    if accumulating and getattr(state._state_ctx, "manual_backward_finalization", False):
+        return "gradients of fully_shard are accumulated until finalize_backward"
+    return ""
 
 
 def _gathers(group: Any) -> tuple[Gather, ...]:
@@ -139,24 +175,31 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
     if hasattr(mesh, "replicate_process_group"):
         replicas, count = mesh.replicate_process_group.group_name, size * mesh.replicate_mesh_size
     again = group.post_forward_mesh_info is not None
+    offloads = type(group.offload_policy).__name__ == "CPUOffloadPolicy" and group.device.type != "cpu"
+    device = str(group.device) if offloads else ""
     found = []
     for sharded in group.fsdp_params:
         rows, dimension, parameter = sharded._orig_size[0], sharded.fsdp_placement.dim, sharded.sharded_param
         length = rows * size if dimension else rows
-        # Since PyTorch 2.15 gradients are reduced in the parameter's dtype where the policy does not say it.
-        reduced = getattr(sharded, "unsharded_grad_dtype", sharded.reduce_dtype)
+        reduced = reduction_dtype(sharded)
         divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, count)
-        arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas)
-        layout = _layout(sharded)
-        found.append(Gather(again, dimension, parameter._spec, parameter.requires_grad, length, layout, arguments))
+        arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas, device)
+        layout, trainable, before = layout_of(sharded), parameter.requires_grad, accumulated(sharded)
+        pending = None if before is None or is_accumulating(group) else before.dtype
+        found.append(
+            Gather(
+                again,
+                dimension,
+                parameter._spec,
+                trainable,
+                length,
+                layout,
+                arguments,
+                trainable and is_accumulating(group),
+                pending,
+            )
+        )
     return tuple(found)
-
-
-def _layout(sharded: Any) -> Any:
-    """The DTensorSpec that a parameter had before `fully_shard` was applied; None for a plain one."""
-    if not sharded.is_dtensor:
-        return None
-    return sharded._unsharded_dtensor_spec if hasattr(sharded, "_unsharded_dtensor_spec") else sharded._tp_spec
 
 
 def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float, float]:

@@ -1,4 +1,4 @@
-"""Gradients of DistributedDataParallel are averaged while backward runs."""
+"""Average gradients of DistributedDataParallel while backward runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_plugin_distributed.data_parallel_gradients import (
     FILLED,
+    SPARSE_AVERAGE,
     SUMMED,
     TAKEN,
     USED_HERE,
@@ -81,6 +82,8 @@ def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> 
 def _effects(symbol: Symbol, args: tuple[Any, ...]) -> Effects:
     if symbol is SUMMED:
         return Effects(channels=(args[1],))
+    if symbol is SPARSE_AVERAGE:
+        return Effects(external=True, channels=(args[3],))
     return Effects(channels=(WAITS,)) if symbol is WAIT else _EXTERNAL
 
 
@@ -129,6 +132,8 @@ class _Lines:
             return self._tensor("used", len(args[1]), torch.int32, self._metadata[0][2])
         if symbol is SUMMED:
             return self._like(args[0], "reduced")
+        if symbol is SPARSE_AVERAGE:
+            return self._call.output[args[1]]
         if symbol is WAIT:
             return self._like(args[0], "averages")
         if symbol is CALL_HOOK:

@@ -1,25 +1,44 @@
-"""What the plugin offers. Importing this imports neither PyTorch nor what is behind the specifications."""
+"""The specifications of the plugin. Importing this imports neither PyTorch nor the objects that they load."""
 
 from __future__ import annotations
 
-from thunder_core.plugins import Check, InterceptionsSpec, SymbolsSpec, TransformSpec, hookimpl
+from thunder_core.plugins import CheckSpec, CommandSpec, InterceptionsSpec, SymbolsSpec, TransformSpec, hookimpl
+from thunder_plugin_distributed.options import BucketOptions, RegatherOptions, ScheduleOptions
 
 _PACKAGE = "thunder_plugin_distributed"
 
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """The preset ``default`` names both, and so has the plugin used where it is installed."""
+    """The preset ``default`` names them, and so has the plugin used where it is installed."""
     return [
+        TransformSpec(
+            "bucket_collectives",
+            f"{_PACKAGE}.bucket_collectives:BucketCollectives.from_options",
+            BucketOptions,
+            summary="has small collectives of a process group and dtype join the next ones, by a cost model",
+        ),
         TransformSpec(
             "schedule_collectives",
             f"{_PACKAGE}.schedule_collectives:ScheduleCollectives.from_options",
+            ScheduleOptions,
             summary="has a program compute while it communicates: collectives start early, and are waited for late",
+        ),
+        TransformSpec(
+            "regather_parameters",
+            f"{_PACKAGE}.regather_parameters:RegatherParameters.from_options",
+            RegatherOptions,
+            summary="saves gathered parameters for backward within a memory budget, and gathers the others again",
         ),
         TransformSpec(
             "overlap_gradients",
             f"{_PACKAGE}.overlap_gradients:OverlapGradients.from_options",
             summary="has backward average gradients of DistributedDataParallel while it computes the others",
+        ),
+        TransformSpec(
+            "agreement",
+            f"{_PACKAGE}.agreement:Agreement.from_options",
+            summary="compares the collectives of a new program between ranks before it runs, and reports them",
         ),
     ]
 
@@ -32,14 +51,29 @@ def thunder_symbols() -> list[SymbolsSpec]:
 
 @hookimpl
 def thunder_interceptions() -> list[InterceptionsSpec]:
-    """What the hooks of PyTorch's wrappers do while a program is recorded."""
+    """Interceptions of collectives, and of the hooks of PyTorch's wrappers. The preset ``default`` names them."""
     return [
-        InterceptionsSpec(f"{_PACKAGE}.fully_shard:INTERCEPTIONS"),
-        InterceptionsSpec(f"{_PACKAGE}.data_parallel:INTERCEPTIONS"),
+        InterceptionsSpec(
+            f"{_PACKAGE}.interceptions:INTERCEPTIONS",
+            unobserved=f"{_PACKAGE}.recording",
+            summary="records collectives, and modules under fully_shard and DistributedDataParallel",
+        )
     ]
 
 
 @hookimpl
-def thunder_doctor() -> list[Check]:
+def thunder_commands() -> list[CommandSpec]:
+    """The command ``thunder simulate``."""
+    return [
+        CommandSpec(
+            "simulate",
+            f"{_PACKAGE}.simulation.command:simulate",
+            summary="compiles a program as one rank of many, and predicts its communication, memory and time",
+        )
+    ]
+
+
+@hookimpl
+def thunder_doctor() -> list[CheckSpec]:
     """Whether PyTorch has the private names that are used."""
-    return [Check("private names of PyTorch", f"{_PACKAGE}.pytorch_internals:NAMES")]
+    return [CheckSpec("private names of PyTorch", f"{_PACKAGE}.pytorch_internals:NAMES")]

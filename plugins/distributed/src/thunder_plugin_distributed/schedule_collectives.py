@@ -1,4 +1,4 @@
-"""Communication while a program computes."""
+"""Schedule collectives to overlap with computation."""
 
 from __future__ import annotations
 
@@ -15,28 +15,39 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
+from thunder_plugin_distributed.coalesced import gathers_of_inputs
 from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.early_reductions import MOVABLE, reduce_early
+from thunder_plugin_distributed.gathers import gather_late, with_starts
+from thunder_plugin_distributed.hardware import Hardware, hardware_of
 
 
 @dataclass(frozen=True)
 class ScheduleCollectives(Transform):
-    """A program starts to gather parameters one gather ahead, and waits for what arrives where it is read.
+    """A program starts to gather parameters before it reads them, and waits for what arrives where it is read.
 
     Before executors claim lines, gradients of a group that are computed far apart get reductions of their own
-    (`reduce_early`).
+    (`reduce_early`), and parameters of a group that are read far apart gathers of their own (`gather_late`).
 
     Waits go down to the first line that reads what arrived. The elementwise lines after a wait, as the cast of a
     reduced gradient, go with it if nothing else depends on them. A gather, which reads inputs of the program alone,
-    goes up to where the one before it is waited for; other collectives stay where they are. What they give is waited
-    for at the latest before the next of them starts: until then PyTorch keeps what they read, which is the whole of the
-    gradients of a group of parameters, in the dtype that they are reduced in. What nobody reads is waited for at the
-    end.
+    goes up to where gathers before it are waited for, within a limit of memory (`with_starts`); other collectives stay
+    where they are. What they give is waited for at the latest before the next of them starts: until then PyTorch keeps
+    what they read, which is the whole of the gradients of a group of parameters, in the dtype that they are reduced in.
+    What nobody reads is waited for at the end.
+
+    Attributes:
+        hardware: the machine of the cost model, a name or its rates.
+        ahead: bytes of whole parameters that may be gathered and not yet waited for; None for a quarter more than those
+            of the largest gather.
     """
 
     name: ClassVar[str] = "schedule_collectives"
     place: ClassVar[Place] = Place.CLAIMED
     also: ClassVar[tuple[Place, ...]] = (Place.PARTITIONED,)
+
+    hardware: str | Hardware = "h100"
+    ahead: int | None = None
 
     def applies(self, context: TransformContext) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -45,9 +56,10 @@ class ScheduleCollectives(Transform):
         if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
             return trace
         if context.place is Place.PARTITIONED:
-            return reduce_early(trace)
-        gathers = _gathers(trace)
-        return trace.with_symbols(_ahead(_all_awaited(trace, _late(trace, gathers)), gathers), self.name)
+            return gather_late(reduce_early(trace), hardware_of(self.hardware))
+        gathers = gathers_of_inputs(trace)
+        lines = _all_awaited(trace, _late(trace, gathers))
+        return trace.with_symbols(with_starts(lines, gathers, self.ahead), self.name)
 
 
 def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
@@ -100,13 +112,6 @@ def _late(trace: Trace, gathers: set[int]) -> list[BoundSymbol]:
     return [*lines, *waiting]
 
 
-def _gathers(trace: Trace) -> set[int]:
-    """The identities of collectives that read inputs of the program alone, so that they could start with it."""
-    given = {proxy.name for proxy in trace.inputs}
-    collectives = [line for line in trace.symbols if Tag.COLLECTIVE in line.symbol.tags]
-    return {id(line) for line in collectives if all(proxy.name in given for proxy in line.inputs())}
-
-
 def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
     """The waiting lines that compute the values ``needed``, in order; they do not wait any more."""
     taken: list[BoundSymbol] = []
@@ -139,23 +144,3 @@ def _tails(trace: Trace) -> set[int]:
         else:
             blocked.update(proxy.name for proxy in line.inputs())
     return found
-
-
-def _ahead(lines: list[BoundSymbol], gathers: set[int]) -> list[BoundSymbol]:
-    """The lines with each gather before the first wait for the gather before it."""
-    placed: list[BoundSymbol] = []
-    earliest = 0  # where the next gather may start
-    started: set[str] = set()  # what the last gather gives, until it is waited for
-    for line in lines:
-        tags = line.symbol.tags
-        if id(line) in gathers:
-            placed.insert(earliest, line)
-            started = {proxy.name for proxy in line.outputs()}
-            earliest = len(placed)
-            continue
-        if Tag.WAIT in tags and not started.isdisjoint(proxy.name for proxy in line.inputs()):
-            started = set()
-        placed.append(line)
-        if started:
-            earliest = len(placed)
-    return placed

@@ -1,14 +1,17 @@
-"""Sharded parameters: a line starts to gather some, and its derivative reduces and scatters their gradients."""
+"""Sharded parameters: an op starts to all-gather some, and its derivative reduce-scatters their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 
 from thunder_core.symbols import recorded
+from thunder_plugin_distributed.accumulated_gradients import casts_before_sums
 from thunder_plugin_distributed.collectives import all_gather, all_reduce, reduce_scatter, wait
 
 
@@ -25,6 +28,10 @@ def gather(
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor | None] = (),
 ) -> list[torch.Tensor]:
     """Start to gather parameters along their first dimension, all at once; `arrived` gives what each becomes.
 
@@ -42,15 +49,26 @@ def gather(
         scatter: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
         replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
             after that. Empty: there are none.
+        device: that shards, which are in memory of the host, are copied to and gathered on; gradients are copied back.
+            Empty: that of the shards.
+        accumulated: gradients of the whole parameters to reduce with those of backward, in the dtype of the reduction;
+            None for a parameter without one. Empty: there are none.
+        collectors: tensors like what arrives, whose elements are not read. They get the gradients, which are not
+            reduced; shards get none. None for a parameter that requires no gradient. Empty: gradients are reduced.
     """
-    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas)
-    return _differentiably(shards, arguments)
+    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas, device)
+    return _differentiably(shards, arguments, accumulated, collectors)
 
 
 @recorded
-def gather_again(shards: list[torch.Tensor], *arguments: Any) -> list[torch.Tensor]:
+def gather_again(
+    shards: list[torch.Tensor],
+    *arguments: Any,
+    accumulated: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor | None] = (),
+) -> list[torch.Tensor]:
     """`gather`, with another gather in backward instead of keeping what arrives; its arguments are the same."""
-    return _differentiably(shards, arguments)
+    return _differentiably(shards, arguments, accumulated, collectors)
 
 
 @recorded
@@ -76,12 +94,15 @@ def unsharded(
     before: float = 1.0,
     after: float = 1.0,
     replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Sequence[torch.Tensor | None] = (),
 ) -> list[torch.Tensor]:
     """Parameters whose shards are the whole, so that none are gathered; the arguments are those of `gather`."""
-    arguments = (dtype, reduce_dtype, operation, before, after, replicas)
+    arguments = (dtype, reduce_dtype, operation, before, after, replicas, device)
     if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
-        return list(_ByRule.apply(unsharded_rule, arguments, *shards))
-    return _whole(shards, dtype)
+        return list(_ByRule.apply(partial(unsharded_rule, accumulated=accumulated), arguments, *shards))
+    return _whole(shards, dtype, device)
 
 
 def unsharded_rule(
@@ -92,30 +113,57 @@ def unsharded_rule(
     before: float = 1.0,
     after: float = 1.0,
     replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Any = (),
 ) -> Any:
     """The derivative of `unsharded`: that of `gather` without what is scattered."""
 
     def backward(*gradients: Any) -> Any:
-        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
-        wholes = _divided(gradients, places, reduce_dtype, before)
+        totals = _totals(gradients, accumulated, reduce_dtype)
+        places, wholes = list(totals), [_divided(total, before) for total in totals.values()]
         if replicas:
             wholes = [wait(part) for part in all_reduce(wholes, operation, replicas)]
         found: list[Any] = [None] * len(shards)
         for place, whole in zip(places, wholes, strict=True):
-            found[place] = (whole if after == 1 else whole / after).to(shards[place].dtype)
+            found[place] = _on_host(_divided(whole, after).to(shards[place].dtype), device)
         return (found,)
 
-    return _whole(shards, dtype), backward
+    return _whole(shards, dtype, device), backward
 
 
-def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
+def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None, device: str) -> list[torch.Tensor]:
+    if device:
+        return [shard if dtype is None else shard.to(dtype) for shard in _on_device(shards, device)]
     return [shard.view_as(shard) if dtype in (None, shard.dtype) else shard.to(dtype) for shard in shards]
 
 
-def _divided(gradients: Any, places: list[int], dtype: Any, before: float) -> list[Any]:
-    """The gradients at these places as they are reduced."""
-    wholes = [gradients[place] if dtype is None else gradients[place].to(dtype) for place in places]
-    return wholes if before == 1 else [whole / before for whole in wholes]
+def _on_device(shards: list[torch.Tensor], device: str) -> list[torch.Tensor]:
+    """The shards where they are gathered. The copy does not wait: what reads it is on the same stream of the device."""
+    return [shard.to(device, non_blocking=True) for shard in shards] if device else shards
+
+
+def _on_host(gradient: Any, device: str) -> Any:
+    """A gradient where the shard is, when the copy is done: an optimizer reads it without waiting for the device."""
+    return gradient.cpu() if device else gradient
+
+
+def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
+    """By the place of a parameter its gradient, with what was accumulated before, in the dtype of the reduction."""
+    totals: dict[int, Any] = {}
+    for place, (gradient, earlier) in enumerate(zip(gradients, accumulated or [None] * len(gradients), strict=True)):
+        total = earlier
+        if gradient is not None:
+            first = earlier is None or casts_before_sums()
+            total = gradient.to(dtype) if dtype is not None and first else gradient
+            total = total if earlier is None else earlier + total
+        if total is not None:
+            totals[place] = total if dtype is None else total.to(dtype)
+    return totals
+
+
+def _divided(total: Any, divisor: float) -> Any:
+    return total if divisor == 1 else total / divisor
 
 
 def gather_rule(
@@ -130,23 +178,34 @@ def gather_rule(
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Any = (),
+    collectors: Any = (),
 ) -> Any:
     """The derivative of `gather` and `gather_again`, in the order in which FSDP2 computes it."""
 
     def backward(*gradients: Any) -> Any:
-        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
-        wholes = _divided(gradients, places, reduce_dtype, before)
+        if collectors:
+            return (*[None] * _POSITION_OF_COLLECTORS, list(gradients))
+        rows = [-(-length // size) * size for length in lengths]
+        earlier = [_filled(total, count) for total, count in zip(accumulated, rows, strict=False)]
+        totals = _totals(gradients, earlier, reduce_dtype)
+        places, wholes = list(totals), [_divided(total, before) for total in totals.values()]
         parts = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
         if replicas:
             parts = [wait(part) for part in all_reduce(parts, operation, replicas)]
         found: list[Any] = [None] * len(shards)
         for place, part in zip(places, parts, strict=True):
             rows = shards[place].shape[0]
-            whole = (part if after == 1 else part / after).to(shards[place].dtype)
-            found[place] = whole if whole.shape[0] == rows else whole.narrow(0, 0, rows)
+            whole = _divided(part, after).to(shards[place].dtype)
+            found[place] = _on_host(whole if whole.shape[0] == rows else whole.narrow(0, 0, rows), device)
         return (found,)
 
-    return _gathered(shards, lengths, size, group, dtype), backward
+    return _gathered(shards, lengths, size, group, dtype, device), backward
+
+
+_POSITION_OF_COLLECTORS: Final = list(signature(gather_rule).parameters).index("collectors")
 
 
 def arrived_rule(gathered: Any) -> Any:
@@ -171,6 +230,25 @@ class _ByRule(torch.autograd.Function):
         return (None, None, *found)
 
 
+class _Collected(torch.autograd.Function):
+    """`gather` with collectors, likewise."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, arguments: tuple[Any, ...], shards: list[torch.Tensor], *collectors: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        wholes = _gathered(shards, *arguments[:4], *arguments[10:])
+        ctx.mark_non_differentiable(
+            *[whole for whole, collector in zip(wholes, collectors, strict=True) if collector is None]
+        )
+        return tuple(wholes)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None, None, *gradients)
+
+
 class _Arrived(torch.autograd.Function):
     """`arrived` for such programs."""
 
@@ -184,16 +262,30 @@ class _Arrived(torch.autograd.Function):
         return gradient
 
 
-def _differentiably(shards: list[torch.Tensor], arguments: tuple[Any, ...]) -> list[torch.Tensor]:
-    if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
-        return list(_ByRule.apply(gather_rule, arguments, *shards))
-    return _gathered(shards, *arguments[:4])
+def _differentiably(
+    shards: list[torch.Tensor],
+    arguments: tuple[Any, ...],
+    accumulated: Sequence[torch.Tensor | None],
+    collectors: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor]:
+    if torch.is_grad_enabled():
+        if collectors:
+            return list(_Collected.apply(arguments, list(shards), *collectors))
+        if any(shard.requires_grad for shard in shards):
+            return list(_ByRule.apply(partial(gather_rule, accumulated=accumulated), arguments, *shards))
+    return _gathered(shards, *arguments[:4], *arguments[10:])
 
 
 def _gathered(
-    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, group: str, dtype: torch.dtype | None = None
+    shards: list[torch.Tensor],
+    lengths: tuple[int, ...],
+    size: int,
+    group: str,
+    dtype: torch.dtype | None = None,
+    device: str = "",
 ) -> list[torch.Tensor]:
-    converted = shards if dtype is None else [shard.to(dtype) for shard in shards]
+    there = _on_device(shards, device)
+    converted = there if dtype is None else [shard.to(dtype) for shard in there]
     padded = [_padded(shard, length, size) for shard, length in zip(converted, lengths, strict=True)]
     gathered: list[torch.Tensor] = all_gather(padded, size, group)
     return gathered
@@ -202,3 +294,9 @@ def _gathered(
 def _padded(shard: torch.Tensor, length: int, size: int) -> torch.Tensor:
     missing = -(-length // size) - shard.shape[0]
     return F.pad(shard, (0, 0) * (shard.ndim - 1) + (0, missing)) if missing else shard
+
+
+def _filled(whole: Any, rows: int) -> Any:
+    """The gradient of a whole parameter, filled with zeros to the rows of what is gathered; None for None."""
+    missing = 0 if whole is None else rows - whole.shape[0]
+    return F.pad(whole, (0, 0) * (whole.ndim - 1) + (0, missing)) if missing else whole

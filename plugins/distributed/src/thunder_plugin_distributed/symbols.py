@@ -1,4 +1,4 @@
-"""The operations that the plugin defines: rows, and derivatives."""
+"""The symbols that the plugin defines, and their derivatives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _GATHER: Final = (
     "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
-    "scatter='', replicas='')"
+    "scatter='', replicas='', device='', *, accumulated=(), collectors=())"
 )
-_UNSHARDED: Final = "(shards, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='')"
+_UNSHARDED: Final = (
+    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='', device='', *, "
+    "accumulated=())"
+)
 
 
 def _operator(name: str, parameters: str, *tags: Tag) -> Row:

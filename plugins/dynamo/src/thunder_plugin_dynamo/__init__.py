@@ -1,4 +1,4 @@
-"""Dynamo as a front end: ``torch.compile(model, backend="thunder")``. Names here are imported when they are used."""
+"""Dynamo as a front end: ``torch.compile(model, backend="thunder")``. Names are imported on first use."""
 
 from __future__ import annotations
 

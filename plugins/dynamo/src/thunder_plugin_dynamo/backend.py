@@ -1,4 +1,4 @@
-"""The backend of `torch.compile`: what Dynamo calls with each graph that it finds."""
+"""The backend of `torch.compile`, which Dynamo calls with each graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INSTEAD: Final = {
     "max-autotune": 'options={"executors": ["inductor"]}, with options of the executor that tune',
     "max-autotune-no-cudagraphs": 'options={"executors": ["inductor"]}, with options of the executor that tune',
 }
-"""What to write instead of the modes of PyTorch's own backend."""
+"""Replacements of the modes of PyTorch's backend."""
 
 _ADVICE: Final = ("torch.compile(model, backend='thunder', options={...}) takes the options of thunder.jit",)
 
@@ -31,28 +31,30 @@ def thunder(
     options: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile one graph of Dynamo's: ``torch.compile(model, backend="thunder")`` calls this.
+    """Compile one graph of Dynamo; called by ``torch.compile(model, backend="thunder")``.
 
-    The graph is recorded and compiled when it is first called. Dynamo has checked then what the graph is right for, so
-    Thunder checks PyTorch's modes, and which inputs share memory if the graph writes to some, and nothing else. A graph
-    with symbolic sizes or numbers is compiled once for each tuple of them, with all of Thunder's guards.
+    The graph is recorded and compiled in its first call. Dynamo has then checked its assumptions about the graph's
+    inputs, so Thunder only checks attributes of PyTorch's modules and, if the graph writes to inputs, which of them
+    share memory. A graph with symbolic sizes or numbers is compiled for each combination of their values, with all of
+    Thunder's guards.
 
     Args:
-        graph_module: what Dynamo found. Calls that only PyTorch's own compiler understands are replaced in it.
-        example_inputs: its inputs in the call that it was found in; not used.
-        mode: the name of a preset or the path of a file, as ``config`` of `thunder.jit`; ``mode=`` of `torch.compile`.
+        graph_module: the graph. Calls that only PyTorch's compiler supports are replaced in it.
+        example_inputs: its example inputs; not used.
+        mode: the name of a preset or the path of a file, like ``config`` of `thunder.jit`; ``mode=`` of
+            `torch.compile`.
         options: options of `thunder.jit`; ``options=`` of `torch.compile`.
-        name: of the region, ``name=`` of `torch.compile` in PyTorch 2.15; for reports.
+        name: name of the region for reports, ``name=`` of `torch.compile` in PyTorch 2.15.
 
     Returns:
-        What Dynamo calls instead of the graph: a compiled function, as `thunder.jit` returns it.
+        The replacement of the graph for Dynamo: a compiled function, as `thunder.jit` returns it.
 
     Raises:
-        ConfigError: an unknown option, with the nearest name, or a value that is not accepted.
-        PluginError: an executor or transform that is named cannot be used.
-        UnsupportedError: an operation in the graph that Thunder cannot record.
+        ConfigError: an option is unknown (with the nearest name), or its value is invalid.
+        PluginError: a configured executor or transform cannot be used.
+        UnsupportedError: the graph has an operation that Thunder cannot record.
     """
-    import thunder as _thunder  # here: looking the backend up costs nothing
+    import thunder as _thunder  # here, so that the lookup of the backend is fast
 
     given = _given(mode, options)
     graph = Graph(graph_module, name)
@@ -65,12 +67,12 @@ def _given(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any
     """The arguments of `thunder.jit`."""
     if mode in _INSTEAD:
         raise OptionError(
-            f"mode={mode!r} is a mode of PyTorch's own backend; the backend 'thunder' takes the name of a preset",
+            f"mode={mode!r} is a mode of PyTorch's own backend; the backend 'thunder' expects the name of a preset",
             advice=(f"write {_INSTEAD[mode]}",),
         )
     given = dict(options or {})
     if "front_end" in given:
-        raise OptionError("front_end: graphs of torch.compile are recorded by the backend's own", advice=_ADVICE)
+        raise OptionError("front_end: the backend records graphs of torch.compile with its front end", advice=_ADVICE)
     if mode is not None:
         given["config"] = mode
     return given

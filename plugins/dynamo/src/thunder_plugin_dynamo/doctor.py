@@ -1,4 +1,4 @@
-"""What ``thunder doctor`` checks."""
+"""Checks for ``thunder doctor``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ NAME = "thunder"
 
 
 def backend_is_registered() -> CheckResult:
-    """Whether exactly one distribution gives `torch.compile` a backend of this name, and it is this one."""
-    found = [one.value for one in entry_points(group=GROUP, name=NAME)]
-    if found == [f"{__package__}.backend:{NAME}"]:
+    """Checks that this distribution, and no other, registers the backend for `torch.compile`."""
+    targets = [one.value for one in entry_points(group=GROUP, name=NAME)]
+    if targets == [f"{__package__}.backend:{NAME}"]:
         return CheckResult(True, f'torch.compile(..., backend="{NAME}") finds it')
-    what = f"the backend {NAME!r} of torch.compile is {', '.join(found)}" if found else f"no backend {NAME!r} is there"
-    return CheckResult(False, what, "install thunder-plugin-dynamo again, and uninstall what takes its name")
+    what = (
+        f"the backend {NAME!r} of torch.compile is {', '.join(targets)}" if targets else f"there is no backend {NAME!r}"
+    )
+    return CheckResult(
+        False, what, "reinstall thunder-plugin-dynamo, and uninstall other packages with a backend of this name"
+    )

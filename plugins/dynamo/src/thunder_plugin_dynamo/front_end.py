@@ -1,4 +1,4 @@
-"""The front end ``dynamo``: records the graphs that the backend is called with."""
+"""The front end ``dynamo``: records the graphs of the backend."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.acquire import Acquired, acquire
-from thunder_core.acquire.module_calls import EagerCallNeeded
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquired import Acquired
+from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.errors import AcquisitionError, OptionError
 from thunder_plugin_dynamo.graph import Graph
 from thunder_plugin_dynamo.pytorch_internals import dynamo_config
 
 
 def record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:
-    """Record a graph. Where its sizes and numbers are constants, no guards are needed but for shared memory.
+    """Record a graph. If its sizes and numbers are constants, the only guards are those for shared memory.
 
-    Dynamo checks before each call the class, dtype, device, sizes, strides and ``requires_grad`` of the graph's inputs,
-    that no two are one object, and all that its Python code read. It does not check which of them share memory. Where
-    sizes or numbers are symbolic they may vary from call to call, and Thunder checks everything.
+    Before each call Dynamo checks the class, dtype, device, sizes, strides and ``requires_grad`` of the graph's inputs,
+    that they are different objects, and all state that its Python code read. It does not check which inputs share
+    memory. Symbolic sizes or numbers may vary between calls, and Thunder checks everything.
 
     Args:
         function: a `Graph`.
 
     Raises:
-        AcquisitionError: as `acquire`; the message says which graph it is.
-        OptionError: ``function`` is no graph.
+        AcquisitionError: as for `acquire`; the message identifies the graph.
+        OptionError: ``function`` is not a graph.
         EagerCallNeeded: the graph cannot be recorded, and ``torch._dynamo.config.suppress_errors`` is set.
     """
     if not isinstance(function, Graph):
         raise OptionError(
-            "the front end 'dynamo' records graphs of torch.compile alone",
+            "the front end 'dynamo' only records graphs of torch.compile",
             advice=(
-                "torch.compile(f, backend='thunder') makes them",
-                "leave front_end out to record the program itself",
+                "use torch.compile(f, backend='thunder')",
+                "omit front_end to record the program itself",
             ),
         )
     if function.refused:
@@ -50,9 +51,9 @@ def record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 def _with_graph(error: AcquisitionError, graph: Graph) -> AcquisitionError:
     advice = (
-        "put it into a function of @torch.compiler.disable: Dynamo then breaks the graph there",
+        "move it to a function with @torch.compiler.disable, which breaks the graph",
         "torch._dynamo.config.suppress_errors = True runs such graphs eagerly, with a warning",
-        "call thunder.jit on the function or module itself, which needs no graphs",
+        "call thunder.jit on the function or module itself, without Dynamo",
     )
-    problem = f"{error.problem}, in {graph.place()}, which torch.compile handed over"
+    problem = f"{error.problem}, in {graph.place()} of torch.compile"
     return type(error)(problem, location=error.location, advice=(*error.advice, *advice))

@@ -1,4 +1,4 @@
-"""A graph of Dynamo, as a function that Thunder records."""
+"""A graph of Dynamo as a function that Thunder records."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _CALLS = frozenset({"call_function", "call_method", "call_module"})
 
 
 class Graph:
-    """What the backend was called with.
+    """A graph of the backend.
 
     Attributes:
-        module: the graph; its calls are those that Thunder records.
-        compile_id: Dynamo's number for the frame that the graph is of, as in its logs: ``"2/0"``.
-        lines: the user's lines in the graph, in order, each once.
+        module: the graph; Thunder records its calls.
+        compile_id: Dynamo's ID of the compiled frame, as in its logs: ``"2/0"``.
+        lines: the user's source lines in the graph, in order, without duplicates.
         operations: number of calls.
         numbers: positions of the inputs that are numbers, and that Dynamo passes as tensors.
-        is_static: all sizes, strides and numbers are constants, which Dynamo checks before each call.
-        refused: why it runs eagerly, call after call; empty where it does not.
-        end: why the graph ends where it does, Dynamo's ``GraphCompileReason``; None if it does not say.
+        is_static: whether all sizes, strides and numbers are constants, which Dynamo checks before each call.
+        refused: the reason why it runs eagerly; empty if it does not.
+        end: the reason for the end of the graph, Dynamo's ``GraphCompileReason``; None if it is unknown.
     """
 
     def __init__(self, module: torch.fx.GraphModule, name: str | None = None) -> None:
@@ -52,16 +52,16 @@ class Graph:
         _note_lines(module, self)
 
     def __call__(self, *args: Any) -> Any:
-        """Run it as eager PyTorch."""
+        """Run the graph with eager PyTorch."""
         return self.module.forward(*args)
 
     @property
     def program(self) -> Any:
-        """The function or module that `torch.compile` was given; None if it is gone."""
+        """The function or module that was passed to `torch.compile`; None if it no longer exists."""
         return self._program() if self._program is not None else None
 
     def place(self) -> str:
-        """The graph and the user's lines that it begins and ends with."""
+        """The graph, and its first and last source line."""
         if not self.lines:
             return self.__qualname__
         first, last = self.lines[0], self.lines[-1]
@@ -104,6 +104,6 @@ def _called_program() -> weakref.ref[Any] | None:
 
 
 def owner_of(called: Any) -> Any:
-    """The module whose call or method something is; another function itself, without what is wrapped around it."""
+    """The module whose call or method something is; otherwise the function, without wrappers."""
     called = inspect.unwrap(called) if callable(called) else called
     return called.__self__ if isinstance(called, MethodType) else called

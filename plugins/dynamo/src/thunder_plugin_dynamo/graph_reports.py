@@ -1,4 +1,4 @@
-"""What Dynamo made of a program: its graphs, what ended them, and what Thunder made of each."""
+"""Reports on the graphs of a program: their ends, and their compilations by Thunder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_plugin_dynamo.pytorch_internals import OptimizedModule, get_compila
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Why Dynamo ended a graph before the program's end.
+    """A graph break.
 
     Attributes:
-        reason: in Dynamo's words.
-        location: the user's line; None if Dynamo does not say.
+        reason: Dynamo's reason.
+        location: the user's source line; None if it is unknown.
     """
 
     reason: str
@@ -31,16 +31,16 @@ class GraphBreak:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph.
+    """A graph.
 
     Attributes:
-        name: Dynamo's number of the frame, as in its logs, and the function.
-        lines: the user's lines in it, in order, each once.
+        name: Dynamo's ID of the frame, as in its logs, and the function.
+        lines: the user's source lines in it, in order, without duplicates.
         operations: number of calls in it.
-        guards: how many guards Dynamo checks before it; None where Dynamo has forgotten.
-        is_static: sizes and numbers are constants. Otherwise Thunder compiles a program for each tuple of them.
-        end: the break that ends it; None where it ends with its frame.
-        compiled: Thunder's compilations of it, as `thunder.explain` gives them.
+        guards: number of guards that Dynamo checks before it; None if it is unknown.
+        is_static: whether sizes and numbers are constants. Otherwise Thunder compiles a program for each combination.
+        end: the graph break at its end; None if it ends with its frame.
+        compiled: Thunder's compilations of it, from `thunder.explain`.
     """
 
     name: str
@@ -55,12 +55,12 @@ class GraphReport:
         counts = [f"{self.operations} operations"]
         counts += [f"{self.guards} guards of Dynamo"] if self.guards is not None else []
         counts += [f"{len(self.compiled.entries)} compilations, {self.compiled.cache_hits} cache hits"]
-        counts += [] if self.is_static else ["symbolic sizes or numbers, a compilation for each tuple of them"]
-        found = [f"{self.name}: {', '.join(counts)}"]
-        found += [f"  {line.describe()}" for line in self.lines]
+        counts += [] if self.is_static else ["symbolic sizes or numbers, one compilation for each combination"]
+        text = [f"{self.name}: {', '.join(counts)}"]
+        text += [f"  {line.describe()}" for line in self.lines]
         for reason, count in self.compiled.fallbacks.items():
-            found.append(f"  run by eager PyTorch {count} times: {reason}")
-        return "\n".join([*found, *([f"  {self.end}"] if self.end is not None else [])])
+            text.append(f"  run by eager PyTorch {count} times: {reason}")
+        return "\n".join([*text, *([f"  {self.end}"] if self.end is not None else [])])
 
 
 @dataclass(frozen=True)
@@ -77,36 +77,36 @@ class DynamoReport:
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
-        """What ended graphs before their programs' ends."""
+        """The graph breaks."""
         return tuple(graph.end for graph in self.graphs if graph.end is not None)
 
     def __str__(self) -> str:
         if not self.graphs:
             return (
-                f"{self.name}: no graphs. It has not been called, or Dynamo serves it with graphs that it found for "
-                "another function or module of the same code: report() shows all"
+                f"{self.name}: no graphs. It has not been called, or Dynamo uses the graphs of another function or "
+                "module with the same code: report() shows all"
             )
         head = f"{self.name}: {len(self.graphs)} graphs, {len(self.breaks)} graph breaks"
         return "\n".join([head, *[str(graph) for graph in self.graphs]])
 
 
 def report(program: Any = None) -> DynamoReport:
-    """The graphs that Dynamo found for a program, and what Thunder made of them.
+    """The graphs of a program, and their compilations by Thunder.
 
     Args:
-        program: a function or module, or what ``torch.compile(..., backend="thunder")`` returned for it. All of its
-            graphs are shown, with whatever options they were made, but those that Dynamo has dropped. None: those of
-            all programs.
+        program: a function or module, or the result of ``torch.compile(..., backend="thunder")`` for it. The report
+            covers all of its graphs, with any options, except those that Dynamo has dropped. None: the graphs of all
+            programs.
     """
     wanted = None if program is None else _given(program)
-    found = [one for one in programs() if wanted is None or one.function.program is wanted]
+    selected = [one for one in programs() if wanted is None or one.function.program is wanted]
     name = getattr(wanted, "__qualname__", type(wanted).__qualname__) if wanted is not None else "all programs"
     guards = {one.compile_id: one.guard_count for one in get_compilation_metrics()}
-    return DynamoReport(name, tuple([_graph_report(one, guards) for one in found]))
+    return DynamoReport(name, tuple([_graph_report(one, guards) for one in selected]))
 
 
 def _given(program: Any) -> Any:
-    """The function or module that `torch.compile` was given."""
+    """The function or module that was passed to `torch.compile`."""
     if isinstance(program, OptimizedModule):
         return orig_mod(program)
     return owner_of(innermost_fn(program))

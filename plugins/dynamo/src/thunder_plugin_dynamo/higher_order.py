@@ -1,6 +1,6 @@
-"""Calls in graphs that stand for something that Python code would do by several calls: they are replaced by that.
+"""Replacement of calls in Dynamo's graphs that represent several calls of user code.
 
-What replaces them is what users write, so it is recorded as theirs is.
+The replacements are functions that users call, so they are recorded in the same way.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from thunder_plugin_dynamo.pytorch_internals import (
 from thunder_plugin_dynamo.user_lines import user_line
 
 _CONTEXTS: Final = "_checkpoint_context_fn"
-"""Where Dynamo puts the ``context_fn`` of a checkpoint: in ``meta`` of the body."""
+"""The key in ``meta`` of the body for the ``context_fn`` of a checkpoint."""
 
 
 def checkpoint(body: torch.fx.GraphModule, *args: Any, **options: Any) -> Any:
-    """``tag_activation_checkpoint``: the body as a checkpoint region, with the options that the user gave it."""
+    """``tag_activation_checkpoint``: the body as a checkpoint region, with the user's options."""
     if _CONTEXTS in body.meta:
         options["context_fn"] = body.meta[_CONTEXTS]
     return torch.utils.checkpoint.checkpoint(body, *args, **options)
 
 
 def enter(device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> Any:
-    """``_enter_autocast``: the beginning of a ``with torch.autocast(...)``."""
+    """``_enter_autocast``: the begin of a ``with torch.autocast(...)``."""
     region = torch.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
     region.__enter__()
     return region
 
 
 def leave(region: Any) -> None:
-    """``_exit_autocast``: its end."""
+    """``_exit_autocast``: the end of a ``with torch.autocast(...)``."""
     region.__exit__(None, None, None)
 
 
 def data_of(tensor: torch.Tensor) -> torch.Tensor:
-    """``_get_data_attr``: what is written to it autograd does not see."""
+    """``_get_data_attr``: autograd does not track writes to it."""
     return tensor.data
 
 
 def inline(body: Callable[..., Any], identifier: str, *args: Any) -> Any:
-    """``invoke_subgraph``: a region that PyTorch compiles once for all of its calls; here its lines, at each call."""
+    """``invoke_subgraph``: a region that PyTorch compiles once for all calls; here its operations are inlined."""
     return body(*args)
 
 
@@ -60,17 +60,17 @@ REPLACED: Final[Mapping[Any, Callable[..., Any]]] = {
     exit_autocast: leave,
     get_data_attr: data_of,
 }
-"""By function, and by name for higher-order operators."""
+"""Replacements by function, or by name for higher-order operators."""
 
 RECORDED: Final = frozenset({"autograd_function_apply", "cond", "map_impl", "register_hook", "scan"})
-"""Higher-order operators that the core records as they are."""
+"""Higher-order operators that the core records."""
 
 
 def replace_calls(module: torch.fx.GraphModule) -> None:
-    """Replace these calls in a graph and in the bodies that it has, in place, and generate the code anew.
+    """Replace these calls in a graph and in its bodies in place, and generate the code again.
 
     Raises:
-        UnsupportedError: it has a higher-order operator that is not known.
+        UnsupportedError: the graph has an unsupported higher-order operator.
     """
     for part in module.modules():
         if not isinstance(part, torch.fx.GraphModule):
@@ -92,7 +92,7 @@ def _replace(node: torch.fx.Node) -> None:
             f"the higher-order operator {key!r} in a graph of torch.compile is not recorded",
             location=user_line(node),
             advice=(
-                "put the call into a function of @torch.compiler.disable: Dynamo then breaks the graph there",
-                "call thunder.jit on the function or module itself, which needs no graphs",
+                "move the call to a function with @torch.compiler.disable, which breaks the graph",
+                "call thunder.jit on the function or module itself, without Dynamo",
             ),
         )

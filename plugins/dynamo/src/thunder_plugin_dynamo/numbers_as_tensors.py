@@ -1,7 +1,7 @@
-"""Floats of the user's that Dynamo passes as tensors: they become numbers again.
+"""Conversion of floats that Dynamo passes as tensors back to numbers.
 
-With dynamic shapes a Python float that varies is an input of the graph, a tensor of float64 without dimensions, and the
-graph begins with ``item`` of it. Thunder takes the number itself as the input.
+With dynamic shapes, a Python float that varies is an input of the graph, a float64 tensor without dimensions, and the
+graph begins with its ``item``. Thunder uses the number as the input.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 def take_numbers(module: torch.fx.GraphModule) -> tuple[int, ...]:
     """Remove each ``item`` of such an input from the graph, in place; returns the positions of these inputs."""
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
-    found = [position for position, node in enumerate(inputs) if _stands_for_number(node)]
-    for position in found:
+    indices = [position for position, node in enumerate(inputs) if _stands_for_number(node)]
+    for position in indices:
         for user in list(inputs[position].users):
             user.replace_all_uses_with(inputs[position])
             module.graph.erase_node(user)
-    return tuple(found)
+    return tuple(indices)
 
 
 def _stands_for_number(node: torch.fx.Node) -> bool:

@@ -1,13 +1,13 @@
-"""What the plugin offers. Importing this imports neither PyTorch nor what records graphs."""
+"""The hooks of the plugin. Importing this module imports neither PyTorch nor the front end."""
 
 from __future__ import annotations
 
-from thunder_core.plugins import Check, FrontEndSpec, hookimpl
+from thunder_core.plugins import CheckSpec, FrontEndSpec, hookimpl
 
 
 @hookimpl
 def thunder_front_ends() -> list[FrontEndSpec]:
-    """What records the graphs of ``torch.compile(backend="thunder")``; the backend names it."""
+    """The front end for graphs of ``torch.compile(backend="thunder")``, which the backend selects."""
     return [
         FrontEndSpec(
             "dynamo", "thunder_plugin_dynamo.front_end:record", 'graphs of torch.compile(..., backend="thunder")'
@@ -16,9 +16,9 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 
 @hookimpl
-def thunder_doctor() -> list[Check]:
-    """Whether PyTorch has the private names that are used, and `torch.compile` finds the backend."""
+def thunder_doctor() -> list[CheckSpec]:
+    """Checks of the private names of PyTorch that the plugin uses, and of the registration of the backend."""
     return [
-        Check("private names of PyTorch", "thunder_plugin_dynamo.pytorch_internals:NAMES"),
-        Check("backend of torch.compile", "thunder_plugin_dynamo.doctor:backend_is_registered"),
+        CheckSpec("private names of PyTorch", "thunder_plugin_dynamo.pytorch_internals:NAMES"),
+        CheckSpec("backend of torch.compile", "thunder_plugin_dynamo.doctor:backend_is_registered"),
     ]

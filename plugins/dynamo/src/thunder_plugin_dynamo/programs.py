@@ -1,4 +1,4 @@
-"""The programs that graphs of Dynamo became, for reports. Dynamo holds them, and drops those of code that is gone."""
+"""The compiled graphs, for reports. Dynamo owns them, and drops those of deleted code."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _programs: Final[list[weakref.ref[Any]]] = []
 
 
 def remember(program: Any) -> Any:
-    """Note a compiled graph, and return it."""
+    """Register a compiled graph, and return it."""
     _programs[:] = [one for one in _programs if one() is not None]
     _programs.append(weakref.ref(program))
     return program
 
 
 def programs() -> list[Any]:
-    """Those that Dynamo still has, oldest first."""
+    """The graphs that Dynamo still holds, oldest first."""
     return [program for one in _programs if (program := one()) is not None]
 
 
 def forget_programs() -> None:
-    """Dynamo forgets its graphs."""
+    """Unregister all graphs."""
     _programs.clear()

@@ -1,7 +1,7 @@
-"""Keeps Dynamo out of Thunder's backward.
+"""Prevents Dynamo from compiling Thunder's backward.
 
-What Dynamo cannot trace it runs with its hook on frames left on. Where that calls ``backward``, Dynamo would take the
-frames of Thunder's backward for the user's, and compile them.
+Dynamo runs code that it cannot trace with its frame hook enabled. If such code calls ``backward``, Dynamo would compile
+the frames of Thunder's backward like user code.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ from thunder_plugin_dynamo.pytorch_internals import FrameAction, FrameExecStrate
 
 @functools.cache
 def skip_backward() -> None:
-    """Have Dynamo leave backward alone, and all that it calls; costs nothing in calls."""
+    """Make Dynamo skip backward, and all calls in it; this adds no time to calls."""
     set_code_exec_strategy(Bridge.backward.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))

@@ -1,4 +1,4 @@
-"""Which of the user's lines the nodes of a graph stand for, and the lines of the code that is generated from it."""
+"""The user's source lines of the nodes of a graph, and of its generated code."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
 def user_line(node: torch.fx.Node) -> SourceLocation | None:
-    """The innermost line of the stack that Dynamo noted for a node which is not PyTorch's; None if there is none."""
+    """The innermost line in the stack trace of a node that is not in PyTorch; None if there is none."""
     frames = [SourceLocation(file, int(line), name) for file, line, name in _FRAME.findall(node.stack_trace or "")]
-    own = [frame for frame in frames if not is_internal_file(frame.filename)]
-    found = own or frames
-    return found[-1] if found else None
+    of_user = [frame for frame in frames if not is_internal_file(frame.filename)]
+    candidates = of_user or frames
+    return candidates[-1] if candidates else None
 
 
 def lines_of_code(module: torch.fx.GraphModule) -> dict[int, SourceLocation]:
-    """The user's line for each line of ``module.code`` that belongs to a node.
+    """The user's source line for each line of ``module.code`` that belongs to a node.
 
-    What Dynamo adds, such as the end of a ``with`` statement, has no line of its own and gets that of what precedes it.
+    Lines that Dynamo adds, such as the end of a ``with`` statement, get the source line of the preceding one.
     """
     locations: dict[str, SourceLocation] = {}
     latest: SourceLocation | None = None
@@ -34,15 +34,15 @@ def lines_of_code(module: torch.fx.GraphModule) -> dict[int, SourceLocation]:
         latest = user_line(node) or latest
         if latest is not None:
             locations[node.name] = latest
-    found: dict[int, SourceLocation] = {}
+    lines: dict[int, SourceLocation] = {}
     for line, name in _assignments(ast.parse(module.code)):
         if name in locations:
-            found.setdefault(line, locations[name])
-    return found
+            lines.setdefault(line, locations[name])
+    return lines
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and name of each value that the code computes; ``name = None`` ends the life of one."""
+    """Line and name of each value that the code computes; ``name = None`` deletes one."""
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
             continue

@@ -1,4 +1,4 @@
-"""Fusion: executors that compile regions of a trace derive from `FusionExecutor`."""
+"""Fusion: the base class of executors that compile regions of a trace, `FusionExecutor`."""
 
 from thunder_fusion.executor import FusionExecutor
 

@@ -1,4 +1,4 @@
-"""Compiled regions on disk."""
+"""A cache of compiled regions on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from thunder_fusion.executor import FusionExecutor
 
 _FORMAT: Final = 1
-"""To be raised whenever equal keys come to mean other regions, or regions are handed to executors in another way."""
+"""To be increased if the meaning of keys or the interface between regions and executors changes."""
 
 
 @dataclass(slots=True)
@@ -30,10 +30,10 @@ class RegionArtifacts:
     """The artifacts of one executor.
 
     Attributes:
-        executor: whose they are.
-        cache: where they are; None where nothing is stored.
-        settings: text of what all keys have in common.
-        notes: what went wrong is added here.
+        executor: the executor.
+        cache: the store; None if nothing is stored.
+        settings: the common part of all keys, as text.
+        notes: a list to which problems are added.
     """
 
     executor: FusionExecutor
@@ -43,9 +43,9 @@ class RegionArtifacts:
 
     @staticmethod
     def of(executor: FusionExecutor, flags: Hashable, notes: list[str]) -> RegionArtifacts:
-        """Those of ``executor`` under PyTorch's settings ``flags``."""
-        own = executor.artifact_key()
-        cache = None if own is None else artifact_cache()
+        """The artifacts of ``executor`` under PyTorch's settings ``flags``."""
+        executor_key = executor.artifact_key()
+        cache = None if executor_key is None else artifact_cache()
         reason = None if cache is None else cache.unsuitable()
         if reason is not None:
             _note(notes, f"compiled regions are not read from disk, because {reason}")
@@ -54,10 +54,10 @@ class RegionArtifacts:
         if cache is None or settings is None:
             return RegionArtifacts(executor, None, "", notes)
         code = f"{software()}; thunder-fusion {source_hash('thunder_fusion')}"
-        return RegionArtifacts(executor, cache, f"{_FORMAT}\n{code}\n{executor.name} {own}\n{settings}", notes)
+        return RegionArtifacts(executor, cache, f"{_FORMAT}\n{code}\n{executor.name} {executor_key}\n{settings}", notes)
 
     def read(self, region: Trace, key: Hashable | None) -> Callable[..., Sequence[Any]] | None:
-        """The compiled region; None where there is none that works."""
+        """The compiled region; None if there is no valid artifact."""
         full = self._key(region, key)
         if full is None or self.cache is None:
             return None
@@ -73,7 +73,7 @@ class RegionArtifacts:
         return None
 
     def write(self, compiled: Callable[..., Sequence[Any]], region: Trace, key: Hashable | None) -> None:
-        """Keep a compiled region, if that can be done."""
+        """Store a compiled region, if the executor can save it."""
         full = self._key(region, key)
         if full is None or self.cache is None:
             return
@@ -88,7 +88,7 @@ class RegionArtifacts:
             self.cache = None
 
     def prune(self) -> None:
-        """Hold the limit of the folder."""
+        """Enforce the size limit of the folder."""
         if self.cache is not None:
             self.cache.prune()
 

@@ -1,4 +1,4 @@
-"""Compiled regions: equal ones are compiled once, whatever layer or program they are from, and stored on disk."""
+"""A cache of compiled regions: equal regions of all layers and programs are compiled once, and stored on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _cache: Final = BoundedCache[RegionCall | str](1024)
 
 
 def flags() -> tuple[Hashable, ...]:
-    """PyTorch's settings that compiled code may depend on."""
+    """PyTorch's settings on which compiled code may depend."""
     return (
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
@@ -32,32 +32,32 @@ def flags() -> tuple[Hashable, ...]:
 
 
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
-    """For each region what the executor gave for an equal one, or gives for this one.
+    """For each region the executor's result for an equal one, or for this one.
 
-    Those that are neither known in this process nor on disk are handed to the executor together. Those that are too
-    small for it are refused, and not counted.
+    Regions that are neither cached in this process nor on disk are passed to the executor together. Regions that are
+    smaller than the executor's limit are declined.
     """
     settings = flags()
     calls: dict[int, RegionCall | str] = {}
     keys: dict[int, Hashable] = {}
-    own: dict[int, Hashable | None] = {}
+    keys_of_all: dict[int, Hashable | None] = {}
     for index, region in enumerate(regions):
         count = len(region.symbols)
         if count < executor.smallest:
             calls[index] = f"its region has {count} of {executor.smallest} lines"
             continue
-        own[index] = trace_key(region)
-        keys[index] = (index,) if own[index] is None else (executor, own[index], settings)
+        keys_of_all[index] = trace_key(region)
+        keys[index] = (index,) if keys_of_all[index] is None else (executor, keys_of_all[index], settings)
     different = {key: index for index, key in reversed(keys.items())}
     answers = _cache.lookup(different)
     known = len(answers)
     wanted = {key: index for index, key in keys.items() if different[key] == index and key not in answers}
-    found, counts = _compiled(
-        executor, [regions[index] for index in wanted.values()], [own[i] for i in wanted.values()]
+    compiled, counts = _compiled(
+        executor, [regions[index] for index in wanted.values()], [keys_of_all[i] for i in wanted.values()]
     )
-    for (key, index), answer in zip(wanted.items(), found, strict=True):
+    for (key, index), answer in zip(wanted.items(), compiled, strict=True):
         answers[key] = answer
-        if own[index] is not None:
+        if keys_of_all[index] is not None:
             _cache.add(key, answer)
     calls.update({index: answers[key] for index, key in keys.items()})
     return CompiledRegions(
@@ -68,25 +68,25 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
 def _compiled(
     executor: FusionExecutor, regions: Sequence[Trace], keys: Sequence[Hashable | None]
 ) -> tuple[list[RegionCall | str], RegionCounts]:
-    """Read from disk, or compiled."""
+    """Compiled regions, from disk or from the executor."""
     if not regions:
         return [], RegionCounts()
     notes: list[str] = []
     artifacts = RegionArtifacts.of(executor, flags(), notes)
-    found: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
-    missing = [index for index, answer in enumerate(found) if answer is None]
+    compiled: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
+    missing = [index for index, answer in enumerate(compiled) if answer is None]
     if missing:
         for index, answer in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
-            found[index] = answer
+            compiled[index] = answer
             if not isinstance(answer, str):
                 artifacts.write(answer, regions[index], keys[index])
         artifacts.prune()
     counts = RegionCounts(read=len(regions) - len(missing), compiled=len(missing), notes=tuple(notes))
-    return [answer for answer in found if answer is not None], counts
+    return [answer for answer in compiled if answer is not None], counts
 
 
 def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[RegionCall | str]:
-    """What the executor compiled, or why not; of several of which one makes it fail, all others."""
+    """The executor's results, or reasons. If one of several regions raises, the others are still compiled."""
     problem: Exception | str
     try:
         answers = executor.fuse_all(regions)

@@ -1,4 +1,4 @@
-"""Executors that fuse: what an author says of them, and the regions that follow from it."""
+"""The base class of fusion executors."""
 
 from __future__ import annotations
 
@@ -18,45 +18,48 @@ from thunder_fusion.regions import find_regions
 
 
 class FusionExecutor(Executor):
-    """Runs regions: sets of lines that become one call.
+    """Runs regions: sets of operations that become one call.
 
-    An author says of each line whether it can be in a region (`can_fuse`), and compiles one (`fuse`). Regions are as
-    large as dependencies allow; of equal ones one is compiled.
+    Subclasses decide for each operation whether it can be part of a region (`can_fuse`), and compile a region (`fuse`).
+    Regions are as large as dependencies allow; equal ones are compiled once.
     """
 
     takes_parts = True
     fuses = True
     smallest: ClassVar[int] = 1
-    """Regions of fewer lines are not compiled; their lines are offered to the executors after this one."""
+    """Regions with fewer operations are not compiled; their operations are offered to the next executors."""
 
     @abstractmethod
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
-        """True, or why this line cannot be in a region. A pure query."""
+        """True, or the reason why this operation cannot be part of a region. Must not have side effects."""
 
     def can_write(self, bound: BoundSymbol) -> bool | str:
-        """`can_fuse` for a line that writes an argument in place. Regions with such lines are not functional: they
-        write memory of their inputs, which no other line of the region reads or writes, though it may be viewed.
+        """`can_fuse` for an operation that writes an argument in place.
+
+        Regions with such operations are not functional: they write memory of their inputs, which no other operation of
+        the region reads or writes, though it may be viewed.
         """
         return "it writes memory in place"
 
     @abstractmethod
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
-        """Compile a region, or say why not.
+        """Compile a region, or return a reason for not compiling it.
 
         Args:
-            region: a trace, functional but for lines that `can_write` took. Its inputs are what the region reads; its
-                output is the tuple of what others read of it: tensors that share memory neither with its inputs nor
-                with each other. Its parts say of each line what it may be lowered to.
+            region: a trace, functional except for operations that `can_write` accepted. Its inputs are the values that
+                the region reads; its output is the tuple of values that others read: tensors that share memory neither
+                with its inputs nor with each other. The parts of each operation are its lowered forms.
 
         Returns:
-            What is called with the inputs, in order, and returns those values in a tuple or a list, with the shapes,
-            strides, dtypes and devices that the region says. What it writes it writes as PyTorch does: version counters
-            grow. Or a reason; the lines are then offered to the executors after this one.
+            A function of the inputs, in order, that returns these values in a tuple or a list, with the shapes,
+            strides, dtypes and devices of the region. In-place writes must increment version counters, as in PyTorch.
+            Or a reason; the operations are then offered to the next executors.
         """
 
     def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
-        """`fuse` for regions that are all different, in their order. To be overridden where they compile faster
-        together than one by one; `thunder_core.progress.count` then says how far it is.
+        """`fuse` for distinct regions, in order.
+
+        Override this if compiling regions together is faster; `thunder_core.progress.count` then reports progress.
         """
         answers = []
         for number, region in enumerate(regions):
@@ -65,19 +68,20 @@ class FusionExecutor(Executor):
         return answers
 
     def artifact_key(self) -> str | None:
-        """What artifacts depend on besides the region, the machine, PyTorch and Thunder: versions, options, settings.
+        """The executor's part of artifacts' keys: versions, options, settings. Thunder adds region and machine.
 
-        None: what this executor compiles is not stored on disk. Otherwise it has `save` and `load`.
+        None: compiled regions are not stored on disk. Otherwise `save` and `load` must be implemented.
         """
         return None
 
     def save(self, compiled: Callable[..., Sequence[Any]]) -> bytes | None:
-        """What `fuse` returned as an artifact that other processes can load; None if it has none."""
+        """The result of `fuse` as bytes that other processes can load; None if it cannot be saved."""
         return None
 
     def load(self, artifact: bytes, region: Trace) -> Callable[..., Sequence[Any]]:
-        """What `save` was given, from what it returned, for an equal region. Whatever it raises, the region is
-        compiled again and the artifact replaced.
+        """The argument of `save`, from its result, for an equal region.
+
+        If this raises, the region is compiled again and the artifact replaced.
         """
         raise NotImplementedError(f"{self.name} saves no artifacts")
 
@@ -91,7 +95,7 @@ class FusionExecutor(Executor):
         return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> list[list[int]]:
-        """The regions of `thunder_fusion.regions.find_regions`; lines with different contexts share none."""
+        """The regions of `thunder_fusion.regions.find_regions`, each with operations of one context."""
         known: dict[Context | None, int] = {}
         labels: list[int | None] = [None] * len(trace.symbols)
         for index in offers:
@@ -99,5 +103,5 @@ class FusionExecutor(Executor):
         return find_regions(trace.symbols, labels)
 
     def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
-        """What `fuse_all` makes of regions that are neither known here nor on disk. Small ones are refused."""
+        """The results of `fuse_all` for regions that are not cached. Small ones are declined."""
         return compiled_once(self, regions)

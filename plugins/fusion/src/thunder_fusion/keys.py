@@ -1,4 +1,4 @@
-"""Keys of programs and of lines: equal where the same computation is written with other names."""
+"""Keys of programs and of operations, which are equal for the same computation with other names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from thunder_core.ir.trace import Trace
 
 
 def trace_key(trace: Trace) -> Hashable | None:
-    """A key that is equal for programs that compute the same in the same way, whatever the names of their values.
+    """A key that is equal for programs that compute the same in the same way, independently of names of values.
 
-    Everything that compiled code may depend on is in it: symbols, how values flow, literals with their types, of each
+    It contains everything on which compiled code may depend: symbols, dataflow, literals with their types, for each
     tensor the shape, strides, offset, dtype and device, and which tensors share storage. None for a program with a call
     that equals no other.
     """
@@ -28,6 +28,6 @@ def trace_key(trace: Trace) -> Hashable | None:
 
 
 def ops_key(ops: Sequence[BoundSymbol]) -> Hashable | None:
-    """Like `trace_key`, of calls alone: whatever others read of them."""
+    """Like `trace_key`, for calls without their outputs to others."""
     names = CanonicalNames()
     return hashable(lambda: tuple([names.op(bound) for bound in ops]))

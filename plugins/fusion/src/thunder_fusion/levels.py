@@ -1,12 +1,13 @@
-"""Levels of the lines of a trace, from which `thunder_fusion.regions` makes regions.
+"""Levels of the operations of a trace, from which `thunder_fusion.regions` forms regions.
 
-A line's level is greater than those of all lines it depends on, or equal where both have the same label. It is as high
-as the lines that read its values allow: so a line is in the region of its readers, and is not computed long before.
+The level of an operation is greater than those of all operations it depends on, or equal if both have the same label.
+It is as high as the users of its values allow: so an operation is in the region of its users, and is not computed long
+before.
 
-Results that nothing else waits for, such as the gradient of a weight, need not be computed as soon as they can be. What
-is computed for them alone (a *side*) waits for the next region that reads the same memory, if there is one: the region
-then reads it once. In the backward of ``product(gate * up)``, the weight's gradient needs ``gate * up`` again, and the
-region that differentiates it, one product of matrices later, reads ``gate`` and ``up`` anyway.
+Results that nothing else waits for, such as the gradient of a weight, need not be computed as early as possible.
+Operations that only such results need (a *side*) wait for the next region that reads the same memory, if there is one,
+so that the region reads it once. In the backward of ``matmul(gate * up)``, the weight's gradient needs ``gate * up``
+again, and the region that differentiates it, one matmul later, reads ``gate`` and ``up`` anyway.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import hint_of
 
 Lines = Sequence[Sequence[int]]
-"""For each line other lines, by their positions in the trace."""
+"""For each operation other operations, by position in the trace."""
 Pairs = frozenset[tuple[int, int]]
-"""Of an earlier and a later line."""
+"""An earlier and a later operation."""
 Step = Callable[[int, int], int]
-"""How much higher than its first argument its second one must be."""
+"""The required difference of the levels of the second and the first argument."""
 
 
 def levels_of(
     symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], apart: Pairs = frozenset()
 ) -> list[int]:
-    """The level of each line, linear in their number.
+    """The level of each operation, in time linear in their number.
 
     Args:
-        before: for each line those that it depends on.
-        apart: dependencies between lines that must not have the same level.
+        symbols: the operations.
+        before: for each operation those that it depends on.
+        labels: the label of each operation, or None.
+        apart: dependencies between operations that must not have the same level.
     """
     step = partial(_step, labels, apart)
     levels = _latest(before, step, _earliest(before, step, {}))
@@ -57,7 +60,7 @@ def _earliest(before: Lines, step: Step, floors: dict[int, int]) -> list[int]:
 
 
 def _latest(before: Lines, step: Step, levels: list[int]) -> list[int]:
-    highest: dict[int, int] = {}  # that the readers of a line allow
+    highest: dict[int, int] = {}  # allowed by the users of an operation
     for index in range(len(before) - 1, -1, -1):
         levels[index] = highest.get(index, levels[index])
         for other in before[index]:
@@ -69,7 +72,7 @@ def _latest(before: Lines, step: Step, levels: list[int]) -> list[int]:
 def _floors(
     symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], levels: Sequence[int]
 ) -> dict[int, int]:
-    """The least levels of lines whose sides wait for a later region."""
+    """The least levels of operations whose sides wait for a later region."""
     after: list[list[int]] = [[] for _ in symbols]
     for index, earlier in enumerate(before):
         for other in earlier:
@@ -87,7 +90,7 @@ def _floors(
 
 
 def _ends(symbols: Sequence[BoundSymbol], after: Lines, labels: Sequence[int | None]) -> frozenset[int]:
-    """Lines without a label or effects on which no others depend, or only such that nothing else depends on."""
+    """Operations without label and effects on which no others depend, or only such on which nothing else depends."""
     last = {index for index, readers in enumerate(after) if not readers}
     return frozenset(
         index
@@ -97,7 +100,7 @@ def _ends(symbols: Sequence[BoundSymbol], after: Lines, labels: Sequence[int | N
 
 
 def _sides(after: Lines, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:
-    """Connected lines of one label whose values only ends read."""
+    """Connected operations of one label whose values only ends read."""
     side_of: dict[int, list[int]] = {}
     for index in range(len(labels) - 1, -1, -1):
         label = labels[index]
@@ -123,22 +126,22 @@ def _where_read(
     levels: Sequence[int],
     readers: dict[int, list[int]],
 ) -> int | None:
-    """The first later level whose region reads most of what the side reads, and more than the region of the side."""
-    own = max(levels[line] for line in side)
+    """The first later level whose region reads most of the side's inputs, and more than the region of the side."""
+    side_level = max(levels[line] for line in side)
     label, members = labels[side[0]], set(side)
-    made = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}
+    created = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}
     memories = {
         proxy.storage: math.prod(map(hint_of, proxy.shape)) * proxy.dtype.itemsize
         for line in side
         for proxy in tensor_inputs_of(symbols[line])
-        if proxy.storage not in made
+        if proxy.storage not in created
     }
     shared: Counter[int] = Counter()
     for memory, size in memories.items():
         for level in {levels[line] for line in readers[memory] if labels[line] == label and line not in members}:
             shared[level] += size
-    least = max(sum(memories.values()) // 2, shared[own])
-    return min((level for level, size in shared.items() if level > own and size > least), default=None)
+    least = max(sum(memories.values()) // 2, shared[side_level])
+    return min((level for level, size in shared.items() if level > side_level and size > least), default=None)
 
 
 def _readers_of_memory(symbols: Sequence[BoundSymbol]) -> dict[int, list[int]]:

@@ -1,15 +1,15 @@
-"""Which lines of a trace can become one call: the regions of an executor that fuses.
+"""Partition of the operations of a trace into regions, each of which can become one call.
 
-Each line has a label: lines with the same label may share a region, lines without one stay alone. A line's *level* is
-a number that is greater than those of all lines it depends on, or equal where both have the same label. Lines of one
-label and one level form a region. A dependency between two regions then always leads to a higher level, so regions
-never wait for each other in a circle. Where one of two lines writes memory that the other makes, reads or writes, their
-levels differ whatever the labels: a region writes memory of its inputs alone, and does not look at it. Levels are as
-high as those of the lines that read a value allow: a line is in the region of its readers, and not computed long before
-it is used.
+Each operation has a label: operations with the same label may share a region, operations without one stay alone. An
+operation's *level* is a number that is greater than those of all operations it depends on, or equal if both have the
+same label. Operations of one label and one level form a region. A dependency between two regions then always leads to a
+higher level, so regions never depend on each other in a cycle. If one of two operations writes memory that the other
+creates, reads or writes, their levels differ whatever the labels: a region only writes memory of its inputs, and does
+not read it. Levels are as high as the users of a value allow: an operation is in the region of its users, and not
+computed long before it is used.
 
-Joining two regions that share a value, wherever no third is between them, would save at most 6 % of the bytes that
-cross the borders of regions in forward, and 2 % in backward: measured on a Llama, nanoGPT, BERT and a ResNet.
+Merging two regions that share a value, if no third is between them, would save at most 6 % of the bytes that cross the
+borders of regions in forward, and 2 % in backward: measured on a Llama, nanoGPT, BERT and a ResNet.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from thunder_fusion.levels import levels_of
 
 
 def find_regions(symbols: Sequence[BoundSymbol], labels: Sequence[int | None]) -> list[list[int]]:
-    """The regions, as positions in the trace; every line with a label is in one of them.
+    """The regions, as positions in the trace; every operation with a label is in one of them.
 
-    There is an order in which they and the other lines can run (`thunder_core.passes.dependencies.run_order`), in which
-    lines with effects keep their order, and lines that read or write the same storage theirs. Lines with labels may
-    write storage, and have no other effects.
+    There is an order in which they and the other operations can run (`thunder_core.passes.dependencies.run_order`),
+    which preserves the order of operations with effects, and of operations that read or write the same storage.
+    Operations with labels may write storage, and have no other effects.
     """
     before = dependencies(symbols)
     apart = _apart(symbols, before)
@@ -39,7 +39,7 @@ def find_regions(symbols: Sequence[BoundSymbol], labels: Sequence[int | None]) -
 
 
 def _apart(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]]) -> frozenset[tuple[int, int]]:
-    """Dependencies, as pairs of lines, of which one writes what the other makes, reads or writes, and does not view."""
+    """Pairs of operations, of which one writes memory that the other creates, reads or writes (but not only views)."""
     written = {
         index: {proxy.storage for proxy in tensors_written_by(bound)}
         for index, bound in enumerate(symbols)

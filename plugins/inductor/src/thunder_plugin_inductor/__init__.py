@@ -1,1 +1,1 @@
-"""Regions of Thunder programs, compiled by PyTorch's Inductor."""
+"""An executor that compiles regions of Thunder's traces with PyTorch's Inductor."""

@@ -1,8 +1,8 @@
-"""Compiled regions as bytes, and back.
+"""Serialization of compiled regions.
 
-Inductor's own cache needs the graph of a region to find it, and all of Inductor to load it. Here the module that it
-wrote is kept with its kernels: libraries for a CPU, what Inductor bundles for Triton. Loading runs the module, which
-imports the parts of Inductor that it names when it first uses them.
+Inductor's cache needs the graph of a region for a lookup, and all of Inductor to load it. An artifact is the module
+that Inductor generated, with its kernels: libraries for a CPU, Inductor's bundles for Triton. Loading executes the
+module, which imports parts of Inductor on first use.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class _Stored:
     """A compiled region.
 
     Attributes:
-        source: the module that Inductor wrote.
-        libraries: of its C++ kernels, in the order in which the module asks for them: a shared library, which may have
-            others as well, and the name in it.
-        bundles: of its Triton kernels.
-        constants: tensors that the module finds among its names.
+        source: the module that Inductor generated.
+        libraries: its C++ kernels in the order in which the module compiles them: a shared library, which may contain
+            several, and the name in it.
+        bundles: its Triton kernels.
+        constants: tensors in the namespace of the module.
         checked: as in `CompiledRegion`.
     """
 
@@ -47,7 +47,7 @@ class _Stored:
 
 
 def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bundles: Sequence[Any]) -> bytes | None:
-    """The bytes of a graph that Inductor compiled; None for one with parts that only this process has."""
+    """The bytes of a graph that Inductor compiled; None if it has parts that are specific to this process."""
     if compiled.torchbind_constants or getattr(compiled, "opaque_value_type_classes", None) or not compiled.source_code:
         return None
     owners = [value.__self__ for value in scope.values() if isinstance(value, BuiltinFunctionType)]
@@ -62,7 +62,7 @@ def artifact(compiled: Any, scope: dict[str, Any], checked: tuple[int, ...], bun
 def load(
     data: bytes, expected: Callable[..., Sequence[tuple[int, ...]]], written: tuple[int, ...] = ()
 ) -> CompiledRegion:
-    """The region from the bytes; the rest is as in `CompiledRegion`. Raises for anything else."""
+    """The region from its bytes; the other arguments are as in `CompiledRegion`. Raises for invalid bytes."""
     stored = pickle.loads(data)
     if not isinstance(stored, _Stored):
         raise TypeError(f"the file holds {type(stored).__name__}")
@@ -78,24 +78,24 @@ def load(
 
 
 class _Loading(AsyncCompile):
-    """Gives the kernels that were stored where the module asks for their compilation."""
+    """Supplies the stored kernels where the module compiles them."""
 
     def __init__(self, libraries: Sequence[tuple[bytes, str]]) -> None:
         super().__init__()
         self.libraries = iter(libraries)
 
     def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
-        """The next library's kernel."""
+        """The kernel of the next library."""
         return _kernel(*next(self.libraries))
 
     @classmethod
     def use_process_pool(cls) -> bool:
-        """Kernels are there; a pool would be started in vain."""
+        """The kernels exist, so a process pool is not needed."""
         return False
 
 
 def _kernel(library: bytes, entry: str) -> Callable[..., Any]:
-    """From a file that is deleted once it is loaded."""
+    """Load a kernel from a file, which is deleted afterwards."""
     key = hashlib.sha256(library).hexdigest()
     handle, path = tempfile.mkstemp(suffix=".so")
     try:
@@ -109,7 +109,7 @@ def _kernel(library: bytes, entry: str) -> Callable[..., Any]:
 
 
 def _import(compiler: Callable[[], AsyncCompile], name: str, *args: Any) -> Any:
-    """``import`` inside of the module: what is not imported yet of Inductor and Triton, is when it is used."""
+    """The ``import`` of the module: parts of Inductor and Triton are imported on first use."""
     if name == "torch._inductor.async_compile":
         return _Names(AsyncCompile=compiler)
     inside = name.startswith("torch._inductor.") or name.split(".")[0] == "triton"
@@ -122,7 +122,7 @@ class _Names:
 
 
 class _Later:
-    """A module, or something in it, imported when it is used."""
+    """A module, or an attribute of it, that is imported on first use."""
 
     def __init__(self, module: str, path: tuple[str, ...] = ()) -> None:
         self._module, self._path = module, path

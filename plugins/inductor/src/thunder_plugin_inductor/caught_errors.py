@@ -1,7 +1,7 @@
-"""Checks in C++ kernels that several threads run.
+"""Checks in C++ kernels with several threads.
 
-What a check throws there leaves the thread, which ends the process: an index out of range did, in a loop long enough to
-be shared. Here it is caught where it is thrown, and thrown again when the threads are done.
+An exception that leaves a thread ends the process, for example for an index out of range in a parallel loop. This
+module catches it where it is thrown, and rethrows it after the parallel block.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _SHARED: Final = re.compile(r" *#pragma omp (for|single)\b(?:.*\bcollapse\((\d+)
 
 
 def with_caught_errors(source: str) -> str:
-    """The C++ that Inductor wrote, with checks that may fail in any thread. What has none stays as it is.
+    """The C++ source with checks that may fail in any thread. Sources without checks are returned unchanged.
 
-    Loops end early after a failure: their results are nobody's.
+    Loops stop after a failure, because their results are not used.
     """
     if not _CHECK.search(source):
         return source
@@ -46,18 +46,18 @@ def _parallel(lines: list[str], failed: str, error: str) -> list[str]:
     written: list[str] = []
     start = 0
     for number, line in enumerate(lines):
-        found = _SHARED.match(line) if number >= start else None
-        if found is None:
+        match = _SHARED.match(line) if number >= start else None
+        if match is None:
             continue
         begin = number + 1
-        if found[1] == "for":  # the brace of the innermost of the loops that threads share
-            begin += 2 * int(found[2] or 1) - 1
+        if match[1] == "for":  # the brace of the innermost parallel loop
+            begin += 2 * int(match[2] or 1) - 1
         end = _end_of_block(lines, begin)
         if end is None or not _CHECK.search("\n".join(lines[begin:end])):
             continue
         written += [
             *lines[start : begin + 1],
-            *([f"if ({failed}.load(std::memory_order_relaxed)) continue;"] if found[1] == "for" else []),
+            *([f"if ({failed}.load(std::memory_order_relaxed)) continue;"] if match[1] == "for" else []),
             "try {",
             *lines[begin + 1 : end],
             "} catch (...) {",
@@ -69,9 +69,9 @@ def _parallel(lines: list[str], failed: str, error: str) -> list[str]:
 
 
 def _end_of_block(lines: list[str], begin: int) -> int | None:
-    """The line with the brace that closes the block which begins with a line; None if none begins there.
+    """The line with the closing brace of the block that begins with a line; None if none begins there.
 
-    Inductor writes both braces on lines of their own, equally far from the margin.
+    Inductor writes both braces on separate lines with the same indentation.
     """
     if begin >= len(lines) or lines[begin].strip() != "{":
         return None

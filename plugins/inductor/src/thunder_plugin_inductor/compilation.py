@@ -1,8 +1,8 @@
-"""From regions to functions that Inductor compiled.
+"""Compilation of regions with Inductor.
 
-A region runs on fake tensors under ``make_fx``, which gives the graph of ATen operators that Inductor wants, and that
-graph goes to Inductor's inner entry: there is no Dynamo, no AOTAutograd and no guard between Thunder and the kernels.
-All regions are lowered before anybody waits for a kernel, so that compilers run beside each other and beside Python.
+``make_fx`` runs a region on fake tensors and records the graph of ATen operators, which is passed to Inductor's inner
+entry point: without Dynamo, AOTAutograd, and guards. All regions are lowered before waiting for kernels, so that
+compilers run in parallel with each other and with Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from thunder_plugin_inductor.writes import index_copy_
 
 
 def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[CompiledRegion | str]:
-    """For each region its function, or why Inductor refuses it."""
+    """For each region its function, or the reason why Inductor rejects it."""
     prepared = preparation(options) if any(map(_on_cpu, regions)) else None
     with _settings(options, prepared):
         started: list[_Started | str] = []
@@ -58,11 +58,11 @@ def compile_regions(regions: Sequence[Trace], options: InductorOptions) -> list[
                 progress.count(number, len(regions))
                 started.append(_attempt(_Started, region, waiting))
         progress.stage("waiting for kernels")
-        found: list[CompiledRegion | str] = []
+        results: list[CompiledRegion | str] = []
         for number, one in enumerate(started):
             progress.count(number, len(started))
-            found.append(one if isinstance(one, str) else _attempt(one.finished))
-    return found
+            results.append(one if isinstance(one, str) else _attempt(one.finished))
+    return results
 
 
 def _on_cpu(region: Trace) -> bool:
@@ -73,11 +73,11 @@ def _attempt(step: Any, *args: Any) -> Any:
     try:
         return step(*args)
     except Exception as error:  # noqa: BLE001 - whatever stops Inductor is the reason
-        return f"Inductor refused its region: {type(error).__name__}: {_first_words(str(error))}"
+        return f"Inductor rejects its region: {type(error).__name__}: {_first_words(str(error))}"
 
 
 def _first_words(message: str) -> str:
-    """The first line; of a compiler's failure also the first that the compiler wrote."""
+    """The first line; for a failure of a compiler also the first line of its output."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if "Output:" in lines[:-1]:
         return f"{lines[0]}: {lines[lines.index('Output:') + 1]}"
@@ -86,10 +86,10 @@ def _first_words(message: str) -> str:
 
 @contextmanager
 def _settings(options: InductorOptions, prepared: Preparation | None) -> Iterator[None]:
-    """Inductor's, for this thread alone: much of its state is global."""
+    """Inductor's settings, for this thread only."""
     settings = {
         "keep_output_stride": True,
-        "fx_graph_cache": False,  # the key takes longer than ours, and a hit still needs the graph
+        "fx_graph_cache": False,  # the key takes longer than Thunder's, and a hit still needs the graph
         **options.settings(),
     }
     with ExitStack() as stack:
@@ -114,13 +114,13 @@ class _Started:
             fakes = [make_fake(mode, proxy) for proxy in region.inputs if isinstance(proxy, TensorProxy)]
             fakes += on_fakes(sizes)
             before = len(waiting)
-            with mode:  # what is created of sizes has them
+            with mode:  # created tensors may have these sizes
                 graph = _graph(region, fakes, mode)
             self.compiled: Any = compile_fx_inner(graph, fakes)
         self.kernels = waiting[before:]
 
     def finished(self) -> CompiledRegion:
-        """Waits for the kernels."""
+        """Wait for the kernels."""
         with bundled() as bundle:
             for kernels in self.kernels:
                 kernels.wait()
@@ -131,10 +131,10 @@ class _Started:
             return CompiledRegion(compiled, (), expected, written, len(sizes))
         checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)
         (kernels,) = self.kernels
-        found = CompiledRegion(kernels.scope["call"], checked, expected, written, len(sizes))
+        region = CompiledRegion(kernels.scope["call"], checked, expected, written, len(sizes))
         if not sizes:
-            found.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
-        return found
+            region.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
+        return region
 
 
 def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
@@ -150,13 +150,13 @@ def _graph(region: Trace, fakes: list[Any], mode: FakeTensorMode) -> torch.fx.Gr
             graph = make_fx(graph, tracing_mode="real")(*fakes)
     copy_what_is_copied(graph.graph)
     (output,) = graph.graph.find_nodes(op="output")
-    # Others take the strides of the results for granted. Those of a decomposition can differ from the operator's.
+    # Other operations rely on the strides of the results, and those of a decomposition can differ from the operator's.
     output.meta["user_visible_output_idxs"] = list(range(len(region.output)))
     for node, proxy in zip(output.args[0], region.output, strict=True):
         value = node.meta["val"]
-        found = (from_fake(tuple(value.shape)), value.dtype, value.device)
-        if found != (tuple(proxy.shape), proxy.dtype, proxy.device):
-            raise RuntimeError(f"{proxy.name} came out as {value.dtype}{list(value.shape)} on {value.device}")
+        metadata = (from_fake(tuple(value.shape)), value.dtype, value.device)
+        if metadata != (tuple(proxy.shape), proxy.dtype, proxy.device):
+            raise RuntimeError(f"{proxy.name} is returned as {value.dtype}{list(value.shape)} on {value.device}")
         if from_fake(value.stride()) != proxy.stride:
             node.meta["val"] = make_fake(mode, proxy)
     return graph

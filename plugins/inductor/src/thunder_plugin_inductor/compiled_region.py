@@ -1,4 +1,4 @@
-"""What runs in place of a region."""
+"""The callable that replaces a region."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch.autograd.graph import increment_version
 from thunder_core.passes.operations import strided_copy, with_strides
 
 _BOUNDS: Final = re.compile(r"index out of bounds: (-?\d+)L? <= .* < (\d+)L?")
-_ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for it
+_ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for this alignment
 
 
 class IndexOutOfRange(IndexError, RuntimeError):
-    """A kernel met an index that its tensor does not have. PyTorch's operators raise the one or the other for that."""
+    """A kernel found an index out of range. PyTorch's operators raise IndexError or RuntimeError."""
 
 
 class CompiledRegion:
-    """Calls what Inductor wrote, which takes its inputs as a list.
+    """Calls the code that Inductor generated, which takes a list of inputs.
 
-    Inductor may give a result other strides where it thinks that nobody minds, and gives an argument back where it
-    finds that nothing is left to compute (``torch.diff(x, 0)``). The first call sees whether it does.
+    Inductor may choose other strides for a result, and returns an argument if nothing is computed (``torch.diff(x,
+    0)``). The first call checks the results.
 
     Attributes:
-        call: the function.
-        checked: positions of inputs whose data must start at a multiple of 16 bytes.
-        expected: strides of the results, of the sizes that vary between calls.
+        call: the generated function.
+        checked: positions of inputs whose address must be a multiple of 16 bytes.
+        expected: strides of the results, as functions of the symbolic sizes.
         written: positions of inputs that are written.
-        sizes: how many such sizes follow the tensors. Where there are any, each call sees what strides results have.
-        artifact: returns what other processes can load; None where there is nothing.
+        sizes: number of symbolic sizes after the tensors. If there are any, each call checks the strides of results.
+        artifact: returns the bytes for other processes; None if there is no artifact.
     """
 
     __slots__ = ("artifact", "call", "checked", "expected", "sizes", "written", "wrong")
@@ -61,10 +61,10 @@ class CompiledRegion:
         try:
             results = self._writing(inputs, arguments) if self.written else self.call(arguments)
         except RuntimeError as error:
-            found = _BOUNDS.search(str(error))
-            if found is None:
+            match = _BOUNDS.search(str(error))
+            if match is None:
                 raise
-            raise IndexOutOfRange(f"an index is out of range: not from {found[1]} to below {found[2]}") from error
+            raise IndexOutOfRange(f"an index is out of range: not from {match[1]} to below {match[2]}") from error
         wrong = self.wrong
         if wrong is None or self.sizes:
             tensors = len(inputs) - self.sizes
@@ -77,7 +77,7 @@ class CompiledRegion:
         return results
 
     def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:
-        """The call, and what PyTorch does besides where it writes in place."""
+        """The call, with PyTorch's side effects of in-place writes."""
         written = [(inputs[index], arguments[index]) for index in self.written]
         if not torch.is_inference_mode_enabled() and any(tensor.is_inference() for tensor, _ in written):
             raise RuntimeError("an inference tensor is written in place outside of inference mode: clone it before")
@@ -90,15 +90,15 @@ class CompiledRegion:
 
 
 def _wrong(results: Sequence[Any], inputs: Sequence[Any], expected: Sequence[tuple[int, ...]]) -> list[int]:
-    """Positions of results with other strides than expected, or in the memory of an input or of an earlier result."""
+    """Positions of results with other strides than expected, or in the memory of an input or of a preceding result."""
     taken = {_address(tensor) for tensor in inputs}
-    found = []
+    positions = []
     for index, (tensor, stride) in enumerate(zip(results, expected, strict=True)):
         address = _address(tensor)
         if tensor.stride() != stride or (address and address in taken):
-            found.append(index)
+            positions.append(index)
         taken.add(address)
-    return found
+    return positions
 
 
 def _address(tensor: Any) -> int:

@@ -1,4 +1,4 @@
-"""The compilers that Inductor needs: one for C++ on the CPU, Triton on a GPU."""
+"""The compilers that Inductor needs: C++ for a CPU, Triton for a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.plugins import CheckResult
 
 @cache
 def missing_compiler(device: str) -> str | None:
-    """Why Inductor cannot compile for devices of this type; None if it can."""
+    """The reason why Inductor cannot compile for devices of this type; None if it can."""
     if device == "cpu":
         return _without_cpp()
     if device == "cuda":
@@ -20,11 +20,13 @@ def missing_compiler(device: str) -> str | None:
 
 
 def check() -> CheckResult:
-    """For ``thunder doctor``."""
+    """A check for ``thunder doctor``."""
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     problems = [f"{device}: {reason}" for device in devices if (reason := missing_compiler(device)) is not None]
     if problems:
-        return CheckResult(False, "; ".join(problems), "install what is missing; until then its regions are not fused")
+        return CheckResult(
+            False, "; ".join(problems), "install the missing compiler; until then its regions are not fused"
+        )
     return CheckResult(True, f"Inductor can compile for {' and '.join(devices)}")
 
 

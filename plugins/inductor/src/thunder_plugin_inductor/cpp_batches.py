@@ -1,8 +1,8 @@
-"""C++ kernels compiled several at a time.
+"""Compilation of several C++ kernels at a time.
 
-To start the compiler, to read PyTorch's headers (precompiled) and to link takes longer than a kernel itself:
-0.8 s of 1 s, on one core. So a free compiler takes all kernels that wait, as one file; each has its own namespace, and
-its own module to Python. The nine regions of a small Llama, forward and backward: 5.7 s of processor time, 13.5 before.
+Starting the compiler, reading PyTorch's precompiled headers, and linking take longer than compiling a kernel: 0.8 s of
+1 s on one core. So an idle compiler takes all waiting kernels as one file; each kernel has a separate namespace and
+Python module. The nine regions of a small Llama, forward and backward, take 5.7 s of CPU time instead of 13.5 s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from thunder_plugin_inductor.pytorch_internals import ENTRY, CppPythonBindingsCodeCache
 
 _WORTH_A_COMPILER: Final = 20_000
-"""Characters of source. They take 0.3 s, and to start a compiler takes 0.6."""
+"""Characters of source for which another compiler is started. Compiling them takes 0.3 s, starting a compiler 0.6 s."""
 _DECLARATION: Final = re.compile(rf'extern "C"\s+void\s+{ENTRY}\(')
 _INCLUDE: Final = re.compile(r"^\s*#include .*$", re.MULTILINE)
 _DIRECTIVE: Final = re.compile(r"^\s*#\s*(?!pragma)\w+", re.MULTILINE)
@@ -29,7 +29,7 @@ _PYTHON: Final = (
 
 
 class Kernel:
-    """One that is being compiled, in the place of its function."""
+    """A kernel that is being compiled, in place of its function."""
 
     def __init__(self, argument_types: Sequence[str], source: str) -> None:
         self.argument_types = argument_types
@@ -39,7 +39,7 @@ class Kernel:
         self.error: BaseException | None = None
 
     def result(self) -> Callable[..., Any]:
-        """The function, once it is there. Raises what the compiler raises."""
+        """Wait for the function. Raises the compiler's error."""
         self.done.wait()
         if self.error is not None:
             raise self.error
@@ -49,12 +49,12 @@ class Kernel:
 
 @dataclass
 class Batches:
-    """Compilers that take what waits.
+    """Compilers that take waiting kernels.
 
     Attributes:
-        most: how many run at a time, in the end.
-        later: how many of them do not run yet, because kernels are still being written. One runs in any case.
-        first: what they wait for; whether it succeeds is no matter.
+        most: largest number of compilers at a time.
+        later: number of compilers that do not run yet, because kernels are still being generated. One runs in any case.
+        first: a future to wait for, whether it succeeds or not.
     """
 
     most: int
@@ -66,7 +66,7 @@ class Batches:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, argument_types: Sequence[str], source: str) -> Kernel:
-        """A kernel that is compiled as soon as a compiler is free."""
+        """A kernel that is compiled when a compiler is idle."""
         kernel = Kernel(argument_types, source)
         with self._lock:
             self._waiting.append(kernel)
@@ -74,16 +74,16 @@ class Batches:
         return kernel
 
     def allow_all(self) -> None:
-        """From now on as many compilers run as may in the end."""
+        """Allow the largest number of compilers from now on."""
         with self._lock:
             self.later = 0
             self._start()
 
     def _start(self) -> None:
-        """One more compiler, if it has something to do and may run."""
+        """Start another compiler if kernels are waiting and the number allows it."""
         if self._waiting and self._running < max(1, self.most - self.later):
             self._running += 1
-            run = contextvars.copy_context().run  # Inductor's settings are those of the thread that asks
+            run = contextvars.copy_context().run  # Inductor's settings are those of the calling thread
             threading.Thread(target=run, args=(self._compile,), daemon=True).start()
 
     def _compile(self) -> None:
@@ -100,7 +100,7 @@ class Batches:
                 self._compiling -= 1
 
     def _taken(self) -> list[Kernel]:
-        """This compiler's share of what waits, as large as those of others that compile nothing; nothing ends it."""
+        """The next batch of waiting kernels, divided evenly among idle compilers; an empty batch ends the compiler."""
         with self._lock:
             count = _share([len(kernel.source) for kernel in self._waiting], self.most - self._compiling)
             kernels, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -113,14 +113,14 @@ class Batches:
 
 
 def _share(lengths: Sequence[int], compilers: int) -> int:
-    """How many of the first kernels are one compiler's: by length of their sources, and worth to start a compiler."""
+    """The number of kernels for one compiler, by the lengths of their sources."""
     share = max(sum(lengths) / max(1, compilers), _WORTH_A_COMPILER)
     sums = list(accumulate(lengths, initial=0))
     return sum(before < share for before in sums[:-1])
 
 
 class _Library(CppPythonBindingsCodeCache):
-    """Loads a file of several kernels: a module for each."""
+    """Loads a library of several kernels, with a module for each."""
 
     cache: dict[str, Any] = {}  # noqa: RUF012 - Inductor's, by the key of the file
     entries: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class _Modules:
 
 
 def load_entry(path: str, key: str, entry: str) -> Any:
-    """The module with the function ``entry`` of a shared library; ``key`` tells libraries apart."""
+    """The module with the function ``entry`` of a shared library; ``key`` identifies the library."""
     loader: Any = type("Entry", (CppPythonBindingsCodeCache,), {"entry_function": entry})
     return loader._load_library_inner(path, key)
 
@@ -151,8 +151,8 @@ def _compile_together(kernels: Sequence[Kernel]) -> None:
     includes = dict.fromkeys(line for kernel in kernels for line in _INCLUDE.findall(kernel.source))
     parts = [_namespace(kernel, entry) for kernel, entry in zip(kernels, entries, strict=True)]
     library: Any = type("Library", (_Library,), {"entries": entries})
-    found = library.load_async("\n".join([*includes, _PYTHON, *parts]))()
-    for kernel, entry, module in zip(kernels, entries, found.modules, strict=True):
+    loaded = library.load_async("\n".join([*includes, _PYTHON, *parts]))()
+    for kernel, entry, module in zip(kernels, entries, loaded.modules, strict=True):
         kernel.function = getattr(module, entry)
 
 
@@ -164,12 +164,12 @@ def _compile_alone(kernel: Kernel) -> None:
 
 
 def _can_be_joined(source: str) -> bool:
-    """Whether a source is one function after includes, which all that Inductor writes is today."""
+    """Whether a source consists of includes and one function, as all sources that Inductor generates."""
     return len(_DECLARATION.findall(source)) == 1 and not _DIRECTIVE.search(_INCLUDE.sub("", source))
 
 
 def _namespace(kernel: Kernel, entry: str) -> str:
-    """The kernel under another name, with its binding to Python."""
+    """The kernel in a namespace, with a renamed entry point and Python binding."""
     body = _DECLARATION.sub(f'extern "C" void {entry}(', _INCLUDE.sub("", kernel.source))
     arguments = [
         f"parse_arg<{kind.replace('const ', '')}>(args, {number})" for number, kind in enumerate(kernel.argument_types)

@@ -1,4 +1,4 @@
-"""Where kernels of Inductor do other than PyTorch's: operators are rewritten for it, or calls left out."""
+"""Operators whose kernels in Inductor differ from PyTorch's, with rewrites or reasons to decline them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.pytorch_errata import loss
+from thunder_core.pytorch_errata import decomposition_error
 from thunder_plugin_inductor.pytorch_internals import aten_assert_async
 
 _aten: Final = torch.ops.aten
@@ -19,17 +19,19 @@ _POWERS: Final = (torch.pow, _aten.pow)
 
 
 def difference(bound: BoundSymbol) -> str | None:
-    """Why the call would not do the same; None if it would, as far as is known."""
+    """The reason why a call would behave differently in Inductor; None if no difference is known."""
     target = getattr(bound.symbol.target, "overloadpacket", bound.symbol.target)
     if target is torch.nn.functional.one_hot:
-        return "it would not check that classes are in range; its core-ATen form does"
+        return "Inductor would not check that classes are in range, unlike the core-ATen form"
     if target in _DIVISIONS and bound.kwargs.get("rounding_mode") == "trunc" and not _floating(bound):
         return "Inductor's kernel ends the process where an integer is divided by zero"
     if target in _POWERS and not _floating(bound) and any(type(arg) is int and arg < 0 for arg in bound.args[1:]):
-        return "Inductor's kernel gives powers of integers that PyTorch refuses"
+        return "Inductor's kernel computes powers of integers that PyTorch rejects"
     if bound.symbol.target in REWRITTEN:
         return None
-    return loss(target, {proxy.device.type for proxy in bound.outputs() if isinstance(proxy, TensorProxy)})
+    return decomposition_error(
+        target, {proxy.device.type for proxy in bound.outputs() if isinstance(proxy, TensorProxy)}
+    )
 
 
 def _floating(bound: BoundSymbol) -> bool:
@@ -37,10 +39,10 @@ def _floating(bound: BoundSymbol) -> bool:
 
 
 def _remainder(input: Any, other: Any) -> Any:
-    """`torch.remainder` as PyTorch's kernels compute it: `fmod`, and once the divisor where signs differ.
+    """`torch.remainder` as in PyTorch's kernels: `fmod`, plus the divisor if the signs differ.
 
-    Inductor's own is ``input - floor(input / other) * other``: not a number where a divisor is infinite, and inexact
-    for large quotients.
+    Inductor computes ``input - floor(input / other) * other``, which is NaN for an infinite divisor, and inexact for
+    large quotients.
     """
     dtype = torch.result_type(input, other)
     if not dtype.is_floating_point:
@@ -52,19 +54,19 @@ def _remainder(input: Any, other: Any) -> Any:
 
 
 def _any(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`torch.any` of uint8, which is uint8; Inductor's is bool."""
+    """`torch.any` of uint8, which returns uint8; Inductor's returns bool."""
     return torch.any(input != 0, *args, **kwargs).to(torch.uint8) if input.dtype is torch.uint8 else NotImplemented
 
 
 def _add(input: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    """`torch.add` of bools with ``alpha``, which Inductor computes in int64, and writes as that where bools are."""
+    """`torch.add` of bools with ``alpha``: Inductor computes it in int64, and writes int64 to memory of bools."""
     if torch.result_type(input, other) is not torch.bool or alpha is True or alpha == 1:
         return NotImplemented
     return input | other if alpha else input | (other & False)
 
 
 def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1) -> Any:
-    """With the checks that PyTorch's kernel for a CPU makes, which read nothing that the loss does not read, too."""
+    """With the checks of PyTorch's CPU kernel, which read no more than the loss does."""
     from thunder_plugin_inductor.pytorch_internals import decomposition_table
 
     if input.device.type == "cpu":
@@ -80,16 +82,17 @@ REWRITTEN: Final[dict[Any, Callable[..., Any]]] = {
     _aten.add.Tensor: _add,
     _aten.binary_cross_entropy.default: _binary_cross_entropy,
 }
-"""Decompositions for graphs that go to Inductor; they return NotImplemented for what they do not change."""
+"""Decompositions for graphs that are passed to Inductor; they return NotImplemented for calls that they do not change.
+"""
 
 _FROM_START: Final = (_aten.index_add.default, _aten.index_copy.default)
 _FROM_END: Final = (_aten.index_fill.int_Scalar, _aten.index_fill.int_Tensor)
 
 
 def with_checked_indices(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Those of operators for which negative indices are errors; decomposed they count from the end.
+    """Decompositions of operators that reject negative indices, which decompositions would count from the end.
 
-    `index_fill` does count so, and is decomposed into an operator that does not.
+    `index_fill` counts negative indices from the end, and is decomposed into an operator that does not.
     """
     select = _aten.index_select.default
     checked = {operator: _indexed(decompositions[operator], without_negative) for operator in _FROM_START}
@@ -105,7 +108,7 @@ def _indexed(decomposition: Callable[..., Any], changed: Callable[[Tensor, Tenso
 
 
 def without_negative(index: Tensor, input: Tensor, dim: int) -> Tensor:
-    """Indices for kernels that count negative ones from the end: these are out of range here, as those too large."""
+    """Indices for kernels that count negative ones from the end: negative ones become out of range."""
     return torch.where(index < 0, _size(input, dim), index)
 
 
@@ -118,9 +121,9 @@ def _size(input: Tensor, dim: int) -> int:
 
 
 def _selected(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """By `gather`, which counts from the start alone.
+    """With `gather`, which does not count from the end.
 
-    Other than of a `torch.where`, Inductor sees through its indices, of `torch.roll` for instance: they need no check.
+    Unlike `torch.where`, Inductor can analyze its indices, for example those of `torch.roll`: they need no check.
     """
 
     def selected(input: Tensor, dim: int, index: Tensor) -> Any:

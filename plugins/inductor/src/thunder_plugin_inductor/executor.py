@@ -1,4 +1,4 @@
-"""The executor: which lines it takes, and what becomes of their regions."""
+"""The executor: the operations that it fuses, and the compilation of regions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_plugin_inductor.writes import can_write
 
 @dataclass(frozen=True)
 class InductorExecutor(FusionExecutor):
-    """Compiles regions with Inductor. Those with equal options are equal.
+    """Compiles regions with Inductor. Executors with equal options are equal.
 
     Attributes:
         options: as configured.
@@ -39,23 +39,23 @@ class InductorExecutor(FusionExecutor):
 
     @property
     def smallest(self) -> int:  # type: ignore[override]
-        """As configured."""
+        """The option ``smallest``."""
         return self.options.smallest
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
-        """Whether Inductor makes a kernel of the line. Asked of its core-ATen operators."""
+        """Whether Inductor has kernels for the core-ATen operators of the operation."""
         return can_fuse(bound, self.options)
 
     def can_write(self, bound: BoundSymbol) -> bool | str:
-        """Whether Inductor makes a store of the line that does not copy the rest of the memory."""
+        """Whether Inductor compiles the in-place operation to a store that does not copy the rest of the memory."""
         return can_write(bound)
 
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
-        """Compile the region; what Inductor refuses is refused here, with its words."""
+        """Compile the region, or return the reason for which Inductor rejects it."""
         return self.fuse_all([region])[0]
 
     def fuse_all(self, regions: Sequence[Trace]) -> Sequence[Callable[..., Sequence[Any]] | str]:
-        """Compile the regions; their kernels are compiled at the same time."""
+        """Compile the regions, with their kernels in parallel."""
         with parsed_when_used():
             from thunder_plugin_inductor.compilation import compile_regions
         return compile_regions(regions, self.options)
@@ -67,12 +67,12 @@ class InductorExecutor(FusionExecutor):
         return f"{source_hash('thunder_plugin_inductor')} {self.options.model_dump_json()} {settings_text()}"
 
     def save(self, compiled: Callable[..., Sequence[Any]]) -> bytes | None:
-        """The module that Inductor wrote, with its kernels."""
+        """The module that Inductor generated, with its kernels."""
         make = getattr(compiled, "artifact", None)
         return None if make is None else make()
 
     def load(self, artifact: bytes, region: Trace) -> Callable[..., Sequence[Any]]:
-        """The module, run again."""
+        """The region from an artifact."""
         from thunder_plugin_inductor.artifacts import load
 
         strides = compile_sizes(tuple([proxy.stride for proxy in region.output]), ())

@@ -1,4 +1,4 @@
-"""Which lines Inductor makes kernels of: that is asked of their core-ATen operators."""
+"""The operations for which Inductor has kernels, by their core-ATen operators."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from thunder_plugin_inductor.settings import settings_text
 from thunder_plugin_inductor.templates import parsed_when_used
 
 _PLAIN = Context(grad_enabled=False, inference=False)
-BY_STRIDES: Final = "it goes to memory by strides, and Inductor chooses other ones for values inside of its regions"
+BY_STRIDES: Final = "it is a view by strides, and Inductor chooses other strides inside of its regions"
 _BY_STRIDES: Final = (torch.as_strided, torch.Tensor.as_strided, strided_view, strided_write)
 _answers: Final[dict[tuple[Any, str], str]] = {}
 
 
 def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
-    """True, or why the line cannot be in a region."""
+    """True, or the reason why the operation cannot be part of a region."""
     tensors = [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
     reason = unsuitable(tensors)
     if reason is not None:
@@ -54,15 +54,15 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
 
 
 def unsuitable(tensors: list[TensorProxy]) -> str | None:
-    """Why no line that works on these tensors can be in a region; None if there is no reason."""
+    """The reason why operations on these tensors cannot be part of a region; None if there is none."""
     devices = {proxy.device for proxy in tensors}
     if len(devices) != 1:
-        return f"it works on {len(devices)} devices" if devices else "it works on no tensors"
+        return f"it works on {len(devices)} devices" if devices else "it has no tensors"
     for proxy in tensors:
         if proxy.dtype.is_complex:
-            return f"Inductor makes no kernels for {proxy.dtype}"
+            return f"Inductor has no kernels for {proxy.dtype}"
         if proxy.layout is not torch.strided:
-            return "it works on sparse tensors"
+            return "it has sparse tensors"
     return missing_compiler(next(iter(devices)).type)
 
 
@@ -74,12 +74,12 @@ def _unfusible_operator(operator: Any, options: InductorOptions, device: str) ->
 
 
 def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
-    """Why Inductor makes no kernel of the operator; empty if it does."""
+    """The cached reason why Inductor has no kernel for the operator; empty if it has one."""
     table = disk_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
     question = f"{operator}, matmul {options.matmul}"
     known = None if table is None else table.get(question)
     if known is None:
-        if device == "cpu":  # where operators are new, kernels will be
+        if device == "cpu":  # new operators are followed by new kernels
             from thunder_plugin_inductor.preparation import preparation
 
             preparation(options)
@@ -93,5 +93,5 @@ def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
 
 @cache
 def _table_key() -> str:
-    """Of what Inductor says about operators: to ask it, all of it has to be imported."""
+    """The key of the cached answers about operators; a query would import all of Inductor."""
     return f"operators of Inductor\n{software()}\n{source_hash('thunder_plugin_inductor')} {settings_text()}"

@@ -1,4 +1,4 @@
-"""In-place calls in the graphs of regions. Inductor is made for graphs that write their inputs alone."""
+"""In-place calls in the graphs of regions. Inductor only supports writes to inputs of a graph."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _COPY = torch.ops.aten.copy_.default
 
 
 def writes_what_it_made(graph: Graph) -> bool:
-    """Whether some call writes a value of the graph, other than to fill new memory.
+    """Whether a call writes to a value of the graph, other than to fill new memory.
 
-    Inductor leaves out copies as if nobody wrote them: the call would write what was copied, perhaps an input.
+    Inductor omits copies as if there were no writes: the call would write to the source of the copy, perhaps an input.
     """
     given = {_memory(node) for node in graph.nodes if node.op == "placeholder"}
     return any(
@@ -37,26 +37,27 @@ def writes_what_it_made(graph: Graph) -> bool:
 
 
 def leave_out_copies(graph: Graph) -> bool:
-    """Leave out clones of a graph without writes, as Inductor does, but before it asks what shares memory with what.
+    """Remove clones from a graph without writes, as Inductor does, but before it analyzes aliasing.
 
-    It asks that of values as they were with the clones, at least in PyTorch 2.11: a view of a clone of a view is an
-    input then, and is written in place. The graph has to be traced again. False if nothing is left out.
+    Inductor (at least in PyTorch 2.11) analyzes aliasing with the clones: a view of a clone of a view is an input
+    afterwards, and is written in place. The graph must be traced again. Returns False if nothing is removed.
     """
-    if any(_written_by(node) for node in graph.nodes):  # a clone may hold what an input was
+    if any(_written_by(node) for node in graph.nodes):  # a clone may hold the previous value of an input
         return False
-    found = False
+    changed = False
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         source = node.args[0]
         if node.meta["val"].stride() == source.meta["val"].stride():
             node.replace_all_uses_with(source)
             graph.erase_node(node)
-            found = True
-    return found
+            changed = True
+    return changed
 
 
 def copy_what_is_copied(graph: Graph) -> None:
-    """Inductor takes ``copy_`` into new memory for another name of the source, and writes that when the copy is
-    written. What is copied becomes a value of its own, which costs no kernel.
+    """Give the source of each ``copy_`` into new memory a separate value, which needs no kernel.
+
+    Otherwise Inductor treats the copy as an alias of the source, and a write to the copy as one to the source.
     """
     for node in graph.find_nodes(op="call_function", target=_COPY):
         source = node.args[1]

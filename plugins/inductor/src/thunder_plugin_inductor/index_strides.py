@@ -1,4 +1,4 @@
-"""How far an index of memory moves with a loop's variable: most indices are sums, where that is a coefficient."""
+"""Strides of memory indices with respect to loop variables: most indices are sums, whose strides are coefficients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thunder_plugin_inductor.pytorch_internals import FloorDiv, ModularIndexing,
 
 @contextmanager
 def coefficients_as_strides() -> Iterator[None]:
-    """Inside, Inductor's C++ backend reads strides off where it can, instead of having SymPy simplify differences.
+    """A context in which Inductor's C++ backend uses coefficients as strides if possible, instead of SymPy's simplify.
 
-    SymPy was a third of the time in which the regions of a small Llama became C++ (of 6 s, on one core); its first
+    SymPy took a third of the time in which C++ was generated for a small Llama (of 6 s, on one core); its first
     simplification imports a system of physical units.
     """
-    if is_missing(stride_at_vec_range):  # another version of Inductor asks in another way
+    if is_missing(stride_at_vec_range):  # other versions of Inductor pass other arguments
         yield
         return
     original: Callable[..., Any] = stride_at_vec_range.value
@@ -34,22 +34,22 @@ def coefficients_as_strides() -> Iterator[None]:
 
 
 def coefficient(index: Any, variable: Any, vec_length: int | None = None) -> Any:
-    """That of a variable in a sum of multiples; None where it cannot be read off.
+    """The coefficient of a variable in a sum of multiples; None if the index has another form.
 
     Args:
         index: a SymPy expression.
         variable: a symbol in it, or not.
-        vec_length: quotients and remainders are taken for what they are within as many steps of the variable, beginning
-            at a multiple of it: one that counts whole such ranges stays the same.
+        vec_length: number of steps of the variable, from a multiple of it, for which quotients and remainders are
+            evaluated: one that only changes between such ranges is constant.
     """
     total = sympy.S.Zero
     for term in sympy.Add.make_args(index):
         factor, rest = term.as_coeff_Mul()
         if rest.has(variable):
-            own = _of_factor(rest, variable, vec_length)
-            if own is None or not factor.is_Integer:
+            stride = _of_factor(rest, variable, vec_length)
+            if stride is None or not factor.is_Integer:
                 return None
-            total += factor * own
+            total += factor * stride
     return total
 
 

@@ -1,4 +1,4 @@
-"""Kernels that are compiled in the background: by threads that call a C++ compiler, by processes that call Triton."""
+"""Compilation of kernels in the background: C++ in threads that call the compiler, Triton in processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Those of one module that Inductor wrote.
+    """The kernels of one module that Inductor generated.
 
     Attributes:
-        scope: the module's names; kernels are there as futures, until somebody waits for them.
+        scope: the namespace of the module, in which kernels are futures until they are waited for.
     """
 
     compiler: AsyncCompile
     scope: dict[str, Any]
 
     def wait(self) -> None:
-        """Until all are compiled. Raises what the compiler raises."""
+        """Wait until all are compiled. Raises the compiler's error."""
         for name, value in self.scope.items():
             if isinstance(value, Kernel):
                 self.scope[name] = value.result()
@@ -38,22 +38,21 @@ class Kernels:
 
 @contextmanager
 def without_waiting(prepared: Preparation | None) -> Iterator[list[Kernels]]:
-    """Inside, modules that Inductor makes in this thread do not wait for their kernels; these are in the list instead.
+    """A context in which modules that Inductor generates in this thread add their kernels to the list without waiting.
 
-    C++ kernels are compiled in batches, beside this thread: on one core less than Inductor would take, and on all of
-    them once this thread is done. They wait for what is ``prepared``.
-    Triton kernels are compiled by a pool of processes if it runs already, and otherwise one by one in this process: as
-    Inductor does it. Measured on an H200 with the 11 regions of TinyLlama, to wait until the processes have imported
-    PyTorch takes twice as long as that.
+    C++ kernels are compiled in batches, with one core less than Inductor would use while this thread works, and with
+    all of them afterwards. They wait for what is ``prepared``. Triton kernels are compiled by a pool of processes if it
+    is running, and otherwise one by one in this process, as in Inductor. For the 11 regions of TinyLlama on an H200,
+    waiting until the processes have imported PyTorch takes twice as long.
     """
     owner = threading.get_ident()
-    found: list[Kernels] = []
+    kernels_: list[Kernels] = []
     wait, alone = AsyncCompile.wait, AsyncCompile.cpp_pybinding
     batches = Batches(get_compile_threads(), later=1, first=() if prepared is None else (prepared.headers,))
 
     def note(self: AsyncCompile, scope: dict[str, Any]) -> None:
         if threading.get_ident() == owner:
-            found.append(Kernels(self, scope))
+            kernels_.append(Kernels(self, scope))
         else:
             wait(self, scope)
 
@@ -68,19 +67,19 @@ def without_waiting(prepared: Preparation | None) -> Iterator[list[Kernels]]:
         mock.patch.object(AsyncCompile, "wait", note),
         mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding),
     ):
-        yield found
+        yield kernels_
         batches.allow_all()
 
 
 @contextmanager
 def bundled() -> Iterator[list[Any]]:
-    """Bundles of the Triton kernels whose compilation ends inside; the list is filled at the end."""
-    found: list[Any] = []
+    """A context that collects the bundles of the Triton kernels compiled in it; the list is filled at the end."""
+    bundles: list[Any] = []
     TritonBundler.begin_compile()
     try:
-        yield found
+        yield bundles
         bundle, _ = TritonBundler.collect()
         if bundle.kernel_artifacts or bundle.static_autotuners:
-            found.append(bundle)
+            bundles.append(bundle)
     finally:
         TritonBundler.end_compile()

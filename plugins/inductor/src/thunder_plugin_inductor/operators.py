@@ -1,4 +1,4 @@
-"""Which ATen operators Inductor makes kernels of. Importing this imports most of Inductor."""
+"""The ATen operators for which Inductor has kernels. Importing this module imports most of Inductor."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BY_STRIDES: Final = (torch.ops.aten.as_strided, torch.ops.aten.as_strided_copy,
 
 
 def refusal(operator: Any, matmul_inside: bool) -> str | None:
-    """Why the operator is not in regions; None if Inductor makes a kernel of it that is wanted."""
+    """The reason why an operator is declined; None if Inductor has a kernel and the options allow it."""
     packet = getattr(operator, "overloadpacket", operator)
     if packet in flop_registry:
         return None if matmul_inside else f"{packet} is left to PyTorch's libraries (matmul: outside)"
     if packet in _BY_STRIDES:
         return BY_STRIDES
     if operator in inductor_lowering.fallbacks:
-        return f"Inductor has no kernel of its own for {operator}"
+        return f"Inductor has no kernel for {operator}"
     if operator in select_decomp_table() or operator in inductor_lowering.lowerings:
         return None
     return f"Inductor cannot lower {operator}"

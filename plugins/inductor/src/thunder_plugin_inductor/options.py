@@ -13,17 +13,19 @@ class InductorOptions(ExecutorOptions):
     """Options of ``inductor``."""
 
     matmul: Literal["outside", "inside"] = "outside"
-    """Whether regions hold products of matrices, convolutions and attention. Outside, PyTorch's libraries run them, and
-    regions are small and alike, so that few have to be compiled. Inside, a region can span the whole program."""
+    """Whether regions contain matmuls, convolutions and attention. With `"outside"`, PyTorch's libraries run them, and
+    regions are small and similar, so that few are compiled. With `"inside"`, a region can span the whole program.
+    """
     mode: Literal["default", "max-autotune"] = "default"
-    """`"max-autotune"` is `max_autotune` and `coordinate_descent` together: slower to compile, and faster where a GPU's
-    kernels are well chosen. CUDA graphs are no mode here, but the transform `cudagraphs`."""
+    """`"max-autotune"` enables `max_autotune` and `coordinate_descent`: compilation is slower, and GPU kernels may be
+    faster. For CUDA graphs use the transform `cudagraphs`.
+    """
     max_autotune: bool = False
-    """Time several kernels for each operation while compiling, and take the fastest."""
+    """Time several kernels for each operation during compilation, and use the fastest."""
     coordinate_descent: bool = False
-    """Tune the block sizes of each kernel while compiling."""
+    """Tune the block sizes of each kernel during compilation."""
     smallest: int = Field(default=2, ge=1)
-    """Regions of fewer lines are left to the executors after this one."""
+    """Regions with fewer operations go to the next executors."""
     inductor_config: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Further settings, by their names in `torch._inductor.config`."""
 
@@ -31,11 +33,11 @@ class InductorOptions(ExecutorOptions):
     @classmethod
     def _without_cuda_graphs(cls, value: object) -> object:
         if value == "reduce-overhead":
-            raise ValueError("CUDA graphs are no matter of the executor; use the transform 'cudagraphs'")
+            raise ValueError("the executor does not support CUDA graphs; use the transform 'cudagraphs'")
         return value
 
     def settings(self) -> dict[str, bool | int | float | str]:
-        """Inductor's settings that these options mean."""
+        """Inductor's settings for these options."""
         tuned = self.mode == "max-autotune"
         return {
             "max_autotune": tuned or self.max_autotune,

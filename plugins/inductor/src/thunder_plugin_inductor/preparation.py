@@ -1,9 +1,8 @@
-"""What kernels for a CPU need besides their source, found out in the background while something else goes on.
+"""Preparation of CPU kernels in the background: vector instructions, and precompiled headers.
 
-A compiler is asked which vector instructions it knows, and PyTorch's headers are compiled once for all kernels. Both
-are started by the first line for a CPU that Inductor is asked about, so that they run beside the import of Inductor,
-the derivatives and the lowering. For the headers g++ 12 takes 6 s where no other process has left them on the machine;
-where one has, they are found by a hash of their text, after 0.3 s.
+Both are started by the first CPU operation that Inductor is queried about, so that they run in parallel with the import
+of Inductor, differentiation, and lowering. The headers take g++ 12 6 s if no process has compiled them on the machine
+before; otherwise they are found by a hash of their text in 0.3 s.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _NO_KERNEL: Final = "// for the headers alone\n"
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What is under way.
+    """The running preparation.
 
     Attributes:
-        vectors: what `find_vector_instructions` returns.
-        headers: done when kernels find them. Where they cannot be made the compiler says why for each kernel again.
+        vectors: the result of `find_vector_instructions`.
+        headers: done when kernels can use them. If they cannot be compiled, each kernel reports the compiler's error.
     """
 
     vectors: Future[bool]
@@ -36,19 +35,19 @@ class Preparation:
 
 @cache
 def preparation(options: InductorOptions) -> Preparation:
-    """Of kernels with these options; the first call starts it.
+    """The preparation for kernels with these options, started by the first call.
 
-    A process does not end before its headers are written: half a file would be taken for all of it by others.
+    The process does not exit before its headers are written, because other processes would use an incomplete file.
     """
-    # Imported here, although the thread needs it: an import there takes 1.2 s instead of 0.06, because after each
-    # file that it reads it waits for this thread to let go of Python.
+    # Imported here although only the thread needs it: an import there takes 1.2 s instead of 0.06 s, because it waits
+    # for the GIL after each file.
     import torch.utils.cpp_extension
 
     from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     pool = ThreadPoolExecutor(1, "thunder-inductor-preparation")
-    # Of this thread alone, and the other one takes them along. Those of PyTorch 2.11 are the process's: a program that
-    # somebody else compiles meanwhile would be compiled with them, and the other thread would have them no longer.
+    # These settings are local to this thread, and copied to the other one. In PyTorch 2.11 they are global: a program
+    # that another thread compiles meanwhile would use them, and the background thread would lose them.
     settings = options.settings() if release(torch.__version__) >= (2, 12) else {}
     with inductor_config.patch(settings):
         context = contextvars.copy_context()
@@ -59,7 +58,7 @@ def preparation(options: InductorOptions) -> Preparation:
 
 
 def _precompile_headers() -> None:
-    """By starting to compile a file: they are made, or found, before there is something that can be waited for."""
+    """Start the compilation of a file, which compiles or finds the headers first."""
     from thunder_plugin_inductor.pytorch_internals import CppPythonBindingsCodeCache
 
     CppPythonBindingsCodeCache.load_async(_NO_KERNEL)

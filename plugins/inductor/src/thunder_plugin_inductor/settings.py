@@ -1,4 +1,4 @@
-"""Inductor's settings: as text, and which there are. They are asked for when the first region is made."""
+"""Inductor's settings: as text for keys, and their names. They are read when the first region is compiled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from thunder_core.errors import OptionError
 
-# Settings of the processes that compile, and of what they log, change no kernel.
+# Settings of compiling processes and of logging do not affect kernels.
 _WITHOUT_EFFECT = ("_", "compile_threads", "compile_worker", "trace.", "worker_start_method")
 _PROCESS = uuid.uuid4().hex
 
 
 def settings_text() -> str:
-    """Triton's version, and a hash of all settings that may change a kernel."""
+    """Triton's version, and a hash of all settings that may affect a kernel."""
     from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     try:
@@ -31,7 +31,7 @@ def settings_text() -> str:
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Raises OptionError if Inductor does not have one of the settings, with the nearest that it has."""
+    """Raise OptionError if Inductor does not have one of the settings, with the nearest name."""
     from thunder_plugin_inductor.pytorch_internals import inductor_config
 
     known = inductor_config.get_config_copy()
@@ -43,7 +43,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def _stable(value: Any) -> Any:
-    """What represents the value of a setting in keys: of a pass its ``uuid``, of other objects this process alone."""
+    """The value of a setting in keys: the ``uuid`` of a pass; other objects are specific to this process."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list | tuple):

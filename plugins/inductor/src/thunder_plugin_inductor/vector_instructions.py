@@ -1,4 +1,4 @@
-"""Find out which vector instructions kernels can use, faster than Inductor does."""
+"""Detection of vector instructions that is faster than Inductor's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thunder_plugin_inductor.compilers import missing_compiler
 
 @cache
 def find_vector_instructions() -> bool:
-    """Have Inductor note which vector instructions there are; whether that could be done without trials.
+    """Set Inductor's vector instructions; returns whether that was possible without test compilations.
 
-    Without caches Inductor compiles and loads up to nine programs to find that out, which takes longer than the kernels
-    of a small model. Nothing of it is left to find out if PyTorch itself uses the best instructions of the processor,
-    and the compiler knows the options for them. Otherwise Inductor tries.
+    Without caches Inductor compiles and loads up to nine programs, which takes longer than compiling the kernels of a
+    small model. This is unnecessary if PyTorch itself uses the best instructions of the processor, and the compiler has
+    the options for them. Otherwise Inductor runs its tests.
     """
     from thunder_plugin_inductor.pytorch_internals import (
         check_build,
@@ -31,7 +31,7 @@ def find_vector_instructions() -> bool:
     )
 
     used = (check_build, get_cpp_compiler, supported_vec_isa_list, valid_vec_isa_list, x86_isa_checker)
-    if any(map(is_missing, used)):  # another version of Inductor, which tries
+    if any(map(is_missing, used)):  # in other versions, Inductor runs its tests
         return False
     if sys.platform != "linux" or platform.machine() != "x86_64" or missing_compiler("cpu") is not None:
         return False

@@ -1,4 +1,4 @@
-"""Transforms that change memory layouts inside a program. What is here is imported when it is first used."""
+"""Transforms that change memory layouts inside of a program. Names are imported on first use."""
 
 from __future__ import annotations
 

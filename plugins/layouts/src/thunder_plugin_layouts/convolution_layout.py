@@ -22,14 +22,15 @@ from thunder_core.symbols.registry import registry
 
 @dataclass(frozen=True)
 class ConvolutionLayout(Transform):
-    """Has convolutions of contiguous images on a CPU, and the lines between them, work on memory with channels last.
+    """Has convolutions of contiguous images on a CPU, and the operations between them, use the channels-last format.
 
-    What is read elsewhere, or returned, is copied to the format that it had. So the program stays as it is unless
-    fewer images are copied than there are convolutions. oneDNN takes 0.79 x the time for twelve of 2x32x64x64 with
-    kernels of 3x3, forward and backward (float32, one thread); a step of a ResNet of these 0.9 x. Worth it where
-    executors fuse: the copies join regions. GPUs are left alone; nothing was measured there.
+    Values that are returned, or read by other operations, are copied to their original format. So the program is only
+    changed if fewer images are copied than there are convolutions. oneDNN takes 0.79 x the time for twelve convolutions
+    of 2x32x64x64 with 3x3 kernels, forward and backward (float32, one thread), and a step of a ResNet of these 0.9 x.
+    It is only useful with fusion, in which the copies join regions. It does not apply to GPUs, where it has not been
+    measured.
 
-    Rounding differs from eager's by the order of sums inside of the kernels.
+    Rounding differs from eager's by the order of sums in the kernels.
     """
 
     name: ClassVar[str] = "convolution_layout"
@@ -37,10 +38,10 @@ class ConvolutionLayout(Transform):
     before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:
-        return context.fuses() and not context.keep
+        return context.fuses() and not context.protected
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The trace with other strides inside; inputs and output stay as they are."""
+        """The trace with other strides inside; inputs and outputs are not changed."""
         if not torch.backends.mkldnn.is_available() or not any(map(_may_move, trace.symbols)):
             return trace
         walk = _Walk(trace)
@@ -52,13 +53,13 @@ class ConvolutionLayout(Transform):
 
 @dataclass
 class _Walk:
-    """The lines anew.
+    """One pass over the trace.
 
     Attributes:
         moved: number of convolutions in the other format.
-        copies: number of images that were copied from one format to the other.
-        last: values with channels last, by the name of the contiguous ones.
-        there: names of those that also are there as they were.
+        copies: number of images that are copied from one format to the other.
+        last: channels-last values, by the name of the contiguous ones.
+        there: names of those that exist in their original format as well.
     """
 
     trace: Trace
@@ -73,7 +74,7 @@ class _Walk:
         self.metadata = Metadata()
 
     def add(self, line: BoundSymbol) -> None:
-        """The line in the other format if it may be, else as it is."""
+        """Add the operation in the other format if possible, else unchanged."""
         if _may_move(line):
             if line.args[0].name not in self.last:
                 self._move(line.args[0], line)
@@ -86,7 +87,7 @@ class _Walk:
         self.lines.append(line)
 
     def restore(self, values: Iterable[TensorProxy]) -> None:
-        """Those of the values that exist with channels last only are copied to where they were."""
+        """Copy the values that only exist in channels-last format to their original format."""
         for value in values:
             if value.name in self.last and value.name not in self.there:
                 self.there.add(value.name)
@@ -100,18 +101,20 @@ class _Walk:
     def _copy(
         self, source: TensorProxy, memory_format: torch.memory_format, target: TensorProxy, at: BoundSymbol
     ) -> None:
-        lines = self.substitution.lines(_copy, (source, memory_format), target, at)
+        lines = self.substitution.ops_of(_copy, (source, memory_format), target, at)
         assert lines is not None, (source, target)
         self.lines += lines
         self.copies += 1
 
     def _reads_images(self, line: BoundSymbol) -> bool:
-        """Whether all that is not a number or a vector for each channel has channels last."""
+        """Whether all arguments except numbers and per-channel vectors are channels-last."""
         tensors = [proxy for proxy in tensor_inputs_of(line) if proxy.ndim > 1]
         return bool(tensors) and all(proxy.name in self.last for proxy in tensors)
 
     def _follows(self, line: BoundSymbol) -> bool:
-        """Whether the line gives images with channels last where it is given such. It is added then."""
+        """Add the operation on channels-last arguments, if it returns channels-last images. Returns whether it was
+        added.
+        """
         moved = {proxy.name: self._with_channels_last(proxy) for proxy in tensor_outputs_of(line) if _is_image(proxy)}
         known = {**self.last, **moved}
 
@@ -126,12 +129,12 @@ class _Walk:
         return True
 
     def _is_right(self, line: BoundSymbol) -> bool:
-        """Whether PyTorch gives new tensors with these strides."""
+        """Whether PyTorch returns new tensors with these strides."""
         outcome = self.metadata.outcome(line.symbol, line.args, line.kwargs, line.context or self.trace.context)
         if outcome is None or any(result.same_as >= 0 or result.shares >= 0 for result in outcome.results):
             return False
-        found = [(result.shape, result.stride, result.dtype) for result in outcome.results]
-        return found == [(proxy.shape, proxy.stride, proxy.dtype) for proxy in tensor_outputs_of(line)]
+        actual = [(result.shape, result.stride, result.dtype) for result in outcome.results]
+        return actual == [(proxy.shape, proxy.stride, proxy.dtype) for proxy in tensor_outputs_of(line)]
 
     def _with_channels_last(self, proxy: TensorProxy) -> TensorProxy:
         _, channels, height, width = proxy.shape
@@ -141,12 +144,12 @@ class _Walk:
 
 
 def _tags(line: BoundSymbol) -> frozenset[Tag]:
-    """Those of what is called, also where copies of its arguments are written."""
+    """The tags of the called operation, also if copies of its arguments are written."""
     return registry.symbol_of(line.args[0]).tags if line.symbol.target is functional_call else line.symbol.tags
 
 
 def _may_move(line: BoundSymbol) -> bool:
-    """Whether the line is a convolution of images that was measured to pay."""
+    """Whether the operation is a convolution of images for which the format was measured to be faster."""
     if Tag.CONVOLUTION not in line.symbol.tags or len(line.args) < 2 or not line.effects.pure:
         return False
     image, weight, result = line.args[0], line.args[1], line.output
@@ -158,10 +161,10 @@ def _may_move(line: BoundSymbol) -> bool:
 
 
 def _corrupts_memory(weight: TensorProxy) -> bool:
-    """Whether a convolution with channels last may write outside of its tensors in backward.
+    """Whether a channels-last convolution may write out of bounds in backward.
 
-    Seen with oneDNN 3.12 of PyTorch 2.13 on a CPU with AVX2, in eager too: `aten.convolution_backward` of a 1x1 kernel
-    with stride 2 whose image has fewer than 8 channels, the width of a vector there; it is 16 with AVX-512.
+    Observed with oneDNN 3.12 in PyTorch 2.13 on a CPU with AVX2, in eager too: `aten.convolution_backward` of a 1x1
+    kernel with stride 2 for images with fewer than 8 channels, the vector width; it is 16 with AVX-512.
     """
     return tuple(weight.shape[2:]) == (1, 1) and weight.shape[1] < 16
 
@@ -171,7 +174,7 @@ def _may_follow(line: BoundSymbol) -> bool:
 
 
 def _is_image(proxy: TensorProxy) -> bool:
-    """Whether the format follows from the strides, and is contiguous."""
+    """Whether the strides determine the format, and it is contiguous."""
     if proxy.layout is not torch.strided or proxy.ndim != 4 or not proxy.contiguous:
         return False
     _, channels, height, width = proxy.shape

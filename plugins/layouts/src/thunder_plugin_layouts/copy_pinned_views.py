@@ -1,4 +1,4 @@
-"""Copy what attention reads where it alone would keep a larger memory for backward."""
+"""Copies of tensors that attention saves, if only they keep a larger storage alive for backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import hint_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.rewrite import Rule, rewrite
+from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.tracing.trace_call import rewritten_form
 
@@ -26,11 +26,11 @@ _COPIES: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.SUM})
 
 @dataclass(frozen=True)
 class CopyPinnedViews(Transform):
-    """Backward of attention needs query, key and value. Where one is a view of a tensor of at least twice the size, of
-    which backward needs nothing else, it is copied, and that tensor is free after forward.
+    """Copies a query, key or value that is a view of a storage of at least twice its size, which forward then frees.
 
-    Mostly this is the value, a part of what one product gives for query, key and value, which rotary embeddings leave
-    as it is: in each layer of TinyLlama (4 x 2048 tokens, bfloat16) 4 MiB instead of 40.
+    This applies if backward needs nothing else of the storage. Usually this is the value, a part of the result of one
+    matmul for query, key and value, which rotary embeddings do not change: in each layer of TinyLlama (4 x 2048 tokens,
+    bfloat16) 4 MiB are saved instead of 40 MiB.
     """
 
     name: ClassVar[str] = "copy_pinned_views"
@@ -41,20 +41,19 @@ class CopyPinnedViews(Transform):
         return context.fuses()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The trace with copies; inputs and output stay as they are."""
+        """The trace with copies; inputs and outputs are not changed."""
         pinning = _Pinning(trace)
         return rewrite(trace, [Rule(pinning.pattern, pinning.replacement)], self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class _Attention(Match):
     """Attention that is differentiated.
 
     Attributes:
-        pinned: which of query, key and value alone keep a larger storage for backward.
+        pinned: whether each of query, key and value alone keeps a larger storage alive for backward.
     """
 
-    lines: tuple[BoundSymbol, ...]
     pinned: tuple[bool, ...]
 
 
@@ -70,8 +69,8 @@ class _Pinning:
             yield _Attention((line,), pinned)
 
     def replacement(self, match: _Attention) -> tuple[BoundSymbol, ...] | None:
-        """Attention of copies; None if its result would be laid out otherwise."""
-        (attention,) = match.lines
+        """Attention with copies; None if its result would have other strides."""
+        (attention,) = match.ops
         try:
             form = rewritten_form(attention, _Copied(attention.symbol, match.pinned), self.trace.context)
         except LoweringError:
@@ -84,12 +83,12 @@ class _Pinning:
 
 
 def _keeps_arguments(line: BoundSymbol) -> bool:
-    """Whether a line is attention that is differentiated."""
+    """Whether an operation is attention that is differentiated."""
     return Tag.ATTENTION in line.symbol.tags and any(proxy.requires_grad for proxy in tensor_inputs_of(line))
 
 
 def _pinned_by(attention: BoundSymbol, trace: Trace) -> tuple[bool, ...]:
-    """Which of query, key and value alone keep a larger storage for backward."""
+    """Whether each of query, key and value alone keeps a larger storage alive for backward."""
     arguments = attention.args[:3]
     if len(arguments) != 3 or not all(isinstance(one, TensorProxy) and one.ndim == 4 for one in arguments):
         return ()
@@ -98,7 +97,7 @@ def _pinned_by(attention: BoundSymbol, trace: Trace) -> tuple[bool, ...]:
 
 def _is_pinned(attention: BoundSymbol, argument: TensorProxy, arguments: Sequence[TensorProxy], trace: Trace) -> bool:
     storage, aliases = argument.storage, Aliases.of(trace)
-    if not argument.requires_grad or storage in aliases.given | aliases.escaping:  # others keep it
+    if not argument.requires_grad or storage in aliases.given | aliases.escaping:  # other values keep it alive
         return False
     definitions = aliases.definitions(storage)
     created = [proxy for index, proxy in definitions if not trace.symbols[index].is_view()]
@@ -111,9 +110,10 @@ def _is_pinned(attention: BoundSymbol, argument: TensorProxy, arguments: Sequenc
 
 
 def _keeps_nothing(reader: BoundSymbol, storage: int) -> bool:
-    """Whether backward of a line that reads a memory needs nothing of it: a copy, a sum, a product with a constant.
+    """Whether backward of an operation saves nothing of a storage that it reads, like that of a copy or a sum.
 
-    Taken for true of functions of one tensor, as the negation in rotary embeddings; where it is not, a copy is in vain.
+    Assumed for functions of one tensor, such as the negation in rotary embeddings; if this is wrong, a copy saves
+    nothing.
     """
     if not reader.effects.pure:
         return False
@@ -125,7 +125,7 @@ def _keeps_nothing(reader: BoundSymbol, storage: int) -> bool:
 
 @dataclass(frozen=True)
 class _Copied:
-    """Attention with copies of some arguments, whose heads are neighbours. Equal ones are recorded once."""
+    """Attention with copies of some arguments ``(batch, positions, heads, size)``; equal ones are recorded once."""
 
     attention: Symbol
     pinned: tuple[bool, ...]

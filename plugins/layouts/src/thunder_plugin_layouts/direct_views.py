@@ -1,4 +1,4 @@
-"""Chains of views, each replaced by one call on the tensor that the first is a view of."""
+"""Replacement of chains of views by one call on their base."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ _REINTERPRET: Final = Symbol(
 
 @dataclass(frozen=True)
 class DirectViews(Transform):
-    """Makes views by size, stride and offset instead of by the calls that led to them.
+    """Creates views by size, stride and offset instead of by chains of calls.
 
-    A call that makes a view costs more than a microsecond on the host (`torch.split` ten), and a backward of linear
-    layers has four for each weight. The call that replaces them, which Inductor's programs use too, bypasses the
-    dispatcher and costs half of the cheapest. A training step of a Llama of 8 small layers on a CPU took a tenth less
-    time with it.
+    A view takes more than a microsecond on the host (`torch.split` ten), and a backward of linear layers has four for
+    each weight. The replacement, which Inductor's programs use too, bypasses the dispatcher and takes half the time of
+    the cheapest view. A training step of a Llama of 8 small layers on a CPU took a tenth less time.
 
-    It takes size, stride and offset from the trace, so it applies where these are verified: to inputs that the guards
-    or the bridge have checked, to results of regions, and to products of matrices. It does not apply to views that
-    autograd records, that are written, or that the program returns.
+    Size, stride and offset are those of the trace, so they must be verified: the bases are inputs that the guards or
+    the bridge have checked, results of regions, and matmuls. It does not apply to views that autograd records, that are
+    written, or that the program returns.
     """
 
     name: ClassVar[str] = "direct_views"
@@ -66,7 +65,7 @@ class DirectViews(Transform):
 
 
 def _bases(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, TensorProxy] | None:
-    """For each result of a line that only makes views of one verified tensor that tensor; None for other lines."""
+    """For each result of an operation that only views a verified tensor, that tensor; None for other operations."""
     if line.symbol.executor is not None or not line.is_view():
         return None
     known = [root for proxy in line.inputs() if (root := roots.get(proxy.name)) is not None]
@@ -79,7 +78,7 @@ def _bases(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, Tensor
 def _fits(view: Proxy, root: TensorProxy) -> bool:
     if not isinstance(view, TensorProxy) or (view.storage, view.dtype) != (root.storage, root.dtype):
         return False
-    return view.layout is root.layout is torch.strided and not view.dtype.is_complex  # which may be conjugated
+    return view.layout is root.layout is torch.strided and not view.dtype.is_complex  # may be conjugated
 
 
 def _direct(line: BoundSymbol, view: TensorProxy, root: TensorProxy) -> BoundSymbol:

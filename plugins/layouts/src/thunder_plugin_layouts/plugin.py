@@ -1,21 +1,21 @@
-"""What the plugin offers. Importing this imports neither PyTorch nor the transforms."""
+"""The hooks of the plugin. Importing this module imports neither PyTorch nor the transforms."""
 
 from __future__ import annotations
 
-from thunder_core.plugins import Check, TransformSpec, hookimpl
+from thunder_core.plugins import CheckSpec, TransformSpec, hookimpl
 
 _TRANSFORMS = {
-    "attention_layout": "gives attention arguments in the layout in which its result need not be copied",
-    "copy_pinned_views": "copies what attention saves for backward where it alone keeps a storage of twice the size",
-    "separate_bias": "adds biases of linear layers on a CPU in the elementwise lines that follow",
-    "convolution_layout": "has convolutions on a CPU work on images with channels last",
-    "direct_views": "makes a view by one call instead of a chain of calls",
+    "attention_layout": "passes arguments to attention in the layout for which its result needs no copy",
+    "copy_pinned_views": "copies a tensor that attention saves if only it keeps a storage of twice its size alive",
+    "separate_bias": "adds biases of linear layers on a CPU in the following elementwise operations",
+    "convolution_layout": "has convolutions on a CPU use the channels-last memory format",
+    "direct_views": "replaces a chain of views by one call",
 }
 
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """One transform in each module. The preset ``default`` names all of them; each runs only if an executor fuses."""
+    """A transform per module. The preset ``default`` names all of them; each only applies if an executor fuses."""
     return [
         TransformSpec(name, f"thunder_plugin_layouts:{name.title().replace('_', '')}.from_options", summary=summary)
         for name, summary in _TRANSFORMS.items()
@@ -23,6 +23,6 @@ def thunder_transforms() -> list[TransformSpec]:
 
 
 @hookimpl
-def thunder_doctor() -> list[Check]:
-    """Whether PyTorch has the private name that ``direct_views`` calls."""
-    return [Check("private names of PyTorch", "thunder_plugin_layouts.pytorch_internals:NAMES")]
+def thunder_doctor() -> list[CheckSpec]:
+    """A check that PyTorch has the private name that ``direct_views`` uses."""
+    return [CheckSpec("private names of PyTorch", "thunder_plugin_layouts.pytorch_internals:NAMES")]

@@ -1,4 +1,4 @@
-"""Transforms for matrix products and the casts around them. What is here is imported when it is first used."""
+"""Transforms for matmuls and the casts around them. Names are imported on first use."""
 
 from __future__ import annotations
 

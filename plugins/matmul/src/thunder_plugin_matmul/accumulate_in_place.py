@@ -1,4 +1,4 @@
-"""Calls that add a product to their first argument, in its memory."""
+"""In-place variants of calls that add a matmul to their first argument."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.symbols.registry import registry
 
 
 def accumulated_in_place(trace: Trace, name: str) -> Trace:
-    """The executable trace with such calls in place where the trace created that storage and nobody reads it later."""
+    """The executable trace with such calls in place, if the trace creates their first argument and nothing reads it."""
     return _InPlace(trace).run(name)
 
 
 class _InPlace:
-    """One walk."""
+    """The state of one pass over a trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.aliases = Aliases.of(trace)
-        self.memories = MovedMemories()
+        self.memories = MovedStorages()
 
     def run(self, name: str) -> Trace:
         lines = [self._line(index, line) for index, line in enumerate(self.trace.symbols)]
@@ -40,10 +40,10 @@ class _InPlace:
         if twin is not None:
             self.memories.move(line.output, line.args[0])
             line = replace(line, symbol=twin, effects=Effects(mutates=(line.args[0].name,)))
-        return self.memories.line(line)
+        return self.memories.op(line)
 
     def _twin(self, index: int, line: BoundSymbol) -> Symbol | None:
-        """The in-place symbol where its result is the same and nobody misses the old value; else None."""
+        """The in-place symbol if its result is the same and the old value is not read later; else None."""
         if Tag.ACCUMULATION not in line.symbol.tags or not line.effects.pure or line.symbol.executor is not None:
             return None
         x, result = line.args[0], line.output
@@ -52,6 +52,6 @@ class _InPlace:
         if not self.aliases.is_last_read_at(x.storage, index):
             return None
         if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in line.args[1:]):
-            return None  # a factor, too: products read their factors while they write
+            return None  # matmuls must not write to their operands
         alike = (x.geometry, x.dtype, x.contiguous) == (result.geometry, result.dtype, True)
         return registry.inplace_twin(line.symbol) if alike else None

@@ -1,4 +1,4 @@
-"""Sums with products of matrices: the product is accumulated where the other summand is."""
+"""Accumulation of matmuls that are added to another value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.rewrite import Lines, Rule, Substitution, rewrite
+from thunder_core.passes.rewrite import Match, Rule, Substitution, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_plugin_matmul.accumulate_in_place import accumulated_in_place
@@ -24,19 +24,19 @@ from thunder_plugin_matmul.dtype_round_trips import is_lossless
 
 @dataclass(frozen=True)
 class AccumulateProducts(Transform):
-    """Makes ``x + a @ b`` one call that adds the product to ``x``, in the memory of ``x``.
+    """Replaces ``x + a @ b`` by one call that adds the matmul to ``x`` in place.
 
-    This applies where the program computes ``x`` and nobody reads it later. That saves an elementwise pass over
-    memory: it is how the gradient of a value that several linear layers read (gate and up; query, key and value) is
-    summed. Before executors claim lines, sums become functional calls; once the order of lines is final, these write in
-    place.
+    This applies if the program computes ``x`` and does not read it later. It saves an elementwise pass over memory, for
+    example for the gradient of a value that several linear layers read (gate and up; query, key and value). Before
+    executors claim operations, sums become functional calls; after the order of operations is final, these are replaced
+    by in-place ones.
 
-    Rounding: BLAS adds in the type that it accumulates in (float32 for half precision) and rounds the sum, where eager
-    rounds the product, too. Products that are converted to be added, as gradients under autocast are, are added before
-    they are converted.
+    Rounding: BLAS adds in the dtype of its accumulators (float32 for float16 and bfloat16) and rounds the sum, where
+    eager also rounds the matmul. Matmuls that are cast before the addition, like gradients under autocast, are added
+    before the cast.
 
-    Lines that autograd records are left alone. An executor that has kernels for products is not offered those that
-    became part of a sum.
+    Operations that autograd records are not changed. Matmuls that became part of a sum are not offered to executors
+    with kernels for matmuls.
     """
 
     name: ClassVar[str] = "accumulate_products"
@@ -46,15 +46,15 @@ class AccumulateProducts(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.place is Place.CLAIMED:
             return accumulated_in_place(trace, self.name)
-        return _Sums(trace, context.keep).run(self.name)
+        return _Sums(trace, context.protected).run(self.name)
 
 
 class _Sums:
-    """From sums to functional calls that accumulate."""
+    """Replacement of sums by functional calls that accumulate."""
 
-    def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
+    def __init__(self, trace: Trace, protected: frozenset[str]) -> None:
         self.trace = trace
-        self.keep = keep
+        self.protected = protected
         self.aliases = Aliases.of(trace)
         self.positions = {proxy.name: at for at, line in enumerate(trace.symbols) for proxy in line.outputs()}
         self.substitution = Substitution(trace)
@@ -64,20 +64,20 @@ class _Sums:
         accumulated = rewrite(self.trace, [Rule(self._pattern, self._replacement)], name)
         if accumulated is self.trace:
             return self.trace
-        # products that became part of a sum go away, and so do new views that are there already
-        return merge_equal_calls(without_dead_code(accumulated), self.keep, name, frozenset(self.added))
+        # matmuls that became part of a sum are removed, and so are new views that exist already
+        return merge_equal_calls(without_dead_code(accumulated), self.protected, name, frozenset(self.added))
 
-    def _pattern(self, line: BoundSymbol) -> Iterator[Lines]:
+    def _pattern(self, line: BoundSymbol) -> Iterator[Match]:
         if Tag.SUM in line.symbol.tags and self._is_plain(line):
-            yield Lines((line,))
+            yield Match((line,))
 
     def _is_plain(self, line: BoundSymbol) -> bool:
         tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)
         return tensors and not line.kwargs and line.effects.pure and not line.is_recorded(self.trace.context)
 
-    def _replacement(self, match: Lines) -> tuple[BoundSymbol, ...] | None:
-        """Calls that accumulate, if one of the summands of a sum is a product."""
-        (line,) = match.lines
+    def _replacement(self, match: Match) -> tuple[BoundSymbol, ...] | None:
+        """Calls that accumulate, if a summand of a sum is a matmul."""
+        (line,) = match.ops
         index = self.positions[line.output.name]
         one, other = line.args
         converted, dtype = (self._unconverted(one), self._unconverted(other)), None
@@ -95,7 +95,7 @@ class _Sums:
         return None
 
     def _unconverted(self, summand: TensorProxy) -> TensorProxy | None:
-        """What a summand was converted from without loss, if that exists for the sum only."""
+        """The value of a lossless cast that is only read by the sum."""
         position = self.positions.get(summand.name)
         line = None if position is None else self.trace.symbols[position]
         if line is None or not line.is_cast() or self.trace.use_count(summand.name) != 1:
@@ -106,12 +106,12 @@ class _Sums:
 
     def _can_accumulate(self, index: int, line: BoundSymbol, x: TensorProxy) -> bool:
         usable = x.shape == line.output.shape and x.contiguous and x.dtype.is_floating_point
-        created = usable and x.name not in self.keep and self.aliases.is_created(x.storage)
+        created = usable and x.name not in self.protected and self.aliases.is_created(x.storage)
         return created and self.aliases.is_last_read_at(x.storage, index)
 
     def _is_only_for(self, index: int, product: TensorProxy) -> bool:
         position = self.positions.get(product.name)
-        if position is None or self.trace.use_count(product.name) != 1 or product.name in self.keep:
+        if position is None or self.trace.use_count(product.name) != 1 or product.name in self.protected:
             return False
         line = self.trace.symbols[position]
         if line.symbol.tags.isdisjoint({Tag.PRODUCT, Tag.LINEAR}) or not line.effects.pure or line.kwargs:
@@ -125,16 +125,16 @@ class _Sums:
         if any(item is not None for item in bias) or a.dtype is not x.dtype or product.context != line.context:
             return None
         if min(a.ndim, b.ndim) < 2 or 1 in (x.shape[-1], x.numel // x.shape[-1]):
-            return None  # kernels for vectors are faster than those that accumulate: 1.6 times for bfloat16 on a CPU
+            return None  # kernels for vectors are faster than accumulating ones: 1.6 times for bfloat16 on a CPU
         function = _add_linear if Tag.LINEAR in product.symbol.tags else _add_product
-        lines = self.substitution.lines(function, (x, a, b, dtype), line.output, line)
+        lines = self.substitution.ops_of(function, (x, a, b, dtype), line.output, line)
         if lines is None or not all(map(_is_free, lines[:-1] if dtype is not None else lines)):
             return None
         return lines
 
 
 def _is_free(part: BoundSymbol) -> bool:
-    """Whether a new line does nothing but add a product."""
+    """Whether a new operation only adds a matmul."""
     return Tag.ACCUMULATION in part.symbol.tags or part.is_view()
 
 
@@ -152,5 +152,5 @@ def _add_linear(x: torch.Tensor, a: torch.Tensor, weight: torch.Tensor, dtype: t
 
 
 def from_options(options: TransformOptions) -> AccumulateProducts:
-    """The transform of a configuration; it has no options."""
+    """The transform for the options of a configuration; it has none."""
     return AccumulateProducts()

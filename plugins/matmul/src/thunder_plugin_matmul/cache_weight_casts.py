@@ -1,4 +1,4 @@
-"""Casts of weights are cached from one call to the next."""
+"""Caching of casts of weights across calls."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.rewrite import Lines, Rule, rewrite
+from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
 
 
-class KeptConversions:
-    """The last conversion of each tensor to each dtype, as long as the tensor lives."""
+class CachedCasts:
+    """The last cast of each tensor to each dtype, as long as the tensor lives."""
 
     def __init__(self) -> None:
         self._kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def converted(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """``tensor.to(dtype)``, computed again when PyTorch's version counter or the address says that it changed."""
-        if tensor.is_inference():  # has no version counter
+        """``tensor.to(dtype)``, computed again if the version counter or the address of the tensor has changed."""
+        if tensor.is_inference():  # inference tensors have no version counter
             return tensor.to(dtype)
         conversions = self._kept.setdefault(tensor, {})
         state = version_of(tensor), tensor.data_ptr()
         known = conversions.get(dtype)
         if known is None or known[0] != state:
             with torch.inference_mode(False), torch.no_grad():
-                # with the memory itself, so that no other tensor gets its address meanwhile
+                # with the storage, so that no other tensor gets its address in the meantime
                 known = conversions[dtype] = state, tensor.to(dtype), tensor.untyped_storage()
         result: torch.Tensor = known[1]
         return result
@@ -43,12 +43,11 @@ class KeptConversions:
 
 @dataclass(frozen=True)
 class CacheWeightCasts(Transform):
-    """Converts parameters and buffers once, not in each call, in programs without a backward: inference under autocast.
+    """Casts parameters and buffers once instead of in each call, in programs without a backward (autocast inference).
 
-    It is for those who can promise that weights are written by PyTorch's in-place operations only: optimizers,
-    ``load_state_dict``, ``parameter.add_`` and the like, which their version counters count. Writes that go past these
-    are not noticed: through ``parameter.data``, NumPy, another library, a captured graph. The conversions need memory
-    of their own.
+    It requires that weights are written only by PyTorch's in-place operations (optimizers, ``load_state_dict``,
+    ``parameter.add_``), which increment their version counters. Other writes are not detected: through
+    ``parameter.data``, NumPy, other libraries, or a captured graph. The casts need additional memory.
     """
 
     name: ClassVar[str] = "cache_weight_casts"
@@ -57,7 +56,7 @@ class CacheWeightCasts(Transform):
     _symbol: Symbol = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        function: Callable[..., Any] = KeptConversions().converted
+        function: Callable[..., Any] = CachedCasts().converted
         object.__setattr__(self, "_symbol", Symbol("kept_conversion", function, tags=frozenset({Tag.LOCAL})))
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
@@ -65,20 +64,20 @@ class CacheWeightCasts(Transform):
             return trace
         fixed = Aliases.of(trace).fixed()
 
-        def pattern(line: BoundSymbol) -> Iterator[Lines]:
-            if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.static:
+        def pattern(line: BoundSymbol) -> Iterator[Match]:
+            if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.persistent:
                 return
-            if line.output.storage not in fixed and line.output.name not in context.keep:
-                yield Lines((line,))
+            if line.output.storage not in fixed and line.output.name not in context.protected:
+                yield Match((line,))
 
-        def replacement(match: Lines) -> tuple[BoundSymbol, ...]:
-            (line,) = match.lines
-            # an effect: as far as anybody else can tell, its arguments do not determine its result
+        def replacement(match: Match) -> tuple[BoundSymbol, ...]:
+            (line,) = match.ops
+            # an effect, because the result does not only depend on the arguments
             return (replace(line, symbol=self._symbol, effects=Effects(external=True)),)
 
         return rewrite(trace, [Rule(pattern, replacement)], self.name)
 
 
 def from_options(options: TransformOptions) -> CacheWeightCasts:
-    """The transform of a configuration; it has no options."""
+    """The transform for the options of a configuration; it has none."""
     return CacheWeightCasts()

@@ -1,4 +1,4 @@
-"""Conversions to a dtype in which the value exists already."""
+"""Removal of casts to a dtype in which the value exists already."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.autocast_rewrites import is_rearrangement
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.passes.moved_memories import MovedMemories
+from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 
-_MOST_VIEWS: Final = 8  # that are looked through for one conversion, so that the pass is linear
+_MOST_VIEWS: Final = 8  # number of casts to look through, so that the pass is linear
 
 
 @dataclass(frozen=True)
 class DtypeRoundTrips(Transform):
-    """Takes the value that exists in place of a conversion to it, where both are equal to the bit.
+    """Replaces a cast by an existing value that is equal bit by bit.
 
-    A value exists in a dtype after it was converted to it, and in the dtype that it was converted from without loss
-    (bfloat16 to float32, say). Conversions of views that show all of its elements count, where the same view of the
-    value has the strides of the conversion's result; a view of a part would keep the whole in memory. Only the sign and
-    the payload of NaN may differ from eager.
+    A value exists in a dtype after a cast to it, and in the dtype from which it was cast without loss (such as bfloat16
+    to float32). Casts of views that contain all elements are included if the same view of the value has the strides of
+    the cast's result; a view of a part would keep the whole storage alive. Only the sign and payload of NaN may differ
+    from eager.
 
-    As in `CommonSubexpression`, what the program returns, writes or is to keep stays a tensor of its own; so does, in
-    programs with a backward, what is equal to an input, which the caller may write before backward runs.
+    As in `CommonSubexpression`, values that the program returns, writes or protects remain separate tensors. In
+    programs with a backward this also applies to values that equal an input, which the caller may write before backward
+    runs.
     """
 
     name: ClassVar[str] = "dtype_round_trips"
@@ -42,7 +43,7 @@ class DtypeRoundTrips(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         aliases = Aliases.of(trace)
-        fixed = aliases.fixed(context.keep)
+        fixed = aliases.fixed(context.protected)
         walk = _Walk(trace, fixed if context.phase is Phase.INFERENCE else fixed | aliases.given)
         for line in trace.symbols:
             walk.visit(line)
@@ -51,17 +52,17 @@ class DtypeRoundTrips(Transform):
 
 @dataclass
 class _Walk:
-    """One walk, forwards.
+    """One forward pass over the trace.
 
     Attributes:
-        fixed: memories that stay as they are.
-        memories: those of conversions became those of the values that exist.
-        lines: of the result.
+        fixed: storages that are not changed.
+        memories: for removed casts, their storage and that of the value that replaces them.
+        lines: operations of the result.
     """
 
     trace: Trace
     fixed: frozenset[int]
-    memories: MovedMemories = field(default_factory=MovedMemories)
+    memories: MovedStorages = field(default_factory=MovedStorages)
     lines: list[BoundSymbol] = field(default_factory=list)
     _values: dict[str, TensorProxy] = field(default_factory=dict)
     _known: dict[tuple[str, torch.dtype], TensorProxy] = field(default_factory=dict)
@@ -72,9 +73,9 @@ class _Walk:
         self._builder = Builder.of(self.trace)
 
     def visit(self, line: BoundSymbol) -> None:
-        """Keep a line, or take another value for its result."""
+        """Add an operation, or replace its result by another value."""
         if self.memories:
-            line = self.memories.line(line.map_arguments(self._value))
+            line = self.memories.op(line.map_arguments(self._value))
         if line.is_cast() and line.effects.pure and not line.is_recorded(self.trace.context):
             source, dtype = line.args
             value = self._existing(source, dtype, line.output)
@@ -90,12 +91,12 @@ class _Walk:
         self.lines.append(line)
 
     def result(self, name: str) -> Trace:
-        """The trace with these lines."""
+        """The trace with these operations."""
         output = map_leaves(self._value, self.trace.output)
         return without_dead_code(replace(self.trace.with_symbols(self.lines, name), output=output))
 
     def _existing(self, source: TensorProxy, dtype: torch.dtype, result: TensorProxy) -> TensorProxy | None:
-        """A value with the elements, dtype and strides of ``result``, which is ``source`` converted to ``dtype``."""
+        """A value with the elements, dtype and strides of ``result``, which is ``source`` cast to ``dtype``."""
         if (source.shape, source.stride) != (result.shape, result.stride):
             return None
         views: list[BoundSymbol] = []
@@ -118,17 +119,17 @@ class _Walk:
         if result.storage in self.fixed or value.storage in self.fixed:
             return False
         if not all(type(size) is int for size in (*source.shape, *source.stride)):
-            return False  # comparing symbolic sizes would add guards
+            return False  # a comparison of symbolic sizes would add guards
         return value.geometry == source.geometry and value.requires_grad == result.requires_grad
 
     def _show(self, view: BoundSymbol, value: TensorProxy) -> TensorProxy:
-        """The view of ``value`` that ``view`` makes of another tensor of the same geometry."""
+        """The view of ``value`` that corresponds to ``view`` of another tensor with the same geometry."""
         shown: TensorProxy = view.output
-        made = replace(shown, name=self._builder.name(shown.name), dtype=value.dtype, storage=value.storage)
+        view_of_value = replace(shown, name=self._builder.name(shown.name), dtype=value.dtype, storage=value.storage)
         line = view.map_arguments(lambda leaf: value if isinstance(leaf, TensorProxy) else leaf)
-        self.lines.append(replace(line, output=made))
-        self._shown[shown.name, value.name] = made
-        return made
+        self.lines.append(replace(line, output=view_of_value))
+        self._shown[shown.name, value.name] = view_of_value
+        return view_of_value
 
     def _value(self, leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
@@ -137,7 +138,7 @@ class _Walk:
 
 
 def _is_within(view: TensorProxy, source: TensorProxy) -> bool:
-    """Whether a view reaches no memory that a dense tensor at the place of ``source`` would not have."""
+    """Whether a view only reaches memory that a dense tensor in place of ``source`` would have."""
     last = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
     if not are_constant((view.offset, last, source.offset, source.numel)):
         return False
@@ -146,7 +147,7 @@ def _is_within(view: TensorProxy, source: TensorProxy) -> bool:
 
 @cache
 def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
-    """Whether converting ``one`` to ``other`` and back gives every value again, but for kinds of NaN."""
+    """Whether casting ``one`` to ``other`` and back preserves all values, except for kinds of NaN."""
     if (
         one.is_complex
         or other.is_complex
@@ -156,7 +157,7 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
         return False
     if one.is_floating_point:
         if one.itemsize == 1 or other.itemsize == 1:
-            return False  # those of one byte saturate, or have no infinities
+            return False  # one-byte dtypes saturate, or have no infinities
         small, large = torch.finfo(one), torch.finfo(other)
         least = large.smallest_normal * large.eps <= small.smallest_normal * small.eps
         return large.eps <= small.eps and large.max >= small.max and least
@@ -164,5 +165,5 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
 
 
 def from_options(options: TransformOptions) -> DtypeRoundTrips:
-    """The transform of a configuration; it has no options."""
+    """The transform for the options of a configuration; it has none."""
     return DtypeRoundTrips()

@@ -1,4 +1,4 @@
-"""Copies of transposed matrices that exist for products only."""
+"""Removal of copies of transposed matrices that only matmuls read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PRODUCTS = frozenset({Tag.PRODUCT, Tag.LINEAR})
 
 @dataclass(frozen=True)
 class FoldTransposes(Transform):
-    """Gives products transposed matrices as they lie in memory, instead of copies of them.
+    """Passes transposed matrices to matmuls as views instead of copies.
 
-    BLAS reads a matrix by rows or by columns alike. A copy is left out when everything that reads it is a product, or a
-    transpose that products read, and when BLAS can read the original: one of its last two strides is 1. The copy of a
-    transposed product is left out, too: ``(a @ b).t()`` is ``b.t() @ a.t()``.
+    BLAS reads matrices by rows or by columns. A copy is removed if all of its users are matmuls, or transposes that
+    matmuls read, and if BLAS can read the original: one of its last two strides is 1. The copy of a transposed matmul
+    is removed as well: ``(a @ b).t()`` is ``b.t() @ a.t()``.
 
-    Rounding: BLAS may add in another order.
+    Rounding: BLAS may sum in another order.
     """
 
     name: ClassVar[str] = "fold_transposes"
@@ -39,7 +39,7 @@ class FoldTransposes(Transform):
     before: ClassVar[tuple[str, ...]] = ("common_subexpression",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        folding = _Folding(trace, context.keep)
+        folding = _Folding(trace, context.protected)
         if not folding.replaced:
             return trace
         lines = [part for index, line in enumerate(trace.symbols) for part in folding.replaced.get(index, (line,))]
@@ -47,17 +47,17 @@ class FoldTransposes(Transform):
 
 
 class _Folding:
-    """One walk. Readers are known by their positions; that of the output is None.
+    """One pass over the trace. Users are identified by position; that of the output is None.
 
     Attributes:
-        replaced: what stands for the line at a position.
+        replaced: the replacement of the operation at a position.
     """
 
-    def __init__(self, trace: Trace, keep: frozenset[str]) -> None:
+    def __init__(self, trace: Trace, protected: frozenset[str]) -> None:
         self.trace = trace
         self.substitution = Substitution(trace)
         self.pinned = Aliases.of(trace).pinned
-        self.keep = keep
+        self.protected = protected
         self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
         self.definer: dict[str, BoundSymbol] = {}
         self.readers: dict[str, list[int | None]] = {}
@@ -72,54 +72,56 @@ class _Folding:
                 self._fold(index, line)
 
     def _is_copy(self, line: BoundSymbol) -> bool:
-        """Whether a line copies the transpose of a matrix, or of some, into memory by rows."""
+        """Whether an operation copies the transpose of a matrix, or of a batch, to row-major memory."""
         if Tag.COPY not in line.symbol.tags or not line.effects.pure or line.is_recorded(self.trace.context):
             return False
         source, result = line.args[0], line.output
         if not isinstance(source, TensorProxy) or {source.storage, result.storage} & self.pinned or source.ndim < 2:
             return False
         fresh = source.storage != result.storage and source.dtype.is_floating_point
-        return fresh and result.contiguous and _by_columns(source) and not {source.name, result.name} & self.keep
+        return fresh and result.contiguous and _by_columns(source) and not {source.name, result.name} & self.protected
 
     def _fold(self, index: int, line: BoundSymbol) -> None:
         source, copy = line.args[0], line.output
-        found: dict[int, tuple[BoundSymbol, ...]] | None = self._without_copy(source, copy)
-        if found is None:
-            found = self._transposed_product(index, line)
-        self.replaced.update(found or {})
+        rewritten: dict[int, tuple[BoundSymbol, ...]] | None = self._without_copy(source, copy)
+        if rewritten is None:
+            rewritten = self._transposed_product(index, line)
+        self.replaced.update(rewritten or {})
 
     def _without_copy(self, source: TensorProxy, copy: TensorProxy) -> dict[int, tuple[BoundSymbol, ...]] | None:
-        """Every reader of a copy with the original in its place; None if one needs the copy."""
-        found: dict[int, tuple[BoundSymbol, ...]] = {}
+        """The users of a copy with the original in its place; None if one of them needs the copy."""
+        rewritten: dict[int, tuple[BoundSymbol, ...]] = {}
         for position in self.readers.get(copy.name, ()):
             reader = None if position is None else self.trace.symbols[position]
             if position is None or reader is None:
                 return None
             if not _is_transpose(reader, copy):
-                lines = self._product(position, copy, source, found)
+                lines = self._product(position, copy, source, rewritten)
                 if lines is None:
                     return None
-                found[position] = lines
+                rewritten[position] = lines
                 continue
             symbol, args, kwargs = registry.resolve(torch.transpose, (source, -2, -1), {})
             shape, stride = _exchanged(source.shape), _exchanged(source.stride)
             view = replace(reader.output, shape=shape, stride=stride, storage=source.storage, offset=source.offset)
-            found[position] = (replace(reader, symbol=symbol, args=args, kwargs=kwargs, output=view),)
+            rewritten[position] = (replace(reader, symbol=symbol, args=args, kwargs=kwargs, output=view),)
             for later in self.readers.get(view.name, ()):
-                lines = None if later is None else self._product(later, reader.output, view, found)
+                lines = None if later is None else self._product(later, reader.output, view, rewritten)
                 if later is None or lines is None:
                     return None
-                found[later] = lines
-        return found
+                rewritten[later] = lines
+        return rewritten
 
     def _product(
-        self, position: int, old: TensorProxy, new: TensorProxy, found: dict[int, tuple[BoundSymbol, ...]]
+        self, position: int, old: TensorProxy, new: TensorProxy, rewritten: dict[int, tuple[BoundSymbol, ...]]
     ) -> tuple[BoundSymbol, ...] | None:
-        """The product at a position with another factor; None when it is none, or would copy that one itself.
+        """The matmul at a position with another operand; None if it is not a matmul, or would copy the operand itself.
 
-        Its other factor may have been replaced already.
+        Its other operand may have been replaced already.
         """
-        line = (found.get(position) or self.replaced.get(position) or self.trace.symbols[position : position + 1])[0]
+        line = (rewritten.get(position) or self.replaced.get(position) or self.trace.symbols[position : position + 1])[
+            0
+        ]
         if line.symbol.tags.isdisjoint(_PRODUCTS) or line.kwargs or len(line.args) < 2:
             return None
         one, other = line.args[:2]
@@ -127,11 +129,11 @@ class _Folding:
         if not fits or old in line.args[2:] or not line.effects.pure or line.is_recorded(self.trace.context):
             return None
         args = tuple([new if item == old else item for item in line.args])
-        lines = self.substitution.lines(line.symbol.target, args, line.output, line)
+        lines = self.substitution.ops_of(line.symbol.target, args, line.output, line)
         return lines if lines is not None and len(lines) == 1 else None
 
     def _transposed_product(self, index: int, line: BoundSymbol) -> dict[int, tuple[BoundSymbol, ...]] | None:
-        """For the copy of a transposed product of two matrices the product of their transposes."""
+        """The matmul of the transposes of two matrices, for a copy of their transposed matmul."""
         source = line.args[0]
         view = self.definer.get(source.name)
         if view is None or self.readers[source.name] != [index] or not _is_transpose(view, *view.args[:1]):
@@ -141,12 +143,12 @@ class _Folding:
             return None
         if product.kwargs or not product.effects.pure or any(item.ndim != 2 for item in product.args):
             return None
-        lines = self.substitution.lines(_product_of_transposes, product.args, line.output, line)
+        lines = self.substitution.ops_of(_product_of_transposes, product.args, line.output, line)
         return None if lines is None else {index: lines}
 
 
 def _by_columns(matrix: TensorProxy) -> bool:
-    """Whether BLAS can read the matrices as they are, column by column."""
+    """Whether BLAS can read the matrices without a copy, column by column."""
     rows, step = matrix.shape[-2], matrix.stride[-1]
     if not are_constant((rows, step, matrix.shape[-1])):
         return False
@@ -154,7 +156,7 @@ def _by_columns(matrix: TensorProxy) -> bool:
 
 
 def _is_transpose(line: BoundSymbol, source: Any) -> bool:
-    """Whether a line is the view of ``source`` with the last two dimensions exchanged."""
+    """Whether an operation is the view of ``source`` with the last two dimensions transposed."""
     view = line.output
     if not isinstance(view, TensorProxy) or not isinstance(source, TensorProxy) or line.args[:1] != (source,):
         return False
@@ -173,5 +175,5 @@ def _product_of_transposes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def from_options(options: TransformOptions) -> FoldTransposes:
-    """The transform of a configuration; it has no options."""
+    """The transform for the options of a configuration; it has none."""
     return FoldTransposes()

@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie in one memory, as one product."""
+"""Linear layers whose weights are adjacent in one storage, as one matmul."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from thunder_core.pytorch_internals import FakeTensor
 
 
 def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """The results of linear layers, one after the other in the last dimension; ``biases`` may be empty.
+    """The results of linear layers, concatenated in the last dimension; ``biases`` may be empty.
 
-    One product where the weights follow each other in memory; that is looked up in each call, so that no call sees
-    weights of the past. Fake tensors have no addresses: what holds for them would be about other memory.
+    One matmul if the weights are adjacent in memory. Each call checks that, so that it never uses outdated weights.
+    Fake tensors have no addresses, so this function cannot run on them.
     """
     if isinstance(input, FakeTensor):
-        raise NotImplementedError("whether it is one product is looked up in the memory of its weights, in each call")
+        raise NotImplementedError("each call checks whether the weights are adjacent in memory")
     weight, bias = in_one(weights), in_one(biases) if biases else None
     if weight is not None and (bias is not None or not biases):
         return nn.functional.linear(input, weight, bias)
@@ -27,7 +27,7 @@ def linear_of_each(input: Tensor, weights: Sequence[Tensor], biases: Sequence[Te
 
 
 def in_one(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Tensors that follow each other in one memory as one, joined in the first dimension; None where they do not."""
+    """A view of tensors that are adjacent in one storage as one, along the first dimension; None if they are not."""
     first, rows = tensors[0], 0
     address: int = first.data_ptr()
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Linear layers that read one vector become one product."""
+"""Merging of linear layers with the same vector as input into one matmul."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.moved_memories import MovedMemories
-from thunder_core.passes.rewrite import Lines, Rule, rewrite
+from thunder_core.passes.moved_storages import MovedStorages
+from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
@@ -31,17 +31,18 @@ _LINEAR_OF_EACH = Symbol(
 
 @dataclass(frozen=True)
 class MergeMatmuls(Transform):
-    """Makes one product of linear layers that read the same vector, as when one token is decoded: fewer, larger calls.
+    """Merges linear layers that read the same vector, as in decoding token by token, into fewer, larger matmuls.
 
-    Parameters of sibling layers (gate and up; query, key and value) are moved into one memory, one after the other,
-    when a module is compiled, as ``module.to(...)`` moves them. They stay the same parameters, and may be written as
-    before. What shared memory with one before the move, such as a reference to ``parameter.data``, does not follow.
-    Parameters whose memory has other owners stay where they are. If they are moved again, each layer is computed by
-    itself.
+    When a module is compiled, parameters of sibling layers (gate and up; query, key and value) are moved into one
+    storage, adjacent to each other, as ``module.to(...)`` moves parameters. They remain the same parameters, and may be
+    written as before. Aliases of their previous memory, such as a reference to ``parameter.data``, are not updated.
+    Parameters that share their storage with other tensors are not moved. If parameters are moved again later, each
+    layer is computed separately.
 
-    Only programs without a backward are changed, and only products with a vector: products with matrices gain nothing.
+    Only programs without a backward are changed, and only matmuls with a vector, because matmuls with matrices are not
+    faster.
 
-    Rounding: BLAS may add in another order.
+    Rounding: BLAS may sum in another order.
     """
 
     name: ClassVar[str] = "merge_matmuls"
@@ -59,28 +60,28 @@ class MergeMatmuls(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
             return trace
-        groups = {min(group): group for group in _groups(trace, context.keep) if len(group) > 1}
+        groups = {min(group): group for group in _groups(trace, context.protected) if len(group) > 1}
         if not groups:
             return trace
         first = {id(trace.symbols[index]): group for index, group in groups.items()}
-        builder, memories = Builder.of(trace), MovedMemories()
+        builder, memories = Builder.of(trace), MovedStorages()
 
-        def pattern(line: BoundSymbol) -> Iterator[Lines]:
+        def pattern(line: BoundSymbol) -> Iterator[Match]:
             if id(line) in first:
-                yield Lines(tuple([trace.symbols[index] for index in first[id(line)]]))
+                yield Match(tuple([trace.symbols[index] for index in first[id(line)]]))
 
-        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.lines, builder, memories))], self.name)
-        moved = merged.with_symbols(map(memories.line, merged.symbols), self.name)
+        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.ops, builder, memories))], self.name)
+        moved = merged.with_symbols(map(memories.op, merged.symbols), self.name)
         return replace(moved, output=map_leaves(memories.value, trace.output))
 
 
 def _shared_memories(module: nn.Module) -> set[int]:
-    """Addresses of memories that hold more than one parameter or buffer, or more than that one."""
+    """Addresses of storages with more than one parameter or buffer, or with elements outside of it."""
     seen: set[int] = set()
     shared: set[int] = set()
     for owner in module.modules():
-        own: dict[str, Any] = {"recurse": False, "remove_duplicate": False}
-        for _, tensor in (*owner.named_parameters(**own), *owner.named_buffers(**own)):
+        options: dict[str, Any] = {"recurse": False, "remove_duplicate": False}
+        for _, tensor in (*owner.named_parameters(**options), *owner.named_buffers(**options)):
             if type(tensor.data) is not Tensor or tensor.layout is not torch.strided:
                 continue
             storage = tensor.untyped_storage()
@@ -91,7 +92,7 @@ def _shared_memories(module: nn.Module) -> set[int]:
 
 
 def _siblings(parent: nn.Module, shared: set[int]) -> Iterator[list[nn.Linear]]:
-    """Linear layers of one module that may read the same value, in their order."""
+    """Linear layers of one module that may read the same value, in order."""
     groups: dict[Any, list[nn.Linear]] = {}
     for layer in parent.children():
         if not isinstance(layer, nn.Linear) or "weight" not in dict(layer.named_parameters(recurse=False)):
@@ -115,8 +116,8 @@ def _move_together(parameters: Sequence[Tensor]) -> None:
             parameter.data = part
 
 
-def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
-    """Positions of linear layers of the program's inputs that can be merged, in the order of their weights."""
+def _groups(trace: Trace, protected: frozenset[str]) -> list[list[int]]:
+    """Positions of linear layers with weights among the inputs that can be merged, in the order of the weights."""
     fixed = Aliases.of(trace).fixed()
     inputs = {proxy.name for proxy in trace.inputs}
     groups: dict[Any, list[int]] = {}
@@ -124,23 +125,28 @@ def _groups(trace: Trace, keep: frozenset[str]) -> list[list[int]]:
         if Tag.LINEAR not in line.symbol.tags or not line.effects.pure or line.kwargs:
             continue
         x, weight, *bias = line.args
-        own = [item for item in (weight, *bias) if item is not None]
-        if not all(item.name in inputs and item.contiguous and item.storage not in fixed for item in own):
+        weights_ = [item for item in (weight, *bias) if item is not None]
+        if not all(item.name in inputs and item.contiguous and item.storage not in fixed for item in weights_):
             continue
         vector = type(x.numel) is int and x.numel == x.shape[-1] and weight.ndim == 2
-        if not vector or line.output.storage in fixed or line.output.name in keep or line.is_recorded(trace.context):
+        if (
+            not vector
+            or line.output.storage in fixed
+            or line.output.name in protected
+            or line.is_recorded(trace.context)
+        ):
             continue
-        groups.setdefault((x.name, weight.dtype, len(own), line.context), []).append(index)
+        groups.setdefault((x.name, weight.dtype, len(weights_), line.context), []).append(index)
     return [run for group in groups.values() for run in _runs(group, trace)]
 
 
 def _runs(group: list[int], trace: Trace) -> Iterator[list[int]]:
-    """The layers again, apart where weights or biases do not follow each other in memory: they are no product."""
-    own = {index: [item for item in trace.symbols[index].args[1:] if item is not None] for index in group}
-    group = sorted(group, key=lambda index: (own[index][0].storage, own[index][0].offset))
+    """The layers split into groups whose weights and biases are adjacent in memory."""
+    parameters_ = {index: [item for item in trace.symbols[index].args[1:] if item is not None] for index in group}
+    group = sorted(group, key=lambda index: (parameters_[index][0].storage, parameters_[index][0].offset))
     run = group[:1]
     for before, index in pairwise(group):
-        if not all(map(_follows, own[index], own[before])):
+        if not all(map(_follows, parameters_[index], parameters_[before])):
             yield run
             run = []
         run.append(index)
@@ -151,8 +157,8 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemories) -> list[BoundSymbol]:
-    """One product, and its parts as the results of ``lines``."""
+def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedStorages) -> list[BoundSymbol]:
+    """One matmul, and its parts as the results of ``lines``."""
     first, outputs = lines[0], [line.output for line in lines]
     size = sum(output.shape[-1] for output in outputs)
     shape = (*outputs[0].shape[:-1], size)
@@ -161,18 +167,18 @@ def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedMemor
     whole = replace(outputs[0], name=name, shape=shape, stride=stride, storage=storage)
     biases = tuple([line.args[2] for line in lines if len(line.args) > 2 and line.args[2] is not None])
     args = (first.args[0], tuple([line.args[1] for line in lines]), biases)
-    made = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
+    lines_ = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
     offset = 0
     for line, output in zip(lines, outputs, strict=True):
-        # of one row: a part can have the strides of a separate result
+        # With a single row, a part can have the strides of a separate result.
         view = (whole, output.shape, output.stride, offset)
         symbol, args, kwargs = registry.resolve(torch.as_strided, view, {})
-        made.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
+        lines_.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
         memories.move(output, replace(whole, offset=offset))
         offset += output.shape[-1]
-    return made
+    return lines_
 
 
 def from_options(options: TransformOptions) -> MergeMatmuls:
-    """The transform of a configuration; it has no options."""
+    """The transform for the options of a configuration; it has none."""
     return MergeMatmuls()

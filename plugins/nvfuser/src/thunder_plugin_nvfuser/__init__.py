@@ -1,1 +1,1 @@
-"""Regions of Thunder programs, compiled by nvFuser."""
+"""An executor that compiles regions of Thunder's traces with nvFuser."""

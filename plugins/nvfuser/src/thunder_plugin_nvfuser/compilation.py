@@ -1,4 +1,4 @@
-"""From regions to fusion definitions that are ready to run."""
+"""Compilation of regions to fusion definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS: Final = count(1)
 
 
 def compile_region(written: Written, library: Any, options: NvfuserOptions) -> CompiledRegion | str:
-    """The region as something that can be called, or what nvFuser has against it."""
+    """The compiled region, or the reason why nvFuser rejects it."""
     try:
         with disable_current_modes(), torch.no_grad():
             region = CompiledRegion(_defined(written, library), written, _arguments(written, options))
@@ -26,12 +26,12 @@ def compile_region(written: Written, library: Any, options: NvfuserOptions) -> C
                 region(*_trial(written))
     except Exception as error:  # noqa: BLE001 - whatever stops nvFuser is the reason
         words = str(error).strip().splitlines()
-        return f"nvFuser refused its region: {type(error).__name__}: {words[0] if words else ''}"
+        return f"nvFuser rejects its region: {type(error).__name__}: {words[0] if words else ''}"
     return region
 
 
 def _defined(written: Written, library: Any) -> Any:
-    """The definition. Its source is where tracebacks and debuggers find it."""
+    """The definition. Its source is registered for tracebacks and debuggers."""
     file = f"<nvfuser region {next(_NUMBERS)}>"
     names: dict[str, Any] = {"DataType": library.DataType}
     exec(compile(written.source, file, "exec"), names)
@@ -49,19 +49,19 @@ def _defined(written: Written, library: Any) -> Any:
 
 
 def _arguments(written: Written, options: NvfuserOptions) -> dict[str, Any]:
-    """Of each call. nvFuser takes the device from the inputs, where there are any."""
-    found: dict[str, Any] = {}
+    """Arguments of each call. nvFuser determines the device from the inputs, if there are any."""
+    namespace: dict[str, Any] = {}
     if not written.inputs:
-        found["device"] = written.outputs[0].device
+        namespace["device"] = written.outputs[0].device
     if options.enable:
-        found["_enable_options"] = list(options.enable)
+        namespace["_enable_options"] = list(options.enable)
     if options.disable:
-        found["_disable_options"] = list(options.disable)
-    return found
+        namespace["_disable_options"] = list(options.disable)
+    return namespace
 
 
 def _trial(written: Written) -> list[torch.Tensor]:
-    """Inputs to compile for: ones, or zeros where elements are looked up, since no other position is known to exist."""
+    """Inputs for compilation: ones, and zeros for indices, because other indices may be out of range."""
     fill = 0 if Kind.INDEXES in written.kinds else 1
     tensors = []
     for proxy in written.inputs:

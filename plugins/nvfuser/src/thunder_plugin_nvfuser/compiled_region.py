@@ -1,4 +1,4 @@
-"""What runs in place of a region."""
+"""The callable that replaces a region."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thunder_plugin_nvfuser.writer import Written
 class CompiledRegion:
     """Calls a fusion definition.
 
-    nvFuser gives views of its inputs where nothing is left to compute, and may lay dimensions of size 1 out in another
-    way. The first call sees whether it does; such results are copied, then and later.
+    nvFuser returns views of its inputs if nothing is computed, and may choose other strides for dimensions of size 1.
+    The first call checks the results; those that differ are copied in all calls.
 
     Attributes:
-        definition: nvFuser's.
-        written: the region as nvFuser got it.
+        definition: nvFuser's definition.
+        written: the source of the definition and its inputs and outputs.
         options: further arguments of each call.
     """
 
@@ -42,17 +42,17 @@ class CompiledRegion:
         return results
 
     def _wrong(self, inputs: Sequence[Any], results: Sequence[Any]) -> list[int]:
-        """Positions of results with other strides, or in the memory of an input or of an earlier result."""
+        """Positions of results with other strides, or in the memory of an input or of a preceding result."""
         taken = {_address(tensor) for tensor in inputs}
-        found = []
+        positions = []
         for index, (tensor, proxy) in enumerate(zip(results, self.written.outputs, strict=True)):
             if (tensor.dtype, tuple(tensor.shape)) != (proxy.dtype, tuple(proxy.shape)):
                 given = f"{tensor.dtype}{list(tensor.shape)} instead of {proxy.dtype}{list(proxy.shape)}"
                 raise RuntimeError(f"nvFuser returned {given} from:\n{self.written.source}")
             if tensor.stride() != self._stride(index) or _address(tensor) in taken:
-                found.append(index)
+                positions.append(index)
             taken.add(_address(tensor))
-        return found
+        return positions
 
     def _stride(self, index: int) -> tuple[int, ...]:
         return tuple([int(step) for step in self.written.outputs[index].stride])

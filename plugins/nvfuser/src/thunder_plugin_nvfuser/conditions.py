@@ -1,4 +1,4 @@
-"""Which tensors nvFuser works on."""
+"""Tensors that nvFuser supports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_DIMENSIONS: Final = 8
 
 
 def unsuitable_line(proxies: Sequence[TensorProxy], device_type: str) -> str | None:
-    """Why a line with these arguments and results cannot be in a region; None if it can."""
+    """The reason why an operation with these arguments and results is declined; None if it is not."""
     devices = {proxy.device for proxy in proxies}
     if len(devices) != 1:
-        return f"it works on {len(devices)} devices" if devices else "it works on no tensors"
+        return f"it works on {len(devices)} devices" if devices else "it has no tensors"
     device = next(iter(devices))
     if device.type != device_type:
         return f"nvFuser runs on {device_type}, and it works on {device}"
@@ -25,13 +25,13 @@ def unsuitable_line(proxies: Sequence[TensorProxy], device_type: str) -> str | N
 
 
 def unsuitable_tensor(proxy: TensorProxy) -> str | None:
-    """Why nvFuser has no such tensors; None if it has."""
+    """The reason why nvFuser does not support a tensor; None if it does."""
     if proxy.layout is not torch.strided:
-        return "it works on sparse tensors"
+        return "it has sparse tensors"
     if proxy.dtype not in DATA_TYPES:
         return f"nvFuser does not compute with {proxy.dtype}"
     if proxy.ndim > _MOST_DIMENSIONS:
         return f"it works on {proxy.ndim} dimensions, and nvFuser on at most {_MOST_DIMENSIONS}"
     if not all(isinstance(size, int) for size in proxy.shape):
-        return "its sizes are symbols"
-    return "it works on tensors without elements" if 0 in proxy.shape else None
+        return "its sizes are symbolic"
+    return "it has empty tensors" if 0 in proxy.shape else None

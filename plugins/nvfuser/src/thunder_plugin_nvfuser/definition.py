@@ -1,6 +1,6 @@
-"""A fusion definition as the Python text that makes it. Nothing here imports nvFuser.
+"""Fusion definitions as Python source. This module does not import nvFuser.
 
-The text is what is executed, what is saved and what the reports show.
+The source is executed, saved, and shown in reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DATA_TYPES: Final = {
     torch.int32: "Int32",
     torch.bool: "Bool",
 }
-"""nvFuser's names. Other dtypes are declined."""
+"""nvFuser's names of dtypes. Other dtypes are declined."""
 _HALVES: Final = (torch.float16, torch.bfloat16)
 
 
@@ -43,13 +43,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant operand of ``dtype``: nvFuser has it in double precision, in 64 bits, or as a truth value."""
+    """A constant operand of ``dtype``; nvFuser represents it in double precision, in 64 bits, or as a bool."""
 
     value: bool | int | float
     dtype: torch.dtype
 
     def text(self) -> str:
-        """The expression that makes it."""
+        """The expression that creates it."""
         if self.dtype is torch.bool:
             return f"fd.define_scalar({bool(self.value)}, dtype=DataType.Bool)"
         if not self.dtype.is_floating_point:
@@ -60,11 +60,11 @@ class Number:
 
 
 class Definition:
-    """Writes a definition down, line by line.
+    """Writes a definition, statement by statement.
 
     Attributes:
-        lines: of the body of the function that defines it.
-        results: proxies of the results of the line that is being written; None for those that nobody wants.
+        lines: the body of the function that defines the fusion.
+        results: proxies of the results of the operation that is being written; None for unused ones.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,9 @@ class Definition:
         self._final: set[str] = set()
 
     def add_input(self, proxy: TensorProxy) -> Value:
-        """A tensor that the region reads. Sizes are constants: traces know them.
+        """A tensor that the region reads. Sizes are constants, as in traces.
 
-        Traces with symbolic sizes would have ``static_sizes=False`` here, and symbols where rows write sizes.
+        Traces with symbolic sizes would need ``static_sizes=False`` here, and symbols where rows write sizes.
         """
         sizes, strides = [int(n) for n in proxy.shape], [int(n) for n in proxy.stride]
         name = self._name()
@@ -87,7 +87,7 @@ class Definition:
         return Value(name, tuple(sizes), proxy.dtype)
 
     def call(self, operation: str, *args: Any, gives: Metadata, **options: Any) -> Value:
-        """A call of ``fd.ops``; ``gives`` are the shape and the dtype of its result."""
+        """A call of ``fd.ops``; ``gives`` has the shape and the dtype of its result."""
         (value,) = self.calls(operation, *args, gives=[gives], **options)
         return value
 
@@ -100,7 +100,7 @@ class Definition:
         return values
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
-        """The value in another dtype; from and to half precision by way of float32, as PyTorch does it."""
+        """The value cast to another dtype; float16 and bfloat16 by way of float32, as in PyTorch."""
         if value.dtype is dtype:
             return value
         if torch.float32 not in (value.dtype, dtype) and (value.dtype in _HALVES or dtype in _HALVES):
@@ -108,7 +108,7 @@ class Definition:
         return self.call("cast", value, gives=(value.shape, dtype), dtype=dtype)
 
     def broadcast(self, value: Value, shape: Sequence[int]) -> Value:
-        """The value in a greater shape, by the rules of broadcasting."""
+        """The value broadcast to a larger shape."""
         if value.shape == tuple(shape):
             return value
         dims = list(range(len(shape) - len(value.shape), len(shape)))
@@ -116,15 +116,16 @@ class Definition:
         return self.call("broadcast_in_dim", value, gives=gives, shape=list(shape), broadcast_dims=dims)
 
     def full(self, shape: Sequence[int], value: float, dtype: torch.dtype) -> Value:
-        """A tensor of one number; in half precision, one of float32, whose conversion rounds once."""
+        """A tensor filled with a number; in float16 and bfloat16 cast from float32, so that it is rounded once."""
         dtype = torch.float32 if dtype in _HALVES else dtype
         number = Number(value, dtype)
         return self.call("full", gives=(shape, dtype), shape=list(shape), fill_value=number, dtype=dtype)
 
     def compute(self, operation: str, *operands: Any, dtype: torch.dtype, gives: torch.dtype | None = None) -> Value:
-        """An elementwise operation on values and numbers, converted to ``dtype`` and to a common shape before.
+        """An elementwise operation on values and numbers, which are first cast to ``dtype`` and broadcast.
 
-        Nothing is left to nvFuser's own rules. ``gives`` is the dtype of the result, if it is another one.
+        Casts and broadcasts are explicit, instead of nvFuser's promotion. ``gives`` is the dtype of the result if it
+        differs.
         """
         shape = torch.broadcast_shapes(*[operand.shape for operand in operands if isinstance(operand, Value)])
         ready = [
@@ -135,7 +136,7 @@ class Definition:
 
     def where(self, condition: Value, chosen: Any, other: Any, dtype: torch.dtype) -> Value:
         """Elements of ``chosen`` where the condition is true, and of ``other`` elsewhere."""
-        if not isinstance(chosen, Value) and not isinstance(other, Value):  # else nvFuser would choose the dtype
+        if not isinstance(chosen, Value) and not isinstance(other, Value):  # otherwise nvFuser chooses the dtype
             chosen = self.full((), chosen, dtype)
         values = [value for value in (condition, chosen, other) if isinstance(value, Value)]
         shape = torch.broadcast_shapes(*[value.shape for value in values])
@@ -147,7 +148,7 @@ class Definition:
         return self.call("where", condition, *sides, gives=(shape, dtype))
 
     def add_output(self, value: Value, proxy: TensorProxy) -> None:
-        """A tensor that others read, in memory as ``proxy`` is. Without an order nvFuser would choose one."""
+        """A result of the region with the strides of ``proxy``. Without an explicit order nvFuser chooses one."""
         if len(value.shape) > 1:
             order = stride_order(proxy.shape, proxy.stride)
             value = self.call("stride_order", value, gives=(value.shape, value.dtype), stride_order=order)
@@ -157,7 +158,7 @@ class Definition:
         self.lines.append(f"fd.add_output({value.name})")
 
     def python(self) -> str:
-        """The function ``define(fd)``; it needs the name ``DataType``."""
+        """The function ``define(fd)``, which refers to the name ``DataType``."""
         return "\n".join(["def define(fd):", *[f"    {line}" for line in self.lines]]) + "\n"
 
     def _name(self) -> str:

@@ -1,4 +1,4 @@
-"""The entry point of the executor. Importing it imports nvFuser, so that a broken installation is reported here."""
+"""The entry point of the executor. Importing it imports nvFuser, so that a broken installation raises here."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ LIBRARY = load_library()
 
 @lru_cache(maxsize=64)
 def from_options(options: NvfuserOptions) -> NvfuserExecutor:
-    """The executor for these options; the same object for equal options."""
+    """The executor for these options, the same object for equal options."""
     return NvfuserExecutor(options, LIBRARY)

@@ -1,4 +1,4 @@
-"""The executor: which lines it takes, and how it compiles regions of them."""
+"""The executor: the operations that it fuses, and the compilation of regions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from thunder_plugin_nvfuser.writer import Unwritable, write
 
 @dataclass(frozen=True)
 class NvfuserExecutor(FusionExecutor):
-    """Compiles regions with nvFuser. Those with equal options and the same library are equal.
+    """Compiles regions with nvFuser. Executors with equal options and the same library are equal.
 
-    Compiled regions are not kept on disk: nvFuser's direct interface has nothing to save them with. Each process
-    defines and compiles its regions anew, equal ones once.
+    Compiled regions are not cached on disk, because nvFuser's direct interface cannot save them. Each process compiles
+    each distinct region once.
 
     Attributes:
         options: as configured.
         library: the module ``nvfuser_direct``.
-        device_type: of the devices that it runs on.
+        device_type: the type of supported devices.
     """
 
     options: NvfuserOptions
@@ -40,19 +40,19 @@ class NvfuserExecutor(FusionExecutor):
 
     @property
     def smallest(self) -> int:  # type: ignore[override]
-        """As configured."""
+        """The option ``smallest``."""
         return self.options.smallest
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
-        """Whether nvFuser runs the line. Asked of its core-ATen operators."""
+        """Whether nvFuser supports the core-ATen operators of the operation."""
         return can_fuse(bound, self.options, self.device_type)
 
     def fuse(self, region: Trace) -> Callable[..., Sequence[Any]] | str:
-        """Define the region and compile it; what nvFuser refuses is refused here, with its words."""
+        """Define and compile the region, or return the reason for which nvFuser rejects it."""
         try:
             written = write(region, self.options)
         except Unwritable as error:
-            return f"its region cannot be written down: {error}"
+            return f"its region cannot be defined: {error}"
         if not self.options.shape_only and written.kinds <= {Kind.MOVES}:
             return "its region only moves elements (option shape_only)"
         if self.options.fuel is not None and self._compiled["regions"] >= self.options.fuel:

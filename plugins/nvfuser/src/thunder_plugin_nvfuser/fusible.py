@@ -1,4 +1,4 @@
-"""Which lines can be in regions: those whose core-ATen operators have rows that take them."""
+"""The condition for fusing an operation: each of its core-ATen operators has a row that supports it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from thunder_plugin_nvfuser.row import Row
 from thunder_plugin_nvfuser.table import TABLE, reason_against
 
 PLAIN: Final = Context(grad_enabled=False, inference=False)
-"""The modes under which lines are lowered."""
+"""The modes under which operations are lowered."""
 
 
 def can_fuse(bound: BoundSymbol, options: NvfuserOptions, device_type: str) -> bool | str:
-    """True, or why the line cannot be in a region."""
+    """True, or the reason why the operation cannot be part of a region."""
     reason = unsuitable_line(_proxies(bound), device_type)
     if reason is not None:
         return reason
@@ -36,7 +36,7 @@ def can_fuse(bound: BoundSymbol, options: NvfuserOptions, device_type: str) -> b
 
 
 def own_row(bound: BoundSymbol, options: NvfuserOptions) -> Row | None:
-    """The row of a line that is taken as it is, before it is lowered."""
+    """The row of an operation that is not lowered."""
     row = TABLE.get(bound.symbol.target)
     return row if row is not None and _allowed(row, options) else None
 

@@ -1,4 +1,4 @@
-"""In-place operators among the parts of a line: decompositions write to values that they made themselves."""
+"""In-place operators among the parts of an operation: decompositions write to intermediate values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_plugin_nvfuser.table import TABLE
 
 @cache
 def row_of(operator: Callable[..., Any]) -> Row | None:
-    """The row of an operator; for an in-place one that of its functional twin."""
+    """The row of an operator; for an in-place operator that of its functional variant."""
     schema = _schema(operator)
     if operator in TABLE or schema is None or not schema.name.endswith("_"):
         return TABLE.get(operator)
@@ -41,7 +41,7 @@ def written(part: BoundSymbol) -> TensorProxy | None:
 
 
 def refusal(form: Trace) -> str | None:
-    """Why what a form of a line writes matters outside: it is an argument, or read by another name."""
+    """The reason for declining an operation: it writes to an argument, or to a value with other names that are read."""
     parts = form.symbols
     for index, part in enumerate(parts):
         target = written(part)
@@ -55,5 +55,5 @@ def refusal(form: Trace) -> str | None:
 
 
 def _names(proxies: Sequence[Any], storage: int) -> set[str]:
-    """Of those in that memory."""
+    """The names of the proxies in that storage."""
     return {proxy.name for proxy in proxies if isinstance(proxy, TensorProxy) and proxy.storage == storage}

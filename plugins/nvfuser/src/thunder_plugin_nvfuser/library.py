@@ -1,4 +1,4 @@
-"""nvFuser itself: the module ``nvfuser_direct``, or why it cannot be loaded."""
+"""The module ``nvfuser_direct``, or the reason why it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MODULE = "nvfuser_direct"
 
 
 def load_library() -> Any:
-    """The module.
+    """Import the module.
 
     Raises:
-        ImportError: it cannot be imported; the message says what to do.
+        ImportError: the import fails; the message contains advice.
     """
     try:
         return importlib.import_module(MODULE)
-    except Exception as error:  # a library of another PyTorch or CUDA fails in many ways
+    except Exception as error:  # builds for another PyTorch or CUDA raise various exceptions
         raise ImportError(_advice(error)) from error
 
 
 def check() -> CheckResult:
-    """For ``thunder doctor``: imports nvFuser."""
+    """A check for ``thunder doctor``: imports nvFuser."""
     try:
         load_library()
     except ImportError as error:
@@ -37,13 +37,13 @@ def check() -> CheckResult:
 
 
 def installed() -> str:
-    """The distribution that the module is from, with its version."""
+    """The distribution of the module, with its version."""
     names = packages_distributions().get(MODULE, [])
     return f"{names[0]} {version(names[0])}" if names else MODULE
 
 
 def _advice(error: Exception) -> str:
-    """What failed; then what to do about it, after a semicolon."""
+    """The problem, and advice after a semicolon."""
     words = " ".join(str(error).split())
     problem = f"{installed()} does not load with PyTorch {torch.__version__}"
     if "MessageLogger" in words and "undefined symbol" in words:

@@ -11,23 +11,26 @@ class NvfuserOptions(ExecutorOptions):
     """Options of ``nvfuser``."""
 
     matmul: bool = False
-    """Whether regions hold products of matrices. Otherwise PyTorch's libraries run them."""
+    """Whether regions may contain matmuls. Otherwise PyTorch's libraries run them."""
     linear: bool = False
-    """Whether regions hold `torch.nn.functional.linear`. Otherwise PyTorch's libraries run it."""
+    """Whether regions may contain `torch.nn.functional.linear`. Otherwise PyTorch's libraries run it."""
     shape_only: bool = False
-    """Whether regions that only move elements are compiled. Otherwise they go to the executors after this one."""
+    """Whether regions that only move elements are compiled. Otherwise they go to the next executors."""
     smallest: int = Field(default=2, ge=1)
-    """Regions of fewer lines are left to the executors after this one."""
+    """Regions with fewer operations go to the next executors."""
     compile_early: bool = True
-    """Compile each region when the program is compiled, by running it once on made-up numbers. What nvFuser refuses
-    then goes to the executors after this one. Otherwise the first call compiles, and a refusal there is an error."""
+    """Compile each region together with the program, by running it once on random inputs. Regions that nvFuser rejects
+    then go to the next executors. Otherwise the first call compiles, and a rejection is an error.
+    """
     save_definitions: str | None = None
-    """A folder. Each region that is compiled is written there as a script that runs by itself: nvFuser's definition,
-    random inputs of the same shapes, strides and dtypes, and the time that it takes."""
+    """A folder. A script for each compiled region is written to it, with nvFuser's definition, random inputs of the
+    same shapes, strides and dtypes, and a time measurement.
+    """
     fuel: int | None = Field(default=None, ge=0)
-    """At most so many different regions are compiled in this process, and the others declined: to find by bisection
-    the region that makes a result wrong. None: all of them."""
+    """Largest number of distinct regions that this process compiles; others are declined. For locating a region with a
+    wrong result by bisection. None: no limit.
+    """
     enable: tuple[str, ...] = ()
-    """Names of nvFuser's own switches that are turned on, as in its variable `NVFUSER_ENABLE`."""
+    """nvFuser's switches to enable, as in its variable `NVFUSER_ENABLE`."""
     disable: tuple[str, ...] = ()
-    """Names of nvFuser's own switches that are turned off, as in its variable `NVFUSER_DISABLE`."""
+    """nvFuser's switches to disable, as in its variable `NVFUSER_DISABLE`."""

@@ -1,4 +1,4 @@
-"""In which dtype an operator computes, by PyTorch's own rules."""
+"""The dtype in which an operator computes, by PyTorch's promotion rules."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import torch
 from thunder_plugin_nvfuser.pytorch_internals import PROMOTION, elementwise_dtypes
 
 WIDEST: Final = PROMOTION.DEFAULT
-"""The widest dtype of the operands."""
+"""The promoted dtype of the operands."""
 FLOAT: Final = PROMOTION.INT_TO_FLOAT
 """The same; the default dtype for integers."""
 COMPARISON: Final = PROMOTION.ALWAYS_BOOL
-"""The widest dtype of the operands; the result is boolean."""
+"""The promoted dtype of the operands; the result is bool."""
 
 
 def computation_dtype(operands: Sequence[Any], rule: PROMOTION) -> torch.dtype:
-    """The dtype to compute in. Half precision is computed in float32, as PyTorch's kernels do it.
+    """The dtype to compute in: float32 for float16 and bfloat16, as in PyTorch's kernels.
 
     Args:
-        operands: numbers, and things with ``dtype`` and ``shape``.
+        operands: numbers, and objects with ``dtype`` and ``shape``.
+        rule: the promotion rule.
     """
     kinds = tuple([x if isinstance(x, bool | int | float) else (x.dtype, bool(len(x.shape))) for x in operands])
     return _dtype(kinds, tuple(map(type, kinds)), rule, torch.get_default_dtype())

@@ -1,4 +1,4 @@
-"""Save the regions of a compiled program as scripts."""
+"""Saving the regions of a compiled program as scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_plugin_nvfuser.script import save
 
 
 def save_reproducers(traces: Iterable[Trace], folder: str | Path) -> list[Path]:
-    """Write a script for each different region of nvFuser in executable traces.
+    """Write a script for each distinct region of nvFuser in executable traces.
 
     ``save_reproducers([thunder.last_traces(f)[-1]], "regions")``; those of backward are in `last_backward_traces`.
 

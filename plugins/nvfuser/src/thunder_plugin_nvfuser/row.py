@@ -9,25 +9,25 @@ from typing import Any
 
 
 class Kind(enum.Enum):
-    """What an operator does, as far as regions are chosen by it."""
+    """The kind of an operator, for the selection of regions."""
 
     COMPUTES = enum.auto()
-    MOVES = enum.auto()  # elements to other places: nothing is computed
-    INDEXES = enum.auto()  # reads elements at positions that are data
+    MOVES = enum.auto()  # moves elements, without computation
+    INDEXES = enum.auto()  # indexes by tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One operator that nvFuser runs.
+    """An operator that nvFuser supports.
 
     Attributes:
-        operator: of ``torch.ops``, or a torch function that is taken before it is lowered.
-        build: writes it down: called with the `Definition`, then with the operator's arguments, in which values stand
-            for tensors. Returns the value of each result. Values are converted to the dtype of the result afterwards.
-        check: called with the operator's arguments, in which proxies stand for tensors. Returns why nvFuser does not
-            run this call, or None.
-        kind: see there.
-        option: name of the option that allows it; empty: it is always allowed.
+        operator: an operator of ``torch.ops``, or a torch function that is not lowered.
+        build: writes the operator: called with the `Definition` and the operator's arguments, with values in place of
+            tensors. Returns the value of each result, which is then cast to the dtype of the result.
+        check: called with the operator's arguments, with proxies in place of tensors. Returns the reason for declining
+            the call, or None.
+        kind: the kind of the operator.
+        option: name of the option that enables it; empty if it is always enabled.
     """
 
     operator: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""A region as a script that runs by itself."""
+"""Scripts that run a region."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _RUNS: Final = 100
 
 
 def script(written: Written) -> str:
-    """The text. Positions that data are looked up at are zeros: no others are known to be there."""
+    """The script. Index inputs are zeros, because other indices may be out of range."""
     inputs = "".join([f"    tensor({_metadata(proxy)}),\n" for proxy in written.inputs])
     limit = 1 if Kind.INDEXES in written.kinds else 2
     return _SCRIPT.format(source=written.source, inputs=inputs, limit=limit, runs=_RUNS)
 
 
 def save(written: Written, folder: Path) -> Path:
-    """Write the script into a folder, which is made if need be; equal regions have one file."""
+    """Write the script to a folder, which is created if needed; equal regions share a file."""
     text = script(written)
     path = folder / f"region_{hashlib.sha256(text.encode()).hexdigest()[:12]}.py"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Orders of dimensions in memory."""
+"""The order of dimensions in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def stride_order(shape: Sequence[Any], stride: Sequence[Any]) -> list[int]:
-    """nvFuser's way to say how a tensor lies in memory: for each dimension its place, 0 for the innermost one.
+    """nvFuser's stride order: the rank of each dimension, 0 for the innermost.
 
-    Dimensions of equal strides (one of them has size 1) are in the order of their positions, as in contiguous tensors.
+    Dimensions of equal strides (one of them has size 1) are ordered by position, as in contiguous tensors.
     """
     outermost_first = sorted(range(len(shape)), key=lambda dim: (-int(stride[dim]), dim))
     order = [0] * len(shape)

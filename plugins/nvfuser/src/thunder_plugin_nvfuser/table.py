@@ -1,4 +1,4 @@
-"""The operators that nvFuser runs, by themselves; and why it does not run some that look as if it might."""
+"""The table of operators that nvFuser supports, and reasons why it does not support some similar ones."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ TABLE: Final[dict[Callable[..., Any], Row]] = {row.operator: row for file in _FI
 aten: Final = torch.ops.aten
 
 _WHY_NOT: Final[dict[str, tuple[Any, ...]]] = {
-    "nvFuser's reductions give no positions": (aten.argmax, aten.argmin, aten.max, aten.min),
-    "nvFuser's scatter does not add up": (
+    "nvFuser's reductions return no indices": (aten.argmax, aten.argmin, aten.max, aten.min),
+    "nvFuser's scatter does not accumulate": (
         aten.scatter_add,
         aten.scatter_reduce,
         aten.index_put,
         aten.index_add,
         aten.embedding_dense_backward,
     ),
-    "nvFuser slices in steps of 1 alone": (aten.flip,),
-    "it views memory by strides": (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter),
-    "its result is memory that nobody wrote": (aten.empty, aten.empty_strided, aten.empty_like),
+    "nvFuser only slices with step 1": (aten.flip,),
+    "it is a view by strides": (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter),
+    "its result is uninitialized memory": (aten.empty, aten.empty_strided, aten.empty_like),
     "nvFuser's shifts are undefined beyond the width": (aten.bitwise_left_shift, aten.bitwise_right_shift),
-    "nvFuser sorts and scans a dimension within one block alone": (aten.sort, aten.topk, aten.cumsum, aten.cumprod),
+    "nvFuser sorts and scans a dimension only within one block": (aten.sort, aten.topk, aten.cumsum, aten.cumprod),
     "PyTorch's libraries run convolutions": (aten.convolution, aten.convolution_backward),
 }
 
 
 def reason_against(operator: Any) -> str:
-    """Why an operator without a row is not in regions."""
+    """The reason why an operator without a row is declined."""
     packet = getattr(operator, "overloadpacket", operator)
     for reason, packets in _WHY_NOT.items():
         if packet in packets:
             return f"{packet}: {reason}"
     if torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()):
-        return f"{packet} draws random numbers, and nvFuser's are others than PyTorch's"
-    return f"nvFuser has nothing for {operator}"
+        return f"{packet} draws random numbers, which differ from PyTorch's in nvFuser"
+    return f"nvFuser does not implement {operator}"

@@ -1,4 +1,4 @@
-"""From the trace of a region to its definition."""
+"""Conversion of a region's trace to a definition."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thunder_plugin_nvfuser.row import Kind, Row
 
 
 class Unwritable(Exception):
-    """A region that has no definition; the message says why."""
+    """A region that cannot be defined; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A region as nvFuser gets it.
+    """The definition of a region.
 
     Attributes:
-        source: a Python function ``define(fd)``, which needs the name ``DataType``.
-        inputs, outputs: of the region.
-        kinds: of its operators.
+        source: a Python function ``define(fd)``, which refers to the name ``DataType``.
+        inputs, outputs: inputs and outputs of the region.
+        kinds: the kinds of its operators.
     """
 
     source: str
@@ -41,7 +41,7 @@ def write(region: Trace, options: NvfuserOptions) -> Written:
     """The definition of a region.
 
     Raises:
-        Unwritable: it has a line without a row, or a row gave something else than the line.
+        Unwritable: an operation has no row, or the shape of a result differs from that of the trace.
     """
     definition = Definition()
     inputs = tuple([proxy for proxy in region.inputs if isinstance(proxy, TensorProxy)])
@@ -59,12 +59,12 @@ def write(region: Trace, options: NvfuserOptions) -> Written:
 
 
 def _core_lines(region: Trace, options: NvfuserOptions) -> list[BoundSymbol]:
-    """Core-ATen lines, and lines that are taken as they are."""
+    """The core-ATen operators, and operations that are not lowered."""
     lowered = lower_trace(replace(region, context=PLAIN))
-    found: list[BoundSymbol] = []
+    core: list[BoundSymbol] = []
     for line, with_parts in zip(region.symbols, lowered.symbols, strict=True):
-        found += [line] if own_row(line, options) is not None else (with_parts.parts or (line,))
-    return found
+        core += [line] if own_row(line, options) is not None else (with_parts.parts or (line,))
+    return core
 
 
 def _write_line(definition: Definition, values: dict[str, Value], line: BoundSymbol, row: Row) -> None:
@@ -74,14 +74,14 @@ def _write_line(definition: Definition, values: dict[str, Value], line: BoundSym
     def value(leaf: Any) -> Any:
         return values[leaf.name] if isinstance(leaf, TensorProxy) else leaf
 
-    made = row.build(definition, *map_leaves(value, line.args), **map_leaves(value, line.kwargs))
-    results = made if isinstance(made, list | tuple) else (made,)
+    results = row.build(definition, *map_leaves(value, line.args), **map_leaves(value, line.kwargs))
+    results = results if isinstance(results, list | tuple) else (results,)
     for proxy, result in zip(definition.results, results, strict=True):
         if proxy is None:
             continue
         if result.shape != tuple(proxy.shape):
-            raise Unwritable(f"{line.symbol.name} gave {list(result.shape)} instead of {list(proxy.shape)}")
+            raise Unwritable(f"{line.symbol.name} returned {list(result.shape)} instead of {list(proxy.shape)}")
         values[proxy.name] = definition.cast(result, proxy.dtype)
         target = written(line)
-        if target is not None:  # whoever reads it by its old name reads the new value
+        if target is not None:  # later reads of the old name get the new value
             values[target.name] = values[proxy.name]

@@ -1,1 +1,1 @@
-"""PyTorch's attention kernels, as an executor for Thunder."""
+"""An executor that runs attention with PyTorch's kernels."""

@@ -1,4 +1,4 @@
-"""The kernels, a row each: what they ask of a call, and what runs."""
+"""The table of kernels: their conditions and their functions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from thunder_plugin_sdpa.fakes import fakes_of
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """One kernel.
+    """A kernel.
 
     Attributes:
-        name: in the option ``backends`` and in reasons.
-        device: the type of device that it runs on.
-        needs: conditions, the cheap ones first.
-        run: the operation without what backward needs.
-        pair: with it.
-        accepts: PyTorch's own answer for fake tensors, where it has a function for that. It is right for any version of
-            PyTorch, and of ``needs`` only the words are taken. About sizes that vary both are asked: ``needs`` of all
-            sizes, PyTorch of those of the recording.
-        besides: conditions that PyTorch does not have, for calls that its kernel gets wrong.
-        groups: whether keys and values may have fewer heads; otherwise they are repeated for it.
-        masked: what bool masks add where they are false.
+        name: its name in the option ``backends`` and in reasons.
+        device: the type of supported devices.
+        needs: conditions, cheap ones first.
+        run: the operation without residuals.
+        pair: the derivative pair.
+        accepts: PyTorch's check on fake tensors, if there is one. It decides for the installed version of PyTorch, and
+            ``needs`` only supply the reason. For symbolic sizes both must accept: ``needs`` all sizes, PyTorch those of
+            the recording.
+        besides: conditions that PyTorch does not check, for calls whose results would be wrong.
+        groups: whether there may be fewer key heads than query heads; otherwise keys and values are repeated.
+        masked: the additive value of a bool mask where it is false.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Backend:
     masked: float = -math.inf
 
     def refusal(self, call: Call) -> str | None:
-        """Why it does not take a call; None if it does."""
+        """The reason for declining a call; None if it is supported."""
         reason = need.plain(call)
         if reason is None and call.query.device.type != self.device:
             reason = f"it runs on {self.device}, and the tensors are on {call.query.device}"
@@ -72,7 +72,7 @@ class Backend:
 
 
 def _first(conditions: tuple[Condition, ...], call: Call) -> str | None:
-    """The first reason that one of them has."""
+    """The first reason of the conditions."""
     try:
         return next((reason for condition in conditions if (reason := condition(call)) is not None), None)
     except SizeVariesError as error:

@@ -1,4 +1,4 @@
-"""Which kernel takes a call, and why those before it do not."""
+"""Selection of the kernel for a call, with reasons why preferred kernels are not selected."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MATH: Final = "math"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The answer to one call.
+    """The selection for one call.
 
     Attributes:
-        name: the kernel's; ``math`` for the formula in PyTorch operations, None if nothing fits.
+        name: name of the kernel; ``math`` for the formula in PyTorch operations, None if no kernel is supported.
         backend: its row; None for the formula.
-        passed: those that are preferred, with the reasons for which they do not take the call.
+        passed: preferred kernels with the reasons why they do not support the call.
     """
 
     name: str | None
@@ -34,20 +34,20 @@ class Choice:
 
     @property
     def reasons(self) -> str:
-        """All of them; equal ones once."""
+        """All reasons, without duplicates."""
         names: dict[str, list[str]] = {}
         for name, reason in self.passed:
             names.setdefault(reason, []).append(name)
-        return "; ".join(f"{', '.join(own)}: {reason}" for reason, own in names.items())
+        return "; ".join(f"{', '.join(kernels)}: {reason}" for reason, kernels in names.items())
 
 
 def choose(call: Call, order: Sequence[str]) -> Choice:
-    """The first of ``order`` that takes the call. Kept by the call and by the flags that are asked."""
+    """The first of ``order`` that supports the call. Cached by the call and by PyTorch's flags for attention."""
     return _choose(call.anonymous(), tuple(order), _flags())
 
 
 def _flags() -> tuple[object, ...]:
-    """What users switch; guards of compiled programs check the same."""
+    """Global settings of users, which compiled programs guard."""
     return (
         *attention_kernels(),
         torch.are_deterministic_algorithms_enabled(),
@@ -74,16 +74,16 @@ def _choose(call: Call, order: tuple[str, ...], flags: tuple[object, ...]) -> Ch
 
 
 def _row(name: str, device: str) -> Backend:
-    """The kernel of that name for the device; for another one, which then says so, if there is none for it."""
+    """The row of the kernel for the device; if there is none, the row for another device, which declines the call."""
     rows = [backend for backend in BACKENDS if backend.name == name]
     return next((backend for backend in rows if backend.device == device), rows[0])
 
 
 def _refusal_of_math(call: Call) -> str | None:
-    """The formula has to be asked for only where PyTorch would take a kernel, as it does for empty tensors on a GPU."""
+    """Declines the formula if PyTorch chooses it by itself. For empty tensors on a GPU PyTorch chooses a kernel."""
     if not cuda.math_sdp_enabled():
-        return "the formula is switched off, by sdpa_kernel or torch.backends.cuda"
+        return "the formula is disabled by sdpa_kernel or torch.backends.cuda"
     taken = call.query.device.type == "cuda" and not_empty(call) is not None
     if not taken and all(backend.refusal(call) is not None for backend in BACKENDS):
-        return "PyTorch takes the formula for this call by itself; its parts are left to other executors"
+        return "PyTorch chooses the formula for this call by itself; its parts are left to other executors"
     return None

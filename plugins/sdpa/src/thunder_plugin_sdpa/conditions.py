@@ -1,6 +1,6 @@
-"""What kernels ask of a call: functions that return why it does not fit, or None.
+"""Conditions of kernels. Each function returns a reason for declining a call, or None.
 
-They follow PyTorch's own checks (``aten/src/ATen/native/transformers``: ``sdp_utils_cpp.h``, ``cuda/sdp_utils.cpp``).
+They follow PyTorch's checks (``aten/src/ATen/native/transformers``: ``sdp_utils_cpp.h``, ``cuda/sdp_utils.cpp``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Condition = Callable[[Call], str | None]
 
 
 def plain(call: Call) -> str | None:
-    """Dense tensors of four dimensions on one device, and numbers that are known when the program is compiled."""
+    """Dense tensors with four dimensions on one device, and numbers that are known when the program is compiled."""
     for tensor in call.tensors.values():
         if tensor.layout is not torch.strided:
             return f"a tensor has the layout {tensor.layout}"
@@ -30,59 +30,59 @@ def plain(call: Call) -> str | None:
     if not isinstance(call.dropout, int | float) or not isinstance(call.scale, int | float | None):
         return "dropout_p and scale must be plain numbers"
     if not isinstance(call.causal, bool) or not isinstance(call.grouped, bool):
-        return "is_causal and enable_gqa must be plain truth values"
+        return "is_causal and enable_gqa must be bools"
     if call.causal and call.mask is not None:
         return "attn_mask and is_causal exclude each other"
     return None
 
 
 def switched_on(enabled: Callable[[], bool], name: str) -> Condition:
-    """The user's choice; programs are compiled anew when it changes."""
+    """The kernel is enabled; a change of this setting recompiles programs."""
 
     def condition(call: Call) -> str | None:
-        return None if enabled() else f"{name} is switched off, by sdpa_kernel or torch.backends.cuda"
+        return None if enabled() else f"{name} is disabled by sdpa_kernel or torch.backends.cuda"
 
     return condition
 
 
 def dtypes(*allowed: torch.dtype) -> Condition:
-    """One of these, the same for query, key and value."""
+    """One of these dtypes, the same for query, key and value."""
 
     def condition(call: Call) -> str | None:
-        found = list(dict.fromkeys(tensor.dtype for tensor in call.inputs.values()))
-        if len(found) > 1:
-            return f"query, key and value have the dtypes {', '.join(map(str, found))}"
-        return None if found[0] in allowed else f"{found[0]} is not implemented"
+        dtypes_ = list(dict.fromkeys(tensor.dtype for tensor in call.inputs.values()))
+        if len(dtypes_) > 1:
+            return f"query, key and value have the dtypes {', '.join(map(str, dtypes_))}"
+        return None if dtypes_[0] in allowed else f"{dtypes_[0]} is not implemented"
 
     return condition
 
 
 def same_batch(call: Call) -> str | None:
-    """The same batch for query, key and value."""
+    """The same batch size for query, key and value."""
     sizes = [tensor.shape[0] for tensor in call.inputs.values()]
     return None if len(set(sizes)) == 1 else f"batch sizes differ: {', '.join(map(str, sizes))}"
 
 
 def heads(call: Call) -> str | None:
-    """As many heads of keys and values as of queries, or with ``enable_gqa`` a divisor of them."""
-    own, keys, values = (tensor.shape[1] for tensor in call.inputs.values())
-    if own == keys == values:
+    """As many key and value heads as query heads, or a divisor of that with ``enable_gqa``."""
+    queries, keys, values = (tensor.shape[1] for tensor in call.inputs.values())
+    if queries == keys == values:
         return None
     if not call.grouped:
-        return f"numbers of heads differ: {own}, {keys}, {values}"
-    if keys != values or not keys or int(own) % int(keys):
-        return f"{keys} heads of keys and {values} of values do not divide {own}"
+        return f"numbers of heads differ: {queries}, {keys}, {values}"
+    if keys != values or not keys or int(queries) % int(keys):
+        return f"{keys} key heads and {values} value heads do not divide {queries}"
     return None
 
 
 def equal_sizes(call: Call) -> str | None:
-    """Query, key and value of one head dimension."""
+    """The same head dimension for query, key and value."""
     sizes = [tensor.shape[3] for tensor in call.inputs.values()]
     return None if len(set(sizes)) == 1 else f"head dimensions differ: {', '.join(map(str, sizes))}"
 
 
 def largest_size(limit: int) -> Condition:
-    """Head dimensions up to a limit."""
+    """A head dimension up to a limit."""
 
     def condition(call: Call) -> str | None:
         size = max(call.query.shape[3], call.value.shape[3])
@@ -92,7 +92,7 @@ def largest_size(limit: int) -> Condition:
 
 
 def aligned_size(call: Call) -> str | None:
-    """Rows of a multiple of 16 bytes."""
+    """Rows whose size is a multiple of 16 bytes."""
     step = 16 // call.query.dtype.itemsize
     for size in (call.query.shape[3], call.value.shape[3]):
         if size == 0 or size % step:
@@ -101,26 +101,26 @@ def aligned_size(call: Call) -> str | None:
 
 
 def not_empty(call: Call) -> str | None:
-    """Query, key and value. Of kernels for GPUs some return None (cuDNN's), divide by zero or read memory that is not
-    there (flash without heads, without head dimension), or have no gradients (PyTorch 2.11).
+    """Query, key and value are not empty. Some GPU kernels return None (cuDNN's), divide by zero or read out of bounds
+    (flash without heads or head dimension), or have no gradients (PyTorch 2.11).
     """
     return next((reason for tensor in call.inputs.values() if (reason := _empty("a tensor", *tensor.shape))), None)
 
 
 def no_empty_sequence(call: Call) -> str | None:
-    """Queries and keys."""
+    """There are queries and keys."""
     return _empty("a sequence", call.query.shape[2], call.key.shape[2])
 
 
 def _empty(what: str, *sizes: Size) -> str | None:
-    """Why something of these sizes is empty, or may be so in a later call; None where it never is."""
+    """The reason why these sizes are empty, or may be empty in a later call; None if they never are."""
     if all(least_of(size) > 0 for size in sizes):
         return None
     return f"{what} is empty" if are_constant(sizes) else f"{what} may be empty, as its sizes vary between calls"
 
 
 def adjacent_elements(call: Call) -> str | None:
-    """The last dimension of each tensor that has one lies in adjacent elements of memory."""
+    """The last stride of each tensor is 1."""
     for name, tensor in call.tensors.items():
         if tensor.stride and tensor.stride[-1] != 1:
             return f"the last stride of {name} is {tensor.stride[-1]}, not 1"
@@ -133,13 +133,13 @@ def no_dropout(call: Call) -> str | None:
 
 
 def dropout_in_sixteenths(call: Call) -> str | None:
-    """A probability that cuDNN resolves."""
+    """A probability that cuDNN represents."""
     fits = float(call.dropout * 16).is_integer()
     return None if fits else f"dropout_p {call.dropout} is not a multiple of 1/16"
 
 
 def square_if_causal(call: Call) -> str | None:
-    """Causal only with as many queries as keys: flash aligns its mask at the end."""
+    """Causal only with as many queries as keys, because flash aligns its mask to the bottom right."""
     queries, keys = call.query.shape[2], call.key.shape[2]
     if call.causal and queries != keys:
         return f"is_causal with {queries} queries and {keys} keys"
@@ -150,23 +150,23 @@ def several_keys(call: Call) -> str | None:
     """More than one key."""
     keys = call.key.shape[2]
     if isinstance(keys, int):
-        return "there is one key only" if keys == 1 else None
-    return None if least_of(keys) > 1 else "there may be one key only, as their number varies between calls"
+        return "there is only one key" if keys == 1 else None
+    return None if least_of(keys) > 1 else "there may be only one key, as their number varies between calls"
 
 
 def not_deterministic(call: Call) -> str | None:
-    """No demand for deterministic algorithms."""
+    """Deterministic algorithms are not required."""
     strict = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
-    return "deterministic algorithms are demanded" if strict else None
+    return "deterministic algorithms are required" if strict else None
 
 
 def capability(least: tuple[int, int]) -> Condition:
-    """A GPU of some compute capability."""
+    """A GPU with at least this compute capability."""
 
     def condition(call: Call) -> str | None:
         if not torch.cuda.is_available():
             return "there is no CUDA device"
-        found = torch.cuda.get_device_capability(call.query.device)
-        return None if found >= least else f"the GPU has compute capability {found}, and {least} is needed"
+        capability_ = torch.cuda.get_device_capability(call.query.device)
+        return None if capability_ >= least else f"the GPU has compute capability {capability_}, and {least} is needed"
 
     return condition

@@ -11,7 +11,7 @@ from thunder_plugin_sdpa.preparation import those_wanted
 from thunder_plugin_sdpa.pytorch_internals import aten_cudnn_attention, aten_cudnn_attention_backward
 
 MASKED: Final = -65504.0
-"""PyTorch's stand-in for minus infinity in masks, which cuDNN does not always take."""
+"""The value that PyTorch uses instead of minus infinity in masks, which cuDNN does not always support."""
 
 
 def run(
@@ -25,10 +25,10 @@ def run(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Without what backward needs. cuDNN takes the numbers of heads from the shapes."""
+    """The result without residuals. cuDNN determines the numbers of heads from the shapes."""
     operator = aten_cudnn_attention
-    found = operator(query, key, value, attn_mask, False, dropout_p, is_causal, False, scale=scale)
-    return found[0]  # type: ignore[no-any-return]
+    results = operator(query, key, value, attn_mask, False, dropout_p, is_causal, False, scale=scale)
+    return results[0]  # type: ignore[no-any-return]
 
 
 def forward(
@@ -42,7 +42,7 @@ def forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes."""
+    """The result, and the residuals of `backward`."""
     operator = aten_cudnn_attention
     output, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = operator(
         query, key, value, attn_mask, True, dropout_p, is_causal, False, scale=scale

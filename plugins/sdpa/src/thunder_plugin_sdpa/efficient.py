@@ -23,7 +23,7 @@ def run(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     key, value, bias = _prepared(query, key, value, attn_mask)
     operator = aten_efficient_attention
     return operator(query, key, value, bias, False, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
@@ -40,9 +40,9 @@ def forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes. Key heads are repeated where they are fewer.
+    """The result, and the residuals of `backward`. Key heads are repeated if there are fewer.
 
-    Without dropout the kernel returns a seed on the CPU that nobody reads, and fake tensors say that it is on the GPU.
+    Without dropout the kernel returns an unused seed on the CPU, which fake tensors place on the GPU.
     """
     given = (query, key, value, attn_mask)
     key, value, bias = _prepared(query, key, value, attn_mask)
@@ -55,7 +55,7 @@ def forward(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of query, key, value and the mask."""
+    """Gradients of query, key, value and mask."""
     query, key, value, attn_mask, output, logsumexp, seed, offset, dropout_p, is_causal, scale = residuals
     if seed is None:
         seed = offset = query.new_empty((), dtype=torch.int64)
@@ -63,8 +63,8 @@ def backward(
     heads, of_mask = key.shape[1], len(wanted) == 4 and wanted[3]
     inputs = (query, *_prepared(query, key, value, attn_mask))
     operator = aten_efficient_attention_backward
-    asked = [True, True, True, of_mask]
-    query, key, value, mask = operator(cotangents[0], *inputs, *tensors, dropout_p, asked, is_causal, scale=scale)
+    flags = [True, True, True, of_mask]
+    query, key, value, mask = operator(cotangents[0], *inputs, *tensors, dropout_p, flags, is_causal, scale=scale)
     of_mask_gradient = mask.sum_to_size(attn_mask.shape) if of_mask else None
     return those_wanted((query, summed_heads(key, heads), summed_heads(value, heads), of_mask_gradient), wanted)
 

@@ -1,4 +1,4 @@
-"""The executor: who runs scaled_dot_product_attention."""
+"""The executor for scaled_dot_product_attention."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.executors import Claim, Claimed, Decision, Declined, DerivativePair, OperatorExecutor
+from thunder_core.executors.attention import with_fewer_heads
 from thunder_core.executors.executor import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.size import are_constant
-from thunder_core.passes.attention import with_fewer_heads
 from thunder_core.passes.operations import with_strides
 from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
@@ -24,7 +24,7 @@ from thunder_plugin_sdpa.options import SdpaOptions
 
 
 class SdpaExecutor(OperatorExecutor):
-    """Runs attention by PyTorch's kernels: a table of one row, behind which is that of the kernels.
+    """Runs attention with PyTorch's kernels. Its table has one row, which selects from the table of kernels.
 
     Attributes:
         options: as configured.
@@ -39,7 +39,7 @@ class SdpaExecutor(OperatorExecutor):
         super().__init__("sdpa", (claim,), varying_sizes=True)
 
     def claim(self, bound: BoundSymbol) -> Decision:
-        """By the first kernel that takes the call, with the reasons of those before it."""
+        """A claim for the first kernel that supports the call, with the reasons of preferred ones."""
         answer = super().claim(bound)
         if isinstance(answer, Declined):
             return answer
@@ -59,7 +59,7 @@ class SdpaExecutor(OperatorExecutor):
         return Claimed(self.name, symbol, variant=choice.name or "", passed_over=choice.passed)
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """The kernel's; None for the formula."""
+        """The derivative pair of the kernel; None for the formula."""
         backend = self._choice(*bound.args, **bound.kwargs).backend
         if backend is None or _has_strides_of(backend, bound):
             return None if backend is None else backend.pair
@@ -67,12 +67,14 @@ class SdpaExecutor(OperatorExecutor):
         return DerivativePair(forward, backend.pair.backward)
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-        """The call with keys and values before they were repeated, if the kernel that runs it takes them so."""
+        """The call with keys and values before they are repeated, if its kernel supports that."""
         before = self._choice(*bound.args, **bound.kwargs).backend if self.options.grouped else None
         if before is None or not before.groups:
             return None
-        found = with_fewer_heads(bound, producers)
-        return found if found is not None and self._choice(*found.args, **found.kwargs).backend is before else None
+        rewrite = with_fewer_heads(bound, producers)
+        if rewrite is None or self._choice(*rewrite.args, **rewrite.kwargs).backend is not before:
+            return None
+        return rewrite
 
     def _check(self, *args: Any, **kwargs: Any) -> bool | str:
         choice = self._choice(*args, **kwargs)
@@ -88,7 +90,7 @@ class SdpaExecutor(OperatorExecutor):
 
 @lru_cache(maxsize=64)
 def from_options(options: SdpaOptions) -> SdpaExecutor:
-    """The executor for these options; the same one for equal ones."""
+    """The executor for these options, the same object for equal options."""
     return SdpaExecutor(options)
 
 
@@ -98,7 +100,7 @@ def _has_bool_mask(*args: Any, **kwargs: Any) -> bool:
 
 
 def _has_strides_of(backend: Backend, bound: BoundSymbol) -> bool:
-    """Whether the kernel's result lies in memory as the line's, which is as that of the kernel PyTorch would take."""
+    """Whether the kernel's result has the strides of the trace, which are those of the kernel that PyTorch chooses."""
     wanted: tuple[int, ...] = bound.output.stride
     return own_strides(backend.run, Call.of(*bound.args, **bound.kwargs).anonymous()) == wanted
 

@@ -1,4 +1,4 @@
-"""Calls on fake tensors: what PyTorch and its kernels say to metadata."""
+"""Calls of PyTorch's checks and kernels on fake tensors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from thunder_plugin_sdpa.call import Call
 
 
 def fakes_of(call: Call, mode: ObservingFakeMode | None = None) -> list[Any]:
-    """Fake tensors for query, key, value and the mask, if there is one."""
+    """Fake tensors for query, key, value and the mask, if present."""
     mode = mode or ObservingFakeMode()
     return [make_fake(mode, tensor) for tensor in call.tensors.values()]
 
 
 @lru_cache(maxsize=1024)
 def own_strides(run: Callable[..., torch.Tensor], call: Call) -> tuple[Size, ...]:
-    """The strides of a kernel's result. Kept by the call; give `Call.anonymous`."""
+    """The strides of a kernel's result, cached by the call; pass `Call.anonymous`."""
     mode = ObservingFakeMode()
     query, key, value, *mask = fakes_of(call, mode)
     with torch.random.fork_rng(devices=[]), mode, modes_for_fakes(Context(grad_enabled=False, inference=False)):

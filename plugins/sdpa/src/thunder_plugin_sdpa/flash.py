@@ -12,7 +12,7 @@ from thunder_plugin_sdpa.pytorch_internals import aten_flash_attention, aten_fla
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return forward(*args, **kwargs)[0]
 
 
@@ -27,9 +27,9 @@ def forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes. Head dimensions are padded to multiples of 8, as PyTorch does it.
+    """The result, and the residuals of `backward`. Head dimensions are padded to multiples of 8, as in PyTorch.
 
-    The kernel takes the numbers of heads from the shapes.
+    The kernel determines the numbers of heads from the shapes.
     """
     size, scale = query.shape[-1], default_scale(query, scale)
     query, key, value = padded(query), padded(key), padded(value)

@@ -13,7 +13,7 @@ from thunder_plugin_sdpa.pytorch_internals import aten_flash_attention_for_cpu, 
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return forward(*args, **kwargs)[0]
 
 
@@ -28,10 +28,11 @@ def forward(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes. The kernel takes the numbers of heads from the shapes."""
+    """The result, and the residuals of `backward`. The kernel determines the numbers of heads from the shapes."""
     operator = aten_flash_attention_for_cpu
     output, logsumexp = operator(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-    # On fake tensors PyTorch 2.11 returns float32 for float64 rows too, where the kernel returns float64.
+    # On fake tensors, PyTorch 2.11 returns float32 for the logsumexp of float64 tensors, where the kernel returns
+    # float64.
     logsumexp = logsumexp.to(torch.float64 if query.dtype is torch.float64 else torch.float32)
     return output, (query, key, value, output, logsumexp, dropout_p, is_causal, attn_mask, scale)
 

@@ -1,4 +1,4 @@
-"""What calls of attention are rewritten to: PyTorch operations, for executors that make something of the parts."""
+"""Rewrites of attention to PyTorch operations, for executors that fuse or claim the parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_plugin_sdpa.pytorch_internals import scaled_dot_product_attention_m
 
 @lru_cache(maxsize=256)
 def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
-    """Attention in PyTorch operations, with a result of these strides; the same function for equal ones."""
+    """Attention in PyTorch operations, with a result of these strides; the same function for equal strides."""
 
     def attention(
         query: torch.Tensor,
@@ -29,24 +29,27 @@ def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         mask = attn_mask
-        if mask is not None and mask.dtype is torch.bool:  # the operator would add its zeros and ones
+        if mask is not None and mask.dtype is torch.bool:  # the operator would add the zeros and ones
             mask = _added(mask, query, -math.inf)
-        found: torch.Tensor
-        found, _ = scaled_dot_product_attention_math(
+        result: torch.Tensor
+        result, _ = scaled_dot_product_attention_math(
             query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        if from_fake(found.stride()) == stride:
-            return found
-        return torch.empty_strided(found.shape, on_fakes(stride), dtype=found.dtype, device=found.device).copy_(found)
+        if from_fake(result.stride()) == stride:
+            return result
+        return torch.empty_strided(result.shape, on_fakes(stride), dtype=result.dtype, device=result.device).copy_(
+            result
+        )
 
     return attention
 
 
 @lru_cache(maxsize=256)
 def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
-    """The call with a bool mask as something that is added: 0 where it is true, and ``masked`` elsewhere.
+    """The call with a bool mask converted to an additive mask: 0 where it is true, and ``masked`` elsewhere.
 
-    PyTorch converts the mask in each call. As lines of the program, those of all layers are one, and can be fused.
+    PyTorch converts the mask in each call. As operations of the trace, the conversions of all layers are merged, and
+    can be fused.
     """
 
     def attention(
@@ -64,5 +67,5 @@ def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
 
 
 def _added(mask: torch.Tensor, query: torch.Tensor, masked: float) -> torch.Tensor:
-    """What a bool mask adds to the products."""
+    """The additive mask of a bool mask."""
     return torch.where(mask, 0.0, masked).to(query.dtype)

@@ -1,4 +1,4 @@
-"""What kernels ask of ``attn_mask``: functions that return why a call does not fit, or None."""
+"""Conditions of kernels on ``attn_mask``. Each function returns a reason for declining a call, or None."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from thunder_plugin_sdpa.call import Call
 
 
 def no_mask(call: Call) -> str | None:
-    """No mask but the causal one."""
-    return None if call.mask is None else "it takes no attn_mask"
+    """No mask other than the causal one."""
+    return None if call.mask is None else "it does not support attn_mask"
 
 
 def mask_dtype(call: Call) -> str | None:
@@ -21,9 +21,9 @@ def mask_dtype(call: Call) -> str | None:
 
 
 def constant_mask(call: Call) -> str | None:
-    """A mask that has no gradient."""
+    """A mask that does not require grad."""
     if call.mask is not None and call.mask.requires_grad:
-        return "it has no gradient of attn_mask"
+        return "it does not compute the gradient of attn_mask"
     return None
 
 
@@ -38,9 +38,9 @@ def mask_shape(call: Call) -> str | None:
 
 
 def finite_gradients(call: Call) -> str | None:
-    """Not the number of keys for which cuDNN's gradient of the query is NaN where a mask leaves very small logits.
+    """The number of keys is not one for which cuDNN's gradient of the query is NaN if a mask leaves very small logits.
 
-    Its kernel takes keys 128 at a time and counts those that fill up a half of them as logits of 0
+    Its kernel processes 128 keys at a time, and counts the padding of half of them as logits of 0
     (https://github.com/pytorch/pytorch/issues/196678).
     """
     keys = call.key.shape[2]

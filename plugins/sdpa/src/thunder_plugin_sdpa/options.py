@@ -15,8 +15,10 @@ class SdpaOptions(ExecutorOptions):
     """Options of ``sdpa``."""
 
     backends: tuple[BackendName, ...] = Field(default=("cudnn", "flash", "efficient"), min_length=1)
-    """Kernels in order of preference; each call goes to the first that takes it, and to PyTorch's own choice if none
-    does. `math` is the formula in PyTorch operations, which other executors can fuse."""
+    """Kernels in order of preference. The first that supports a call runs it; if none does, PyTorch chooses. `math` is
+    the formula in PyTorch operations, which other executors can fuse.
+    """
     grouped: bool = True
-    """Give keys and values that the program repeats for groups of query heads to the kernel as they were before, where
-    it takes fewer heads of them. Neither the copies nor the sums over them in backward are made then."""
+    """If the program repeats keys and values for groups of query heads, and the kernel supports fewer key heads, pass
+    them to the kernel without the copies. This also avoids the sums over the copies in backward.
+    """

@@ -1,7 +1,7 @@
-"""What PyTorch does to arguments before it calls a kernel, and to gradients after it.
+"""PyTorch's preparation of arguments for kernels, and the corresponding operations on gradients.
 
-Backward does it again where PyTorch would save the result: keys that were repeated take as much memory as if the
-program had repeated them.
+Backward repeats the preparation where PyTorch saves its result: repeated keys would take as much memory as if the
+program repeated them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from torch import Tensor
 
 
 def default_scale(query: Tensor, scale: float | None) -> float:
-    """``1 / sqrt(size)`` of the query as it is before padding."""
+    """``1 / sqrt(size)``, with the size before padding."""
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
 def padded(tensor: Tensor, step: int = 8) -> Tensor:
-    """The tensor with zeros at the end of its rows, up to a multiple of ``step`` elements."""
+    """The tensor with rows padded by zeros to a multiple of ``step`` elements."""
     missing = -tensor.shape[-1] % step
     return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
 
 
 def aligned_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask with rows that begin at multiples of 8 elements, expanded to (batch, heads, queries, keys)."""
+    """The mask with rows aligned to multiples of 8 elements, expanded to (batch, heads, queries, keys)."""
     keys = key.shape[2]
     if mask.shape[-1] != keys or mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
         mask = mask.expand(*mask.shape[:-1], keys)
@@ -33,17 +33,17 @@ def aligned_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 
 def repeated_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Each head several times, so that there are ``heads``."""
-    own = tensor.shape[1]
-    return tensor if own == heads else tensor.repeat_interleave(heads // own, 1)
+    """The tensor with each head repeated, so that there are ``heads``."""
+    count = tensor.shape[1]
+    return tensor if count == heads else tensor.repeat_interleave(heads // count, 1)
 
 
 def summed_heads(gradient: Tensor, heads: int) -> Tensor:
-    """The gradient of what `repeated_heads` was given, which had ``heads``."""
-    own = gradient.shape[1]
-    return gradient if own == heads else gradient.unflatten(1, (heads, own // heads)).sum(2)
+    """The gradient of the argument of `repeated_heads`, which had ``heads`` heads."""
+    count = gradient.shape[1]
+    return gradient if count == heads else gradient.unflatten(1, (heads, count // heads)).sum(2)
 
 
 def those_wanted(gradients: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-    """The gradients that are asked for; the mask, which is last, is not always among the arguments."""
+    """The needed gradients. The mask, which is last, may be missing among the arguments."""
     return tuple([gradient if want else None for gradient, want in zip(gradients, wanted)])

@@ -1,1 +1,1 @@
-"""Linear layers in eight-bit floats by Transformer Engine, as an executor for Thunder."""
+"""An executor that runs linear layers in FP8 with Transformer Engine."""

@@ -1,4 +1,4 @@
-"""What a call of linear needs: reasons for which it is declined."""
+"""Conditions on a call of linear, with reasons for declining it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_te.options import TeOptions
 
 _DTYPES: Final = (torch.bfloat16, torch.float16)
-_STEP: Final = 16  # bytes that rows of both operands of an FP8 product start at, whichever way round they are read
+_STEP: Final = 16  # alignment in bytes of the rows of both operands of an FP8 matmul, transposed or not
 
 
 def refusal(options: TeOptions, input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None) -> str | None:
-    """Why Transformer Engine does not run this call; None if it does."""
+    """The reason why Transformer Engine does not run this call; None if it does."""
     tensors = [input, weight] if bias is None else [input, weight, bias]
     return (
         _device_of(tensors, options.recipe)
@@ -37,18 +37,20 @@ def _device_of(tensors: list[TensorProxy], recipe: str) -> str | None:
 
 @cache
 def device_refusal(device: torch.device, recipe: str) -> str | None:
-    """Why products in eight bits do not run on this device."""
+    """The reason why FP8 matmuls do not run on this device."""
     if device.type != "cuda":
         return f"it runs on CUDA devices, and the tensors are on {device.type}"
     if not torch.cuda.is_available():
         return "there is no CUDA device"
-    found = torch.cuda.get_device_capability(device)
-    if found < (8, 9):
-        return f"the GPU has compute capability {_dotted(found)}, and FP8 needs 8.9"
-    if found >= (10, 0):
-        return f"the GPU has compute capability {_dotted(found)}, whose products read other layouts than those of 9.0"
-    if recipe == "block" and found < (9, 0):
-        return f"the GPU has compute capability {_dotted(found)}, and the recipe 'block' needs 9.0"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 9):
+        return f"the GPU has compute capability {_dotted(capability)}, and FP8 needs 8.9"
+    if capability >= (10, 0):
+        return (
+            f"the GPU has compute capability {_dotted(capability)}, whose matmuls need other layouts than those of 9.0"
+        )
+    if recipe == "block" and capability < (9, 0):
+        return f"the GPU has compute capability {_dotted(capability)}, and the recipe 'block' needs 9.0"
     version = tuple([int(part) for part in (torch.version.cuda or "0.0").split(".")[:2]])
     if recipe == "block" and version < (12, 9):
         return f"PyTorch was built for CUDA {_dotted(version)}, and the recipe 'block' needs 12.9"
@@ -60,7 +62,7 @@ def _types(tensors: list[TensorProxy]) -> str | None:
     if len(dtypes) > 1:
         return f"its tensors have the dtypes {', '.join(map(str, dtypes))}"
     if dtypes[0] not in _DTYPES:
-        return f"its tensors are {dtypes[0]}; bfloat16 and float16 are converted to eight bits, also under autocast"
+        return f"its tensors are {dtypes[0]}; bfloat16 and float16 are cast to FP8, also under autocast"
     return None
 
 
@@ -74,7 +76,7 @@ def _shapes(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None) -
         return "sizes are not known when the program is compiled"
     for name, size in _named(input, weight):
         if size == 0 or size % _STEP:
-            return f"{size} {name} are no multiple of {_STEP}"
+            return f"{size} {name} are not a multiple of {_STEP}"
     return None
 
 
@@ -94,12 +96,12 @@ def _sizes(options: TeOptions, input: TensorProxy, weight: TensorProxy) -> str |
 
 
 def _processes(recipe: str) -> str | None:
-    """Delayed scales would have to be made of the largest values of all processes."""
+    """Delayed scales would need the amax of all processes."""
     distributed = torch.distributed
     if recipe != "delayed" or not distributed.is_available() or not distributed.is_initialized():
         return None
     count = distributed.get_world_size()
-    several = f"there are {count} processes, and the recipe 'delayed' is for one; take 'current' or 'block'"
+    several = f"there are {count} processes, and the recipe 'delayed' is for one; use 'current' or 'block'"
     return several if count > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Forward and backward of a linear layer whose scales are of the past."""
+"""Forward and backward of a linear layer with delayed scales."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 from thunder_core.executors import DerivativePair
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_plugin_te import library
+from thunder_plugin_te.matmuls import Gradients, Residuals, gradients, run_without_gradients
 from thunder_plugin_te.operations import Parts
 from thunder_plugin_te.options import TeOptions
-from thunder_plugin_te.products import Gradients, Residuals, gradients, run_without_gradients
 from thunder_plugin_te.recipes import recipe_of, recipe_of_key
 from thunder_plugin_te.scales import LayerScales
 
-_SITE: Final = 5  # among the arguments of `linear_delayed`
+_SITE: Final = 5  # positions of the arguments of `linear_delayed`
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Makes the state of each line."""
+    """Creates the state of each operation."""
 
     options: TeOptions
 
@@ -30,7 +30,7 @@ class Sites:
         return LayerScales(self.name(line), self.options, recipe_of(self.options).gradient_format)
 
     def name(self, line: BoundSymbol) -> str:
-        """What the state is called in state dicts."""
+        """The name of the state in state dicts."""
         site: str = line.args[_SITE]
         return site
 
@@ -38,7 +38,7 @@ class Sites:
 def run(
     state: LayerScales, input: Tensor, weight: Tensor, bias: Tensor | None, columns: str, recipe: str, site: str
 ) -> Tensor:
-    """Without gradients the scales are those of the tensors: what is noted in training stays as it is."""
+    """Without gradients the current amax determines the scales, and the state of training is not changed."""
     return run_without_gradients(input, weight, bias, recipe)
 
 
@@ -50,7 +50,7 @@ def forward(
     of_input, of_weight = columns in ("input", "both"), columns in ("weight", "both")
     x = state.forward.quantize(0, input.reshape(-1, input.shape[-1]), of_input)
     w = state.forward.quantize(1, weight, of_weight)
-    product = library.forward_product(x, w, recipe_of_key(recipe), input.dtype, bias)
+    product = library.forward_matmul(x, w, recipe_of_key(recipe), input.dtype, bias)
     saved = (library.columns_of(x) if of_input else (), library.columns_of(w) if of_weight else ())
     return product.view(*input.shape[:-1], weight.shape[0]), (*saved, bias is not None, recipe)
 
@@ -62,15 +62,15 @@ def backward(state: LayerScales, residuals: Residuals, cotangents: Gradients, wa
     assert cotangent is not None
     matrix = cotangent.reshape(-1, cotangent.shape[-1]).contiguous()
     parts: Parts = state.backward.quantize(0, matrix, wanted[1]) if wanted[0] or wanted[1] else ()
-    own = gradients(cotangent, matrix, parts, (input, weight), recipe_of_key(key), wanted)
+    results = gradients(cotangent, matrix, parts, (input, weight), recipe_of_key(key), wanted)
     state.finish()
-    return own
+    return results
 
 
 def fake(
     state: LayerScales, input: Tensor, weight: Tensor, bias: Tensor | None, columns: str, recipe: str, site: str
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """Types of what `forward` returns."""
+    """The fake implementation of `forward`."""
     x = _columns(input.reshape(-1, input.shape[-1])) if columns in ("input", "both") else ()
     w = _columns(weight) if columns in ("weight", "both") else ()
     return input.new_empty((*input.shape[:-1], weight.shape[0])), (x, w, bias is not None, recipe)

@@ -1,8 +1,8 @@
-"""The formulas of Transformer Engine's conversions, in PyTorch operations.
+"""The formulas of Transformer Engine's casts in PyTorch operations.
 
-They say which tensors a conversion gives, for traces; and they are what its kernels are compared with. Sources, in
-Transformer Engine 2.20: ``common/recipe/recipe_common.cuh`` for scales, ``Float8BlockQuantizer.get_scale_shape`` for
-the layout of those of blocks.
+They determine the metadata of a cast's results, and are the reference for its kernels. Sources in Transformer Engine
+2.20: ``common/recipe/recipe_common.cuh`` for scales, ``Float8BlockQuantizer.get_scale_shape`` for the layout of block
+scales.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from thunder_plugin_te.recipes import Format, Scaling
 
 FORMATS: Final[dict[Format, torch.dtype]] = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 BLOCK: Final = 128
-_WITHOUT_MANTISSA: Final = -(1 << 23)  # of a float32: sign and exponent
+_WITHOUT_MANTISSA: Final = -(1 << 23)  # bits of a float32: sign and exponent
 
 
 def converted(matrix: Tensor, scaling: Scaling, form: Format, columns: bool) -> tuple[Tensor, ...]:
-    """See `thunder_plugin_te.operations.quantize`; of a tensor of two dimensions."""
+    """See `thunder_plugin_te.operations.quantize`; for a matrix."""
     values = matrix.float()
     if scaling == "tensor":
         scale = scale_for(values.abs().amax(), form)
         rows = rounded(values * scale, form)
-        own = (rows, scale.reciprocal().reshape(1))
-        return (*own, rows.t().contiguous()) if columns else own
+        by_rows = (rows, scale.reciprocal().reshape(1))
+        return (*by_rows, rows.t().contiguous()) if columns else by_rows
     block = (1, BLOCK) if scaling == "1x128" else (BLOCK, BLOCK)
     both = _in_blocks(values, block, form)
     return (*both, *_in_blocks(values.t(), block, form)) if columns else both
 
 
 def scale_for(amax: Tensor, form: Format, *, power: bool = False) -> Tensor:
-    """What values up to ``amax`` are multiplied with; 1 where ``amax`` is zero or no number.
+    """The scale for values up to ``amax``; 1 if ``amax`` is zero or not finite.
 
     Args:
-        power: whether to take the power of two below.
+        amax: the largest absolute value.
+        form: the eight-bit format.
+        power: whether to round the scale down to a power of two.
     """
     scale = torch.finfo(FORMATS[form]).max / amax
     scale = scale.clamp(max=torch.finfo(torch.float32).max)
@@ -48,14 +50,14 @@ def scale_for(amax: Tensor, form: Format, *, power: bool = False) -> Tensor:
 
 
 def rounded(values: Tensor, form: Format) -> Tensor:
-    """The bytes of the nearest numbers of the format; what is beyond its largest becomes that."""
+    """The bytes of the nearest numbers of the format; larger values saturate."""
     dtype = FORMATS[form]
     largest = torch.finfo(dtype).max
     return values.clamp(-largest, largest).to(dtype).view(torch.uint8)
 
 
 def values_of(data: Tensor, inverse: Tensor, scaling: Scaling, form: Format) -> Tensor:
-    """The numbers, in float32, that a matrix of bytes with the reciprocals of its scales stands for."""
+    """The float32 values of a matrix of bytes with the reciprocals of its scales."""
     values = data.view(FORMATS[form]).float()
     if scaling == "tensor":
         return values * inverse
@@ -66,7 +68,7 @@ def values_of(data: Tensor, inverse: Tensor, scaling: Scaling, form: Format) -> 
 
 
 def _in_blocks(values: Tensor, block: tuple[int, int], form: Format) -> tuple[Tensor, Tensor]:
-    """Bytes, and the reciprocals of the blocks' scales in the order in which products read them."""
+    """Bytes, and the reciprocals of the block scales in the layout of matmuls."""
     (height, width), (high, wide) = values.shape, block
     down, along = math.ceil(height / high), math.ceil(width / wide)
     padded = pad(values, (0, along * wide - width, 0, down * high - height))

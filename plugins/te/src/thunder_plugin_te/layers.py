@@ -15,7 +15,7 @@ _INTERMEDIATE: Final = re.compile(r"t\d+(_\d+)?")
 
 
 def excluded(options: TeOptions, bound: BoundSymbol) -> str | None:
-    """The reason for which the options exclude the layer of this line; None if they include it."""
+    """The reason for which the options exclude the layer of this operation; None if they include it."""
     names = _names(bound)
     for pattern in options.exclude_layers:
         if _matches(pattern, names):
@@ -38,7 +38,7 @@ def unmatched(options: TeOptions, layers: Sequence[BoundSymbol]) -> list[str]:
 
 
 def site_of(bound: BoundSymbol) -> str:
-    """The name of the scales of a line: that of its weight, or its place in the program if the weight has none."""
+    """The name of the scales of an operation: that of its weight, or its source location if the weight has none."""
     weight: str = bound.args[1].name
     if not _INTERMEDIATE.fullmatch(weight) or bound.location is None:
         return weight
@@ -53,7 +53,7 @@ def _names(bound: BoundSymbol) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _matches(pattern: str, names: tuple[str, ...]) -> bool:
-    """Whether the pattern is for the name of a weight, as it stands in traces, or for a place in the program."""
+    """Whether the pattern matches the name of a weight in traces, or a source location."""
     as_name = re.sub(r"[^\w*?\[\]]+", "_", pattern).lower()
     weight, *places = names
     return any(fnmatchcase(weight, form) for form in (as_name, f"*_{as_name}", f"*_{as_name}_weight*")) or any(

@@ -1,7 +1,8 @@
-"""Transformer Engine's calls: quantization of a tensor, product of two quantized ones, update of delayed scales.
+"""Calls of Transformer Engine: quantization of a tensor, matmul of two quantized tensors, update of delayed scales.
 
-Everything that is used of the library is named here, and in ``tests/signatures.json`` with its parameters. Quantized
-tensors are taken apart: into what `thunder_plugin_te.operations.quantize` says, which passes and plans of memory see.
+All uses of the library are in this module, and in ``tests/signatures.json`` with their parameters. Quantized tensors
+are represented by the parts that `thunder_plugin_te.operations.quantize` returns, so that passes and memory plans see
+them.
 """
 
 from __future__ import annotations
@@ -22,30 +23,38 @@ Parts = tuple[Tensor, ...]
 
 
 def quantize(matrix: Tensor, scaling: Scaling, form: Format, columns: bool) -> Parts:
-    """See `thunder_plugin_te.operations.quantize`; of a tensor of two dimensions."""
+    """See `thunder_plugin_te.operations.quantize`; for a matrix."""
     quantizer = _quantizer(scaling, form, columns)
-    made = extension.quantize(matrix, quantizer)
+    quantized = extension.quantize(matrix, quantizer)
     if scaling == "tensor":
-        return (made._data, made._scale_inv, made._transpose) if columns else (made._data, made._scale_inv)
-    rows = made._rowwise_data, made._rowwise_scale_inv
-    return (*rows, made._columnwise_data, made._columnwise_scale_inv) if columns else rows
+        return (
+            (quantized._data, quantized._scale_inv, quantized._transpose)
+            if columns
+            else (quantized._data, quantized._scale_inv)
+        )
+    rows = quantized._rowwise_data, quantized._rowwise_scale_inv
+    return (*rows, quantized._columnwise_data, quantized._columnwise_scale_inv) if columns else rows
 
 
 def quantize_delayed(matrix: Tensor, scale: Tensor, amax: Tensor, form: Format, columns: bool) -> Parts:
-    """The same of a whole tensor by a given scale.
+    """The same for a whole tensor with a given scale.
 
     Args:
-        scale: () or (1,), of float32.
-        amax: (1,); becomes the largest absolute value of the tensor if that is larger.
+        scale: () or (1,), float32.
+        amax: (1,); updated in place to the maximum of its value and of the largest absolute value of the tensor.
     """
     quantizer = te.Float8Quantizer(scale, amax, _dtype(form), rowwise=True, columnwise=columns)
     quantizer.internal = True
-    made = extension.quantize(matrix, quantizer)
-    return (made._data, made._scale_inv, made._transpose) if columns else (made._data, made._scale_inv)
+    quantized = extension.quantize(matrix, quantizer)
+    return (
+        (quantized._data, quantized._scale_inv, quantized._transpose)
+        if columns
+        else (quantized._data, quantized._scale_inv)
+    )
 
 
-def forward_product(input: Parts, weight: Parts, recipe: Recipe, dtype: torch.dtype, bias: Tensor | None) -> Tensor:
-    """``input @ weight.t() + bias``, of the rows of both."""
+def forward_matmul(input: Parts, weight: Parts, recipe: Recipe, dtype: torch.dtype, bias: Tensor | None) -> Tensor:
+    """``input @ weight.t() + bias``, from the rows of both."""
     x = _rows(input, recipe.input, "e4m3", dtype)
     w = _rows(weight, recipe.weight, "e4m3", dtype)
     split = recipe.split_forward
@@ -54,7 +63,7 @@ def forward_product(input: Parts, weight: Parts, recipe: Recipe, dtype: torch.dt
 
 
 def input_gradient(gradient: Parts, weight: Parts, recipe: Recipe, dtype: torch.dtype) -> Tensor:
-    """``gradient @ weight``, of the gradient's rows; ``weight`` has its columns alone."""
+    """``gradient @ weight``, from the rows of the gradient and the columns of the weight."""
     dy = _rows(gradient, recipe.gradient, recipe.gradient_format, dtype)
     w = _columns(weight, recipe.weight, "e4m3", dtype)
     split = recipe.split_backward
@@ -63,7 +72,7 @@ def input_gradient(gradient: Parts, weight: Parts, recipe: Recipe, dtype: torch.
 
 
 def weight_gradient(gradient: Parts, input: Parts, recipe: Recipe, dtype: torch.dtype) -> Tensor:
-    """``gradient.t() @ input``; both have their columns alone."""
+    """``gradient.t() @ input``, from the columns of both."""
     dy = _columns(gradient, recipe.gradient, recipe.gradient_format, dtype)
     x = _columns(input, recipe.input, "e4m3", dtype)
     split = recipe.split_backward
@@ -72,19 +81,20 @@ def weight_gradient(gradient: Parts, input: Parts, recipe: Recipe, dtype: torch.
 
 
 def columns_of(parts: Parts) -> Parts:
-    """What is needed of a quantized tensor where its columns are read: their bytes and scales."""
+    """The parts of a quantized tensor that are read for its columns: their bytes and scales."""
     return (parts[2], parts[3] if len(parts) > 3 else parts[1])
 
 
 def update_scales(
     histories: Sequence[Tensor], scales: Sequence[Tensor], algorithm: str, form: Format, margin: int
 ) -> None:
-    """Make scales of the histories of largest values, and begin the next entry of these, in place.
+    """Compute scales from the histories of amax values, and start the next entry of these, in place.
 
     Args:
-        histories: each (steps, tensors) of float32; the first entry is the step that ends.
+        histories: each (steps, tensors), float32; the first entry is the step that ends.
         scales: each (tensors,).
         algorithm: ``"max"`` or ``"most_recent"``.
+        form: the eight-bit format.
         margin: scales are divided by two to this power.
     """
     latest = torch.cat([history[0] for history in histories])
@@ -95,7 +105,7 @@ def update_scales(
 
 @cache
 def _quantizer(scaling: Scaling, form: Format, columns: bool) -> Any:
-    """Without state, so that all tensors may share it."""
+    """A quantizer without state, which all tensors can share."""
     if scaling == "tensor":
         quantizer: Any = te.Float8CurrentScalingQuantizer(
             _dtype(form), device=torch.device("cuda"), rowwise=True, columnwise=columns
@@ -131,5 +141,5 @@ def _columns(parts: Parts, scaling: Scaling, form: Format, dtype: torch.dtype) -
 
 
 def _blocks(tensors: tuple[Tensor | None, ...], scaling: Scaling, form: Format, dtype: torch.dtype) -> Any:
-    """Rows and columns, bytes and scales each."""
+    """Rows and columns, bytes and scales of each."""
     return te.Float8BlockwiseQTensorStorage(*tensors, _dtype(form), None, scaling == "128x128", fake_dtype=dtype)

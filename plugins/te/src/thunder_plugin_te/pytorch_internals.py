@@ -1,10 +1,10 @@
-"""The private names of PyTorch and Transformer Engine that this plugin uses: what for."""
+"""The private names of PyTorch and Transformer Engine that this plugin uses, each with its purpose."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from thunder_core.private_names import Kind, PrivateNames, Row
+from thunder_core.private_names import Kind, Name, PrivateNames
 
 _PARTS: Final = {
     "Float8TensorStorage": ("_data", "_scale_inv", "_transpose"),
@@ -14,8 +14,9 @@ _PARTS: Final = {
 }  # fmt: skip
 
 ROWS: Final = (
-    Row("torch._C._current_graph_task_id", "delayed scaling in backward"),
-    *[Row(f"transformer_engine.pytorch.{kind}.{name}", "the bytes and scales of quantized tensors", kind=Kind.SPELLED)
+    Name("torch._C._current_graph_task_id", "delayed scaling in backward"),
+    *[Name(f"transformer_engine.pytorch.{kind}.{name}", "the bytes and scales of quantized tensors",
+           kind=Kind.NAME_ONLY)
       for kind, names in _PARTS.items() for name in names],
 )  # fmt: skip
 
@@ -23,5 +24,5 @@ NAMES: Final = PrivateNames(__name__, ROWS)
 
 
 def __getattr__(name: str) -> Any:
-    """What the row ``name`` gives; the module has it as an attribute from then on."""
+    """The value of the row ``name``, which becomes an attribute of the module."""
     return NAMES.bind(name)

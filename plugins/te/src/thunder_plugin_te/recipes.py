@@ -1,4 +1,4 @@
-"""Recipes: which tensor is scaled how, and which products add exactly."""
+"""Recipes: the scaling of each tensor, and the accumulation of each matmul."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Format = Literal["e4m3", "e5m2"]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a linear layer does with its tensors.
+    """The scaling of the tensors of a linear layer.
 
     Attributes:
-        input, weight, gradient: one scale for what: the whole tensor, blocks of a row, or squares. The gradient is that
-            of the result.
-        gradient_format: of the gradient of the result; all else is E4M3.
-        split_forward, split_backward: whether products add up in float32 at intervals, which Hopper's and Ada's tensor
-            cores do not do by themselves.
+        input, weight, gradient: the elements that share a scale: the whole tensor, blocks of a row, or squares. The
+            gradient is that of the result.
+        gradient_format: format of the gradient of the result; the other tensors are E4M3.
+        split_forward, split_backward: whether matmuls add to float32 accumulators at intervals, which the tensor cores
+            of Hopper and Ada do not.
     """
 
     input: Scaling
@@ -33,24 +33,24 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """All of it as a word that a trace can print."""
+        """The recipe as a word for traces."""
         accumulation = f"{'split' if self.split_forward else 'fast'},{'split' if self.split_backward else 'fast'}"
         return f"{self.input},{self.weight},{self.gradient},{self.gradient_format},{accumulation}"
 
 
 @lru_cache(maxsize=64)
 def recipe_of_key(key: str) -> Recipe:
-    """The recipe with that `Recipe.key`."""
+    """The recipe with this `Recipe.key`."""
     input, weight, gradient, form, *sums = key.split(",")
     return Recipe(input, weight, gradient, form, *[word == "split" for word in sums])  # type: ignore[arg-type]
 
 
 def recipe_of(options: TeOptions) -> Recipe:
-    """What the options ask for; scales and formats are the defaults of Transformer Engine's recipes of these names."""
+    """The recipe of the options; scales and formats are those of Transformer Engine's recipes of these names."""
     block = options.recipe == "block"
     form = options.fp8_format or ("e4m3" if block else "hybrid")
     gradient_format: Format = "e5m2" if form == "hybrid" else "e4m3"
-    if block:  # these products need it, says `Float8BlockScaling`
+    if block:  # required by `Float8BlockScaling`
         return Recipe("1x128", "128x128", "1x128", gradient_format, True, True)
     fast = options.fast_accumulation
     return Recipe("tensor", "tensor", "tensor", gradient_format, fast == "never", fast != "always")

@@ -1,4 +1,4 @@
-"""Scales of the past: the state of one layer under the recipe of delayed scaling."""
+"""Delayed scales: the state of one layer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from thunder_plugin_te.recipes import Format
 
 
 class Scales:
-    """Of some tensors with one format.
+    """The scales of some tensors with one format.
 
-    The first conversion of a tensor takes its own largest value; Transformer Engine begins with a scale of 1, with
-    which small gradients vanish.
+    The first cast of a tensor uses its current amax; Transformer Engine starts with a scale of 1, for which small
+    gradients underflow.
 
     Attributes:
-        scale: (tensors,), float32; None before the first conversion.
-        history: (steps, tensors), largest absolute values, float32. The first entry is of the current step.
+        scale: (tensors,), float32; None before the first cast.
+        history: (steps, tensors), amax values, float32. The first entry is that of the current step.
     """
 
     def __init__(self, count: int, form: Format, options: TeOptions) -> None:
@@ -37,7 +37,7 @@ class Scales:
         self._views: list[tuple[Tensor, Tensor]] = []
 
     def quantize(self, index: int, matrix: Tensor, columns: bool) -> Parts:
-        """The tensor of that number by its present scale; its largest value is noted."""
+        """Quantize the tensor with this index with its current scale, and record its amax."""
         if not self._known[index] and matrix.is_cuda and torch.cuda.is_current_stream_capturing():
             raise RuntimeError("the first scales are made by a call outside of CUDA graphs")
         if self.scale is None:
@@ -55,21 +55,21 @@ class Scales:
         return {"scale": self.scale, "amax_history": self.history}
 
     def load_state_dict(self, state: Mapping[str, Tensor], what: str) -> None:
-        """Take both tensors over, into the memory that is in use.
+        """Copy both tensors into the existing memory.
 
         Raises:
-            ValueError: one of them is missing, or they are not of as many tensors and steps.
+            ValueError: one of them is missing, or their shapes differ.
         """
         if not state:
             return
-        count, own = len(self._known), self.options.amax_history
-        shapes = {"scale": (count,), "amax_history": (own, count)}
+        count, steps_ = len(self._known), self.options.amax_history
+        shapes = {"scale": (count,), "amax_history": (steps_, count)}
         for name in shapes:
             if name not in state:
                 raise ValueError(f"{what} has no {name}; it has {', '.join(state)}")
         steps = len(state["amax_history"])
-        if steps != own:
-            raise ValueError(f"{what} has {steps} steps of history, and amax_history is {own}: set it to {steps}")
+        if steps != steps_:
+            raise ValueError(f"{what} has {steps} steps of history, and amax_history is {steps_}: set it to {steps}")
         for name, shape in shapes.items():
             if state[name].shape != shape:
                 raise ValueError(f"{what}: {name} has the shape {tuple(state[name].shape)}, not {shape}")
@@ -82,7 +82,7 @@ class Scales:
         self._known = [True] * len(self._known)
 
     def move_to(self, device: torch.device) -> None:
-        """Scales that were loaded on another device go to that of the layer."""
+        """Move scales that were loaded on another device to that of the layer."""
         if self.scale is not None and self.scale.device != device:
             state = self.state_dict()
             self.scale = None
@@ -101,18 +101,18 @@ class Scales:
 class LayerScales(ReplayableState):
     """The state of one layer.
 
-    Scales are renewed once for each backward, for all layers in one call, when the layer that ran first in forward has
-    finished, which is the last in backward. Layers whose backward did not run keep theirs. Of a captured forward, the
-    order is that of its capture; a captured backward renews the scales itself.
+    New scales are computed once per backward, for all layers in one call, when the backward of the layer that ran first
+    in forward has finished, which is the last in backward. Layers whose backward did not run keep their scales. If
+    forward is captured, the order is that of the capture; a captured backward computes the scales itself.
 
     Attributes:
-        site: what it is called.
-        forward: of input and weight.
-        backward: of the gradient of the result.
-        companions: those of the whole program; the first knows what the steps have in common:
-        order: the layers that ran forward since the last backward;
-        first: the first of them, also after that;
-        task: the autograd engine's number of the backward that renewed the scales last.
+        site: its name.
+        forward: scales of input and weight.
+        backward: scales of the gradient of the result.
+        companions: the layers of the whole program. The first holds the state that they share:
+        order: the layers whose forward ran since the last backward;
+        first: the first of these, also afterwards;
+        task: the autograd engine's ID of the backward that last updated the scales.
     """
 
     site: str
@@ -129,25 +129,25 @@ class LayerScales(ReplayableState):
         self.backward = Scales(1, self.gradient_format, self.options)
 
     def joins(self, companions: list[Any]) -> None:
-        """Called once, with the layers of the program so far; later ones join the same list."""
+        """Add the layer to those of the program; called once."""
         self.companions = companions
 
     def begin(self, device: torch.device) -> None:
-        """The layer runs forward."""
+        """Record that the layer's forward runs."""
         self.forward.move_to(device)
         self.backward.move_to(device)
         leader = self.companions[0]
-        if self in leader.order:  # the step before had no backward, or not to its end
+        if self in leader.order:  # the previous step had no backward, or an incomplete one
             leader.order.clear()
         if not leader.order:
             leader.first = self
         leader.order[self] = None
 
     def finish(self) -> None:
-        """The layer ran backward."""
+        """Record that the layer's backward ran."""
         self.finished = True
         leader, task = self.companions[0], current_graph_task_id()
-        # one backward of two forwards counts once; outside of autograd's engine only the order tells that
+        # One backward of two forwards counts once. Outside of autograd's engine only the order determines that.
         again = leader.task == task if task >= 0 else not leader.order
         if leader.first is self and not again:
             leader.order.clear()
@@ -155,31 +155,31 @@ class LayerScales(ReplayableState):
             update([one for one in self.companions if one.finished])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Scales and histories that are known, by name."""
+        """The known scales and histories, by name."""
         both = {"forward": self.forward, "backward": self.backward}
-        return {f"{way}_{name}": value for way, own in both.items() for name, value in own.state_dict().items()}
+        return {f"{way}_{name}": value for way, scales_ in both.items() for name, value in scales_.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state_dict` returned.
+        """Load the result of `state_dict`.
 
         Raises:
-            ValueError: the length of the history is another than the options say.
+            ValueError: the length of the history differs from the option.
         """
-        for way, own in (("forward", self.forward), ("backward", self.backward)):
+        for way, scales_ in (("forward", self.forward), ("backward", self.backward)):
             part = {name.removeprefix(f"{way}_"): value for name, value in state.items() if name.startswith(way)}
-            own.load_state_dict(part, f"the {way} state of {self.site}")
+            scales_.load_state_dict(part, f"the {way} state of {self.site}")
 
 
 def update(layers: Iterable[LayerScales]) -> None:
-    """Make new scales of what was noted in the step that ends, in one call for each device and format."""
+    """Compute new scales from the amax values of the step that ends, in one call per device and format."""
     groups: dict[tuple[torch.device, Format], list[Scales]] = {}
     for layer in layers:
         layer.finished = False
-        for own in (layer.forward, layer.backward):
-            if own.scale is not None:
-                groups.setdefault((own.scale.device, own.form), []).append(own)
+        for scales_ in (layer.forward, layer.backward):
+            if scales_.scale is not None:
+                groups.setdefault((scales_.scale.device, scales_.form), []).append(scales_)
     for (_, form), group in groups.items():
         options = group[0].options
-        histories = [own.history for own in group if own.history is not None]
-        scales = [own.scale for own in group if own.scale is not None]
+        histories = [scales_.history for scales_ in group if scales_.history is not None]
+        scales = [scales_.scale for scales_ in group if scales_.scale is not None]
         library.update_scales(histories, scales, options.amax_algorithm, form, options.margin)

@@ -1,6 +1,6 @@
-"""Helpers to test compiled programs, executors, transforms and packages with plugins; usable outside this project.
+"""Helpers for tests of compiled programs, executors, transforms and plugin packages, also outside of this project.
 
-What is offered here is imported when it is first used: pytest imports a module of this package in every run.
+Names are imported on first use, because pytest imports a module of this package in every run.
 """
 
 from __future__ import annotations

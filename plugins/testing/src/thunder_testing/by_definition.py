@@ -1,6 +1,6 @@
-"""An executor for tests: it runs functions as they are, forward and backward, each as one operation.
+"""An executor for tests that runs composites by their definition, each as one operation in forward and in backward.
 
-For composites, and other operations that executors have one kernel for: it shows which of them a program has.
+It shows which composites, or other operations with a single kernel, a program contains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 
 
 def _pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
-    """A derivative that computes the function again for backward."""
+    """A derivative pair that recomputes the function in backward."""
 
     def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
         return function(*args, **kwargs), (args, kwargs)
@@ -41,17 +41,17 @@ def _pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
 def by_definition(
     *functions: Callable[..., torch.Tensor], check: Callable[..., bool | str] | None = None, name: str = "whole"
 ) -> OperatorExecutor:
-    """An executor of these functions, which take tensors and other values and return one tensor.
+    """An executor that runs functions by their definition. They take tensors and other values, and return one tensor.
 
     Args:
-        check: says of a call whether it is claimed, or why not. None: each is.
-        name: of the executor.
+        check: from the arguments of a call to True, or the reason for declining. None: claim every call.
+        name: name of the executor.
     """
     claims = [Claim(one, run=one, check=check, derivative=_pair(one)) for one in functions]
     return OperatorExecutor(name, tuple(claims))
 
 
 def run_by(compiled: Any, name: str = "whole") -> dict[str, int]:
-    """How many calls of each function the executor of that name runs in a compiled program, by the functions' names."""
+    """The number of calls of each function, by name, that the executor ``name`` runs in a compiled program."""
     lines = [line for line in thunder.explain(compiled).decisions if line.phase in ("inference", "forward")]
     return dict(Counter([line.symbol.rpartition(".")[2] for line in lines if line.executor == name]))

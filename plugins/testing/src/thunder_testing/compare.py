@@ -1,4 +1,4 @@
-"""Compare a compiled program with the program it was compiled from, in everything a caller can see."""
+"""Comparison of a compiled program with the original program in everything that a caller can observe."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from thunder_testing.snapshot import Entry, snapshot
 
 
 class BehaviourMismatch(AssertionError):
-    """A compiled program did something else than the program it was compiled from; the message lists what."""
+    """The behavior of a compiled program differs from that of the original; the message lists the differences."""
 
 
 class Arguments:
-    """Positional and keyword arguments of one call: ``Arguments(x, scale=2)``."""
+    """Positional and keyword arguments of a call: ``Arguments(x, scale=2)``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.args = args
@@ -29,7 +29,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one call did, as a caller can see it."""
+    """The effects of a call that a caller can observe."""
 
     entries: dict[str, Entry] = field(repr=False)
     exception: Exception | None
@@ -47,23 +47,23 @@ def assert_same_behaviour(
     comparison: Comparison | None = None,
     seed: int = 0,
 ) -> None:
-    """Call ``function`` and ``compile(function)`` on equal fresh arguments and compare all that the calls did.
+    """Call ``function`` and ``compile(function)`` with equal arguments and compare all observable effects.
 
-    Compared are the result (structure, types, tensor metadata, values), the arguments and the state of ``function``
-    after the call, which tensors share storage and which are the same object, the state of the random generators, and
-    the type of an exception. Callables with state (modules, bound methods, partials) are copied for the compiled run;
-    state in a closure is shared by both runs, so put state that is written to into a module or a callable object.
+    These are the result (structure, types, tensor metadata, values), the arguments and the state of ``function`` after
+    the call, shared storages and identical objects, the state of the random generators, and the type of an exception.
+    Callables with state (modules, bound methods, partials) are copied for the compiled run. State in a closure is
+    shared by both runs, so state that is written must be in a module or a callable object.
 
     Args:
-        make_arguments: makes the arguments of one call; called under a different fixed seed for each round.
-        compile: makes the compiled callable; called once.
-        rounds: number of calls; the last has to be a cache hit if ``cache_hits`` is given.
-        cache_hits: the number of cache hits of a compiled callable so far.
-        comparison: how values are compared; bitwise equal by default.
+        make_arguments: returns the arguments of a call; called with a different fixed seed in each round.
+        compile: returns the compiled callable; called once.
+        rounds: number of calls; with ``cache_hits`` the last one must be a cache hit.
+        cache_hits: from a compiled callable to its number of cache hits.
+        comparison: how values are compared; bitwise by default.
 
     Raises:
-        BehaviourMismatch: listing each difference.
-        Exception: what the compiled program raised where the original did not.
+        BehaviourMismatch: the runs differ.
+        Exception: an exception of the compiled program that the original does not raise.
     """
     comparison = comparison or Comparison()
     (twin,) = copy_together(function)
@@ -91,7 +91,7 @@ def assert_same_behaviour(
 def observe(
     function: Callable[..., Any], state: Any, arguments: Arguments, comparison: Comparison, *, seed: int
 ) -> Observation:
-    """Call ``function`` once and note all that a caller can see; ``state`` is the object that the call may change."""
+    """Call ``function`` once and record all observable effects; ``state`` is the object that it may modify."""
     seed_generators(seed)
     result, exception = None, None
     try:
@@ -105,7 +105,7 @@ def observe(
 
 
 def _run_backward(result: Any, seed: int) -> None:
-    """Fill in the gradients of the leaves behind the tensors in ``result``, from fixed random cotangents."""
+    """Compute the gradients of the leaves behind the tensors in ``result``, with fixed random cotangents."""
     tensors = [entry.value for entry in snapshot(result=result).values() if isinstance(entry.value, torch.Tensor)]
     outputs = [tensor for tensor in tensors if tensor.requires_grad]
     generator = torch.Generator().manual_seed(seed)
@@ -120,11 +120,11 @@ def _check(expected: Observation, actual: Observation, comparison: Comparison, w
         raise BehaviourMismatch(
             f"{where}: the original raised {expected.exception!r}, the compiled program {actual.exception!r}"
         ) from actual.exception
-    found = differences(expected.entries, actual.entries, comparison)
+    lines = differences(expected.entries, actual.entries, comparison)
     if not torch.equal(expected.torch_random_state, actual.torch_random_state):
-        found.append("the state of torch's random generator differs after the call")
+        lines.append("the state of torch's random generator differs after the call")
     if expected.python_random_state != actual.python_random_state:
-        found.append("the state of Python's random generator differs after the call")
-    if found:
-        shown = found[:20] + ([f"and {len(found) - 20} more"] if len(found) > 20 else [])
+        lines.append("the state of Python's random generator differs after the call")
+    if lines:
+        shown = lines[:20] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
         raise BehaviourMismatch("\n  ".join([f"{where}: original and compiled program differ:", *shown]))

@@ -1,4 +1,4 @@
-"""Deep copies that keep aliasing among values, of everything that tests pass around."""
+"""Deep copies of arbitrary values that preserve aliasing among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.pytorch_internals import neg_view
 
 
 def copy_together(*values: Any) -> tuple[Any, ...]:
-    """Copies of ``values`` that share objects and storages among each other as the originals do."""
+    """Copies of ``values`` that share objects and storages as the originals do."""
     memo: dict[int, Any] = {}
     for leaf in _special_leaves(values, set()):
         memo[id(leaf)] = _copy_special(leaf, memo)
@@ -33,7 +33,7 @@ def _copy_special(leaf: torch.Generator | torch.Tensor, memo: dict[int, Any]) ->
 
 
 def _special_leaves(value: Any, seen: set[int]) -> Iterator[torch.Generator | torch.Tensor]:
-    """The values in the containers of ``value`` that ``copy.deepcopy`` refuses or changes.
+    """The values in the containers of ``value`` that ``copy.deepcopy`` rejects or changes.
 
     These are generators, sparse tensors, and lazily conjugated or negated tensors.
     """

@@ -1,4 +1,4 @@
-"""Tell in words how two snapshots differ."""
+"""Descriptions of the differences of two snapshots."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Comparison:
 
     Attributes:
         rtol: relative tolerance of values.
-        atol: absolute tolerance of values; both zero means equal.
-        values: whether values are compared at all (not for uninitialised memory).
-        gradients: whether a backward pass follows the call and gradients are compared too.
-        gradient_rtol, gradient_atol: tolerance of gradients: contributions may be summed in another order.
+        atol: absolute tolerance of values; both zero means equality.
+        values: whether values are compared (not for uninitialized memory).
+        gradients: whether backward runs after the call and gradients are compared.
+        gradient_rtol, gradient_atol: tolerances of gradients, whose terms may be summed in another order.
         gradient_scale_rtol: tolerance of gradients relative to the largest magnitude in the tensor.
-        layout: whether strides and shared storage are compared; never those of gradients, which autograd chooses.
+        layout: whether strides and shared storages are compared; not those of gradients, which autograd chooses.
     """
 
     rtol: float = 0.0
@@ -36,7 +36,7 @@ class Comparison:
     layout: bool = True
 
     def at(self, path: str, expected: object) -> Comparison:
-        """How the value at ``path``, ``expected`` of the original, is compared: gradients in their own way."""
+        """The comparison for the value at ``path``; gradients have separate tolerances."""
         if not (path.endswith(".grad") and isinstance(expected, torch.Tensor)):
             return self
         rtol, atol = max(self.rtol, self.gradient_rtol), max(self.atol, self.gradient_atol)
@@ -47,17 +47,17 @@ class Comparison:
 
 
 def differences(expected: dict[str, Entry], actual: dict[str, Entry], comparison: Comparison) -> list[str]:
-    """One line for each difference, outermost paths first; empty if the snapshots are equal."""
-    found = [f"{path}: missing in the compiled run" for path in expected if path not in actual]
-    found += [f"{path}: only in the compiled run" for path in actual if path not in expected]
+    """One line per difference, outermost paths first; empty if the snapshots are equal."""
+    lines = [f"{path}: missing in the compiled run" for path in expected if path not in actual]
+    lines += [f"{path}: only in the compiled run" for path in actual if path not in expected]
     shared = [path for path in expected if path in actual]
     hows = {path: comparison.at(path, expected[path].value) for path in shared}
     for path, how in hows.items():
-        found += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, how)]
-    found += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
+        lines += [f"{path}{line}" for line in _value_differences(expected[path].value, actual[path].value, how)]
+    lines += _partition_differences("is the same object as", _identities(expected, shared), _identities(actual, shared))
     laid_out = [path for path, how in hows.items() if how.layout]
-    found += _partition_differences("shares storage with", _storages(expected, laid_out), _storages(actual, laid_out))
-    return found
+    lines += _partition_differences("shares storage with", _storages(expected, laid_out), _storages(actual, laid_out))
+    return lines
 
 
 def _value_differences(expected: Any, actual: Any, comparison: Comparison) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _equal_leaves(expected: Any, actual: Any, comparison: Comparison) -> bool:
             return True
         return abs(expected - actual) <= comparison.atol + comparison.rtol * abs(expected) or expected != expected
     if "__eq__" not in {name for kind in type(expected).__mro__[:-1] for name in vars(kind)}:
-        return True  # no notion of equality: its attributes are entries of their own
+        return True  # equality is not defined: its attributes are separate entries
     try:
         return bool(expected == actual)
     except (TypeError, ValueError, RuntimeError):  # array-like objects whose comparison has no single truth value
@@ -112,7 +112,7 @@ def _tensor_differences(expected: torch.Tensor, actual: torch.Tensor, comparison
 def _metadata(
     expected: torch.Tensor, actual: torch.Tensor, comparison: Comparison
 ) -> Iterator[tuple[str, object, object]]:
-    """Name, expected and actual value of each property of a tensor in which the two differ."""
+    """Name, expected and actual value of each property of a tensor that differs."""
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"):
         if getattr(expected, name) != getattr(actual, name):
             yield name, getattr(expected, name), getattr(actual, name)
@@ -125,13 +125,13 @@ def _metadata(
 
 
 def _identities(entries: dict[str, Entry], paths: list[str]) -> dict[str, str]:
-    """For each entry that can be written to, the first path at which the same object is found."""
+    """For each mutable entry, the first path to the same object."""
     first: dict[int, str] = {}
     return {path: first.setdefault(id(entries[path].value), path) for path in paths if entries[path].has_identity}
 
 
 def _storages(entries: dict[str, Entry], paths: list[str]) -> dict[str, str]:
-    """For each tensor with a storage, the first path at which the same storage is found, and the offset in it."""
+    """For each tensor with a storage, the first path to the same storage, and the offset in it."""
     first: dict[int, str] = {}
     result = {}
     for path in paths:

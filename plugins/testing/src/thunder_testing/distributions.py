@@ -1,4 +1,4 @@
-"""Installed distributions, made for a test: metadata as pip writes it."""
+"""Metadata of installed distributions for tests, as written by pip."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def write_metadata(
     interfaces: Mapping[str, str | int] | None = None,
     urls: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the metadata of a distribution, so that Python finds it installed where ``site`` is on the path.
+    """Write the metadata of a distribution, so that it is installed for Python if ``site`` is on the path.
 
     Args:
         site: a folder of packages.
-        requires: requirements, ``'vendor-library>=2; extra == "lib"'``.
+        name, version: of the distribution.
+        requires: requirements, such as ``'vendor-library>=2; extra == "lib"'``.
         extras: names of extras.
-        plugins: entry points in the group ``thunder.plugins``: ``module:attribute`` by the plugin's name.
-        interfaces: those in the group ``thunder.plugin_api``.
+        plugins: entry points in the group ``thunder.plugins``: ``module:attribute`` by plugin name.
+        interfaces: entry points in the group ``thunder.plugin_api``.
         urls: addresses by label.
 
     Returns:
@@ -38,7 +39,7 @@ def write_metadata(
     fields = [("Metadata-Version", "2.4"), ("Name", name), ("Version", version)]
     fields += [("Requires-Dist", line) for line in requires] + [("Provides-Extra", extra) for extra in extras]
     fields += [("Project-URL", f"{label}, {address}") for label, address in (urls or {}).items()]
-    # The description, below the empty line, is no field.
+    # The description, after the empty line, is not a field.
     (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in fields) + "\nName: not-this\n")
     groups = {GROUP: plugins, API_GROUP: interfaces}
     text = "".join(

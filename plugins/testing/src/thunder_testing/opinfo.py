@@ -1,6 +1,6 @@
 """PyTorch's OpInfo database as cases: each operator as function, method, operator, in place and with ``out=``.
 
-Needs numpy and expecttest, which torch.testing's internals import; nothing else in Thunder imports this module.
+Requires numpy and expecttest, which torch.testing imports; no other module of Thunder imports this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thunder_testing.pytorch_internals import op_db
 from thunder_testing.seeding import seed_generators
 
 SAMPLES_PER_OPERATOR = 2
-# Operators whose results hold memory that nobody wrote.
+# Operators whose results contain uninitialized memory.
 _UNINITIALISED = frozenset(
     (
         "empty",
@@ -37,7 +37,7 @@ _UNINITIALISED = frozenset(
 
 @dataclass(frozen=True)
 class Program:
-    """One sample of one operator under one spelling."""
+    """One sample of an operator in one spelling."""
 
     variant: str
     sample: int
@@ -63,7 +63,7 @@ def run_operator(
     rtol: float = 0.0,
     atol: float = 0.0,
 ) -> Outcome:
-    """The worst outcome among all programs of the operator's first samples; SKIPPED if eager passes none of them."""
+    """The worst outcome of the programs of the operator's first samples; SKIPPED if eager passes none of them."""
     operator = OPERATORS[name]
     comparison = Comparison(rtol, atol, values=operator.name not in _UNINITIALISED)
     return run_programs(_programs(operator, samples), compile, comparison, seconds=seconds)
@@ -72,7 +72,7 @@ def run_operator(
 def run_programs(
     programs: Iterable[Program], compile: Callable[[Any], Any], comparison: Comparison, *, seconds: int
 ) -> Outcome:
-    """The worst outcome among the programs that eager passes; SKIPPED if there is none."""
+    """The worst outcome of the programs that eager passes; SKIPPED if there is none."""
     worst = Outcome(Status.SKIPPED)
     for program in programs:
         if not _eager_passes(program, comparison):
@@ -89,7 +89,7 @@ def run_programs(
 
 
 def spelling(callee: Any) -> Any:
-    """A Python function that calls ``callee``, as a user's program would; None for None."""
+    """A Python function that calls ``callee``, like a user's program; None for None."""
     if callee is None:
         return None
 
@@ -144,7 +144,7 @@ def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[
 
 
 def _eager_passes(program: Program, comparison: Comparison) -> bool:
-    """Whether eager runs the program; if gradients are compared, whether it has any."""
+    """Whether eager runs the program and, if gradients are compared, computes gradients."""
     seed_generators(0)
     try:
         arguments = program.make_arguments()

@@ -20,17 +20,17 @@ _COMPARISON = Comparison(rtol=1e-7, atol=1e-7, gradients=True, gradient_rtol=1e-
 
 
 def differentiable_operator_names() -> list[str]:
-    """Names of the operators that eager differentiates in float64 on CPU."""
+    """Names of the operators that eager differentiates in float64 on a CPU."""
     return [name for name, operator in OPERATORS.items() if DTYPE in operator.supported_backward_dtypes("cpu")]
 
 
 def run_backward(
     name: str, compile: Callable[[Any], Any], *, samples: int = SAMPLES_PER_OPERATOR, seconds: int = 60
 ) -> Outcome:
-    """The worst outcome among the operator's programs, each called and differentiated from random cotangents.
+    """The worst outcome of the operator's programs, each called and differentiated with random cotangents.
 
-    Compared are the results, which of them require gradients, and the gradient of each input: whether there is one, its
-    shape, dtype and values. SKIPPED if eager differentiates none of the samples.
+    The results, their ``requires_grad``, and the gradient of each input are compared: whether it exists, its shape,
+    dtype and values. SKIPPED if eager differentiates none of the samples.
     """
     return run_programs(_programs(OPERATORS[name], samples), compile, _COMPARISON, seconds=seconds)
 
@@ -56,7 +56,7 @@ def _programs(operator: Any, samples: int) -> Iterator[Program]:
 
 
 def _on_copy(callee: Any) -> Callable[..., Any]:
-    """``callee``, which writes to its first argument, applied to a copy: eager refuses to write to a leaf."""
+    """Apply ``callee``, which writes to its first argument, to a copy: eager does not allow writes to a leaf."""
 
     def program(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return callee(first.clone(), *args, **kwargs)
@@ -65,7 +65,7 @@ def _on_copy(callee: Any) -> Callable[..., Any]:
 
 
 def _with_leaves(values: Any) -> Any:
-    """``values`` with the tensors that require gradients replaced by leaves over the same memory, equal for equal."""
+    """``values`` with the tensors that require grad replaced by leaves over the same memory."""
     leaves: dict[int, torch.Tensor] = {}
 
     def as_leaf(value: Any) -> Any:

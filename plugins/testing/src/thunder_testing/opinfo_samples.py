@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def sample_inputs(operator: OpInfo, device: str, dtype: torch.dtype, *, requires_grad: bool = False) -> Iterator[Any]:
-    """What the method ``sample_inputs`` of the operator gives, each sample made with the same seed.
+    """The operator's ``sample_inputs``, with the same seed for each sample.
 
-    The method looks for a unittest among its callers, and reads the source of every frame for that. Under pytest, where
-    there is none, this took nine tenths of a battery's time.
+    This bypasses the method, which searches its callers for a unittest and reads the source of every frame for that.
+    Under pytest, without one, this took nine tenths of the time of a battery.
     """
     from thunder_testing.pytorch_internals import common_test_utilities
 

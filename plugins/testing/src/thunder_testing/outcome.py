@@ -1,4 +1,4 @@
-"""The outcome of one case of a battery: what a compiled program did, in one word and a line."""
+"""The outcome of a case of a battery: the behavior of a compiled program as a status and a message."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_testing.compare import BehaviourMismatch
 
 
 class Status(enum.IntEnum):
-    """How a case went; the greater the worse."""
+    """The status of a case, in increasing order of severity."""
 
-    SKIPPED = 0  # eager does not pass it
+    SKIPPED = 0  # eager does not pass
     PASSED = 1
-    ERROR = 2  # refused by an error of Thunder, on purpose and before anything wrong was computed
+    ERROR = 2  # an error of Thunder on purpose, before anything wrong is computed
     WRONG = 3
     CRASH = 4  # any other exception, or the death of the process
     TIMEOUT = 5
@@ -26,7 +26,7 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Status of a case and, unless it passed, the text that tells why; of a crash, with the traceback."""
+    """Status of a case and, unless it passed, the reason; for a crash, the traceback."""
 
     status: Status
     message: str = ""
@@ -38,11 +38,11 @@ class Outcome:
 
 
 class CaseTimeout(BaseException):
-    """A case ran past its time limit; no Exception, so that no handler in between takes it for the case's own."""
+    """A case exceeded its time limit. Not an Exception, so that handlers in the case do not catch it."""
 
 
 def outcome_of(case: Callable[[], object], *, seconds: int = 60) -> Outcome:
-    """Run ``case`` and classify how it ended. Only for the main thread, because of the time limit."""
+    """Run ``case`` and classify the result. Only for the main thread, because of the time limit."""
 
     def on_alarm(_number: int, _frame: Any) -> None:
         raise CaseTimeout

@@ -1,4 +1,4 @@
-"""A fusion executor for tests: it runs regions of elementwise operations line by line, and keeps what it was given."""
+"""A fusion executor for tests, which runs regions of elementwise operations unfused and records them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from thunder_fusion import FusionExecutor
 
 @dataclass(frozen=True, eq=False)
 class Pointwise(FusionExecutor):
-    """Fuses elementwise lines and views.
+    """Fuses elementwise operations and views.
 
     Attributes:
-        tags: of the lines that it fuses.
-        refuses: names of symbols; regions with one of them are refused.
-        least: number of lines of the smallest region.
-        regions: those that it was asked to compile.
+        tags: tags of the operations that it fuses.
+        refuses: names of symbols; regions with one of them are rejected.
+        least: least number of operations in a region.
+        regions: the regions that it was requested to compile.
     """
 
     name: str = "pointwise"
@@ -32,19 +32,19 @@ class Pointwise(FusionExecutor):
 
     @property
     def smallest(self) -> int:  # type: ignore[override]
-        """As ``least`` says."""
+        """The value of ``least``."""
         return self.least
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
-        """By its tags."""
+        """Decide by the tags of the symbol."""
         return bool(bound.symbol.tags & self.tags) or f"{bound.symbol.name} is not elementwise"
 
     def fuse(self, region: Trace) -> Callable[..., tuple[Any, ...]] | str:
-        """Its lines, one by one."""
+        """Run its operations one by one."""
         self.regions.append(region)
         refused = [bound.symbol.name for bound in region.symbols if bound.symbol.name in self.refuses]
         return f"it cannot compile {refused[0]}" if refused else compile_trace(region)
 
     def names(self) -> list[list[str]]:
-        """The last parts of the names of the lines, by region."""
+        """The last components of the names of the operations, by region."""
         return [[bound.symbol.name.rpartition(".")[2] for bound in region.symbols] for region in self.regions]

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from thunder_core.private_names import Kind, Missing, PrivateNames, Row, resolve, version_of
+from thunder_core.private_names import EntryPoint, Kind, Missing, Name, PrivateNames, resolve, version_of
 from thunder_testing.conformance.case import Case, as_test
 from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
 
@@ -24,15 +24,15 @@ def private_names_suite(
 ) -> Callable[..., None]:
     """The tests of a table, for a module that pytest collects: ``test_names = private_names_suite(NAMES, ...)``.
 
-    A test for each row fails, with the row's path, where the installed version has no such name although the row says
-    so, and where the row's check raises. One more test fails, with file and line, where another file of the package
+    The test of a row fails, with the row's path, if the installed version lacks the name although the row includes this
+    version, or if the row's check raises. One more test fails, with file and line, if another file of the package
     imports or spells a private name of another package.
 
     Args:
         names: the table.
-        checks: for each row's name a function that gets what the row gives (nothing for `Kind.SPELLED`) and raises if
-            that behaves otherwise than the package takes for granted.
-        folders: the package's folders; the module of the table itself is left out.
+        checks: for the name of each row, a function of the row's object (without arguments for `Kind.NAME_ONLY`) that
+            raises if its behavior is not the expected one.
+        folders: the package's folders; the module of the table is excluded.
 
     Raises:
         ConformanceError: a row has no check, or a check no row.
@@ -43,7 +43,7 @@ def private_names_suite(
 def private_names_cases(
     names: PrivateNames, checks: Checks, *, folders: Sequence[str | os.PathLike[str]]
 ) -> list[Case]:
-    """The tests of `private_names_suite`, one by one."""
+    """The tests of `private_names_suite` as cases."""
     without, strange = sorted(names.rows.keys() - checks.keys()), sorted(checks.keys() - names.rows.keys())
     if without or strange:
         problem = f"rows without a check: {without}" if without else f"checks without a row: {strange}"
@@ -52,16 +52,38 @@ def private_names_cases(
     return [*cases, Case("spelled nowhere else", partial(_check_files, names, folders))]
 
 
-def _check_row(row: Row, check: Callable[..., object]) -> None:
+def called_through(point: EntryPoint, run: Callable[[], Any]) -> list[tuple[Any, ...]]:
+    """The arguments of each call of an entry point during ``run``.
+
+    Raises:
+        AssertionError: PyTorch does not call it.
+    """
+    calls: list[tuple[Any, ...]] = []
+    original = point.value
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        calls.append((args, kwargs))
+        return original(*args, **kwargs)
+
+    setattr(point.owner, point.name, replacement)
+    try:
+        run()
+    finally:
+        setattr(point.owner, point.name, original)
+    assert calls, f"{point.name} is not called"
+    return calls
+
+
+def _check_row(row: Name, check: Callable[..., object]) -> None:
     __tracebackhide__ = True
     version = version_of(row.library)
     if reason := row.why_unused():
         raise NotApplicable(reason)
-    found = resolve(row)
-    if isinstance(found, Missing):
-        raise ConformanceFailure(f"{row.path}, for {row.feature}: {found.reason} in version {version}")
+    resolved = resolve(row)
+    if isinstance(resolved, Missing):
+        raise ConformanceFailure(f"{row.path}, for {row.feature}: {resolved.reason} in version {version}")
     try:
-        check() if row.kind is Kind.SPELLED else check(found)
+        check() if row.kind is Kind.NAME_ONLY else check(resolved)
     except Exception as error:
         raise ConformanceFailure(
             f"{row.path}, for {row.feature}, behaves otherwise in version {version}: {type(error).__name__}: {error}"
@@ -70,18 +92,17 @@ def _check_row(row: Row, check: Callable[..., object]) -> None:
 
 def _check_files(names: PrivateNames, folders: Sequence[str | os.PathLike[str]]) -> None:
     __tracebackhide__ = True
-    found = [problem for folder in folders for problem in private_uses(names, folder)]
-    if found:
-        raise ConformanceFailure(f"private names beside {names.module}:\n" + "\n".join(found))
+    uses = [problem for folder in folders for problem in private_uses(names, folder)]
+    if uses:
+        raise ConformanceFailure(f"private names beside {names.module}:\n" + "\n".join(uses))
 
 
 def private_uses(names: PrivateNames, folder: str | os.PathLike[str]) -> Iterator[str]:
     """``file:line: name`` for each private name of another package that a file below ``folder`` spells.
 
-    That is an import, a chain of attributes of an imported module or of a variable that holds one, an attribute of any
-    other object that no file of the folder defines, or is a row's, and a text that reads like a path of one of the
-    table's libraries; texts and attributes may be those of rows of `Kind.SPELLED`. The standard library's are no
-    matter of this.
+    This includes imports, attribute chains of an imported module or of a variable that holds one, attributes of other
+    objects that no file of the folder defines or that a row has, and strings that look like a path in one of the
+    table's libraries. Strings and attributes of rows of `Kind.NAME_ONLY` are allowed. The standard library is excluded.
     """
     table = names.module.rpartition(".")[2] + ".py"
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(Path(folder).rglob("*.py"))}
@@ -98,8 +119,8 @@ class _Uses:
     Args:
         names: the table.
         tree: the file.
-        package: the folder's name, which files import each other by.
-        own: what the folder's files define.
+        package: the folder's name, by which its files import each other.
+        own: the names that the folder's files define.
     """
 
     def __init__(self, names: PrivateNames, tree: ast.Module, package: str, own: set[str]) -> None:
@@ -107,14 +128,14 @@ class _Uses:
         rows = names.rows.values()
         self._libraries = {row.library for row in rows}
         self._exempt = {*sys.stdlib_module_names, package, "thunder", "thunder_core"} - self._libraries
-        spelled = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.SPELLED}
+        spelled = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.NAME_ONLY}
         self._texts = {".".join(path.split(".")[:end]) for path in (row.path for row in rows) for end in range(1, 9)}
         self._refused = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.ATTRIBUTE} - spelled
         self._allowed = own | spelled | _OF_NAMED_TUPLES
-        self._modules: dict[str, str] = {}  # dotted paths by the names that stand for them; empty for the exempt
+        self._modules: dict[str, str] = {}  # dotted paths by the names that are bound to them; empty for exempt ones
 
     def found(self) -> Iterator[tuple[int, str]]:
-        """Line and name of each."""
+        """Line and name of each use."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Import):
                 yield from self._import(node, [(alias.name, alias) for alias in node.names])
@@ -177,7 +198,7 @@ class _Uses:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Names of functions, classes and variables, and attributes that ``self`` gets."""
+    """Names of functions, classes and variables, and attributes of ``self``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -188,7 +209,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _chain(node: ast.expr) -> list[str]:
-    """``["a", "b", "c"]`` for ``a.b.c``; the first is empty where that is no name."""
+    """``["a", "b", "c"]`` for ``a.b.c``; the first is empty if the expression does not start with a name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -197,7 +218,7 @@ def _chain(node: ast.expr) -> list[str]:
 
 
 def _asked_for(call: ast.Call) -> str:
-    """The name of the attribute that a call of ``getattr`` and the like spells; empty for other calls."""
+    """The attribute name in a call of ``getattr`` or a similar function; empty for other calls."""
     if not isinstance(call.func, ast.Name) or call.func.id not in ("getattr", "hasattr", "setattr", "delattr"):
         return ""
     name = call.args[1] if len(call.args) > 1 else None

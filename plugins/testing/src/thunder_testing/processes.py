@@ -1,7 +1,8 @@
-"""Cases that run in several processes of one group: all in the same ones, as starting takes seconds.
+"""Cases that run in the processes of one group.
 
-They communicate by gloo. With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors
-are created by default, and they communicate by NCCL.
+All suites of a run of pytest share the same processes, because starting one takes seconds. They communicate with gloo.
+With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors are created by default,
+and they communicate with NCCL.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import datetime
 import importlib
 import multiprocessing
 import os
-import queue
-import time
+import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,87 +27,162 @@ import torch.distributed as dist
 
 from thunder_core.errors import ExecutorWarning, RecompileWarning, UncacheableWarning
 
-LIMIT: Final = 60
-"""Seconds for a case."""
-_START: Final = 180  # seconds for a case and the start of the processes, on a machine that is busy
+LIMIT: Final = 120
+"""Seconds that a process waits for the others in one collective. A machine that is busy needs many."""
+_SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
+
+
+@contextmanager
+def fake_process_group(ranks: int = 2) -> Iterator[None]:
+    """Make this process rank 0 of PyTorch's fake process group, in which collectives return without communication."""
+    from thunder_core.pytorch_internals import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def process_suite(module: str, names: Iterable[str], *, processes: int = 2) -> Callable[..., None]:
-    """A test for each case, all of which run in the same processes; the arguments are those of `run_cases`."""
+    """A test for each case, all in the same processes; the arguments are those of `run_cases`."""
     names = list(names)
-    found: dict[str, list[str]] = {}
+    failures: dict[str, list[str]] = {}
 
     @pytest.mark.parametrize("name", names)
     def test(name: str, tmp_path: Path) -> None:
-        if not found:
-            found.update(run_cases(module, names, tmp_path, processes=processes))
-        assert [text for text in found[name] if text] == []
+        if not failures:
+            failures.update((name, ["not run"]) for name in names)  # also when this test is interrupted by its timeout
+            failures.update(run_cases(module, names, tmp_path, processes=processes))
+        assert [text for text in failures[name] if text] == []
 
     return test
 
 
 def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int = 2) -> dict[str, list[str]]:
-    """Run cases of a module, one after the other, in processes of one group.
+    """Run cases of a module in order in the processes of one group.
 
-    A process that fails by anything but an AssertionError runs no further case, as the others may wait for it.
+    A process that fails with an exception other than AssertionError runs no further case, because others may wait for
+    it.
 
     Args:
-        module: whose ``CASES`` gives functions without arguments by name.
-        names: of the cases to run, in order.
-        folder: an empty one, for the processes to meet.
-        processes: how many there are.
+        module: the module whose ``CASES`` has functions without arguments by name. Other groups run in the same
+            processes, so it must not keep what belongs to a group, such as a mesh, in global variables.
+        names: the cases to run, in order.
+        folder: an empty folder, for the rendezvous of the processes.
+        processes: number of processes.
 
     Returns:
-        For each case, what was wrong in each process: empty texts where nothing was.
+        For each case, the failure in each process as text; empty if it passed.
     """
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
     names = list(names)
-    args = (processes, str(folder / "store"), module, names, answers)
-    started = [context.Process(target=_process, args=(rank, *args)) for rank in range(processes)]
-    for process in started:
-        process.start()
     results = {name: ["not run"] * processes for name in names}
+    group = _Group(processes, str(folder / "store"), module, names, list(sys.path))
+    ranks = [_started(rank) for rank in range(processes)]
+    all_ran = False
     try:
-        for _ in range(processes * len(names)):
-            name, rank, text, ended = answers.get(timeout=_START)
-            results[name][rank] = text
-            if ended:
-                break
-    except queue.Empty:
-        pass  # the cases that are missing were not run
+        for rank in ranks:
+            rank.connection.send(group)
+        all_ran = _receive(results, ranks)
     finally:
-        for process in started:
-            process.join(5)
-            process.kill()
+        if not all_ran:
+            for number, rank in enumerate(ranks):
+                rank.process.kill()
+                del _ranks[number]
     return results
 
 
-def _process(rank: int, count: int, store: str, module: str, names: list[str], answers: Any) -> None:
+@dataclass(frozen=True)
+class _Group:
+    """The cases that a group of processes runs."""
+
+    processes: int
+    store: str
+    module: str
+    names: list[str]
+    path: list[str]
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A process that runs the cases of one group after another."""
+
+    process: Any
+    connection: Any
+
+
+_ranks: dict[int, _Rank] = {}
+"""Those that were started, until a case hangs or fails in a way that others wait for."""
+
+
+def _started(number: int) -> _Rank:
+    if number not in _ranks:
+        context = multiprocessing.get_context("spawn")
+        connection, theirs = context.Pipe()
+        process = context.Process(target=_run_groups, args=(number, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        _ranks[number] = _Rank(process, connection)
+    return _ranks[number]
+
+
+def _receive(results: dict[str, list[str]], ranks: list[_Rank]) -> bool:
+    """Fill in the results; whether all processes ran all cases."""
+    running = {rank.connection: number for number, rank in enumerate(ranks)}
+    while running:
+        ready: list[Any] = wait(list(running), timeout=_SILENCE)
+        if not ready:
+            return False
+        for connection in ready:
+            try:
+                message = connection.recv()
+            except EOFError:  # the process ended
+                return False
+            if message is None:
+                del running[connection]
+                continue
+            name, text, others_wait = message
+            results[name][running[connection]] = text
+            if others_wait:
+                return False
+    return True
+
+
+def _run_groups(rank: int, connection: Any) -> None:
+    """The main function of a process; it ends with the one that started it."""
+    # Default arguments of its functions are the default group at its import: with none they mean the current one.
+    importlib.import_module("torch.distributed.nn.functional")
     torch.set_num_threads(1)
-    device = os.environ.get("THUNDER_TEST_DEVICE", "cpu")
-    if device == "cuda":
+    if os.environ.get("THUNDER_TEST_DEVICE") == "cuda":
         torch.cuda.set_device(rank)
         torch.set_default_device("cuda")
-    limit = datetime.timedelta(seconds=LIMIT)
-    meeting: Any = vars(dist)["FileStore"](store, count)  # public, and unknown to type checkers
-    backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=meeting, rank=rank, world_size=count, timeout=limit)
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
         warnings.simplefilter("error", kind)
-    cases = importlib.import_module(module).CASES
-    for name in names:
-        start = time.monotonic()
+    while True:
+        try:
+            group = connection.recv()
+        except EOFError:
+            return
+        sys.path[:] = group.path
+        _run_group(rank, connection, group)
+        connection.send(None)
+
+
+def _run_group(rank: int, connection: Any, group: _Group) -> None:
+    store: Any = vars(dist)["FileStore"](group.store, group.processes)  # public, but not in the type stubs
+    backend = "nccl" if os.environ.get("THUNDER_TEST_DEVICE") == "cuda" else "gloo"
+    limit = datetime.timedelta(seconds=LIMIT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=group.processes, timeout=limit)
+    cases = importlib.import_module(group.module).CASES
+    for name in group.names:
+        torch.manual_seed(0)
         try:
             cases[name]()
         except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is no Exception
-            ended = not isinstance(error, AssertionError)
-            answers.put((name, rank, "".join(traceback.format_exception(error)), ended))
-            if ended:
-                break
+            others_wait = not isinstance(error, AssertionError)
+            connection.send((name, "".join(traceback.format_exception(error)), others_wait))
+            if others_wait:
+                return
         else:
-            seconds = time.monotonic() - start
-            answers.put((name, rank, "" if seconds < LIMIT else f"took {seconds:.0f} s", False))
-    answers.close()
-    answers.join_thread()
+            connection.send((name, "", False))
     dist.destroy_process_group()

@@ -1,8 +1,8 @@
-"""The plugin of pytest: ``pytest --thunder-executor NAME`` tests an executor that is installed, without any file.
+"""The pytest plugin: ``pytest --thunder-executor NAME`` tests an installed executor without a test file.
 
-pytest imports this module in every run of an environment with Thunder in it, so it imports nothing else before one of
-its options is given. The ids of the tests are ``executor NAME::torch.nn.functional.silu-forward-float32-0``; ``-k``,
-``-x`` and ``-n`` work as for other tests. Files are collected as well only if they are named.
+pytest imports this module in every run of an environment with Thunder, so it imports nothing else before one of its
+options is used. Test ids are ``executor NAME::torch.nn.functional.silu-forward-float32-0``; ``-k``, ``-x`` and ``-n``
+work as usual. Files are collected only if they are given as arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options."""
+    """Add the options."""
     group = parser.getgroup("thunder", "conformance of Thunder's plugins")
     for kind in ("executor", "transform"):
         group.addoption(
@@ -39,30 +39,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Suites that are asked for are all that is run, unless files are named, too.
+    """Run only the selected suites, unless files are given as arguments.
 
     Raises:
-        pytest.UsageError: an executor, a transform or a device cannot be used here.
+        pytest.UsageError: an executor, a transform or a device cannot be used.
     """
-    asked = config.getoption("thunder_executor") or config.getoption("thunder_transform")
+    selected = config.getoption("thunder_executor") or config.getoption("thunder_transform")
     if config.getoption("thunder_device") and not config.getoption("thunder_executor"):
         raise pytest.UsageError(
             "--thunder-device says where executors are tested, and none is named; add --thunder-executor NAME"
         )
-    if asked and config.args_source is not pytest.Config.ArgsSource.ARGS:
+    if selected and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
-    if asked and not hasattr(config, "workerinput"):  # pytest-xdist drops what its workers raise
+    if selected and not hasattr(config, "workerinput"):  # pytest-xdist drops exceptions of its workers
         _check(config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Adds the suites, before the options that select tests look at them."""
+    """Add the suites, before the options that select tests are applied."""
     items[:0] = _suites(session, config)
 
 
 def _check(config: pytest.Config) -> None:
-    """Raises pytest.UsageError for what was asked for and cannot be tested here."""
+    """Raise pytest.UsageError for a selection that cannot be tested."""
     for name in config.getoption("thunder_executor"):
         from thunder_testing.conformance.suite import check_executor
 
@@ -94,15 +94,15 @@ def _items(session: pytest.Session, title: str, make: Callable[[], Sequence[Case
     with _usage_errors(title):
         cases = make()
     suite: Suite = Suite.from_parent(session, name=title, nodeid=title, cases=cases)
-    found = suite.collect()
-    report = pytest.CollectReport(title, "passed", None, found)  # type: ignore[arg-type]
-    session.ihook.pytest_collectreport(report=report)  # the terminal counts what was collected
-    return found
+    tests = suite.collect()
+    report = pytest.CollectReport(title, "passed", None, tests)  # type: ignore[arg-type]
+    session.ihook.pytest_collectreport(report=report)  # the terminal reports the number of collected tests
+    return tests
 
 
 @contextlib.contextmanager
 def _usage_errors(title: str) -> Iterator[None]:
-    """What Thunder raises for what ``title`` names is told by pytest as a mistake in its arguments."""
+    """Convert errors of Thunder in the body to usage errors of pytest."""
     from thunder_core.errors import ThunderError
 
     try:
@@ -119,7 +119,7 @@ class Suite(pytest.Collector):
         self.cases = cases
 
     def collect(self) -> list[SuiteTest]:
-        """All of them."""
+        """All tests of the suite."""
         return [SuiteTest.from_parent(self, name=case.id, case=case) for case in self.cases]
 
 
@@ -131,11 +131,11 @@ class SuiteTest(pytest.Item):
         self.case = case
 
     def runtest(self) -> None:
-        """Runs it."""
+        """Run the test."""
         self.case.run()
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """A failure is its message, and the exception that it is about; other exceptions are shown in full."""
+        """The message of a failure and its cause; other exceptions in full."""
         from thunder_testing.conformance.failure import ConformanceFailure
 
         if not isinstance(excinfo.value, ConformanceFailure):
@@ -146,5 +146,5 @@ class SuiteTest(pytest.Item):
         return f"{excinfo.value}\n\n{cause.getrepr(style='short')}"
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
-        """Where it is: in no file."""
+        """The location of the test, which is not in a file."""
         return self.path, None, self.nodeid

@@ -1,10 +1,10 @@
-"""The private names of PyTorch that tests need and the compiler does not: what for."""
+"""The private names of PyTorch that tests need but the compiler does not, and their purpose."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.private_names import PrivateNames, Row
+from thunder_core.private_names import Name, PrivateNames
 
 if TYPE_CHECKING:
     from torch.testing._internal.opinfo.core import OpInfo as OpInfo
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 _SAMPLES = "samples of PyTorch's operators for tests of executors"
 
 ROWS: Final = (
-    Row("torch.testing._internal.common_methods_invocations.op_db", _SAMPLES),
-    Row("torch.testing._internal.common_utils", _SAMPLES, name="common_test_utilities"),
-    Row("torch.testing._internal.opinfo.core.OpInfo", _SAMPLES),
+    Name("torch.testing._internal.common_methods_invocations.op_db", _SAMPLES),
+    Name("torch.testing._internal.common_utils", _SAMPLES, name="common_test_utilities"),
+    Name("torch.testing._internal.opinfo.core.OpInfo", _SAMPLES),
 )
 
 NAMES: Final = PrivateNames(__name__, ROWS)
 
 
 def __getattr__(name: str) -> Any:
-    """What the row ``name`` gives; the module has it as an attribute from then on."""
+    """The object of the row ``name``, which becomes an attribute of the module."""
     return NAMES.bind(name)

@@ -1,7 +1,7 @@
-"""Flatten any Python value into addressed entries: what a comparison of two program runs looks at.
+"""Snapshots of arbitrary Python values as flat entries, for comparison of two program runs.
 
-An entry is a leaf or a container, under the path by which it is reached (``result[0].logits``). Entries hold the
-objects themselves, so that identity and shared storage can be seen; an object reached twice is descended into once.
+An entry is a leaf or a container, with the path to it (``result[0].logits``). Entries hold the objects themselves, so
+that identity and shared storages can be compared. An object that is reachable by several paths is visited once.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _OPAQUE_TYPES = (
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One value of a snapshot and the path it is reached by."""
+    """A value of a snapshot and its path."""
 
     path: str
     value: Any
 
     @property
     def has_identity(self) -> bool:
-        """Whether it matters to a program which object this is, because it can be written to."""
+        """Whether the identity of the object is observable, because it is mutable."""
         return isinstance(self.value, torch.Tensor | list | dict) or (
             hasattr(self.value, "__dict__") and not isinstance(self.value, _OPAQUE_TYPES)
         )
 
 
 def snapshot(**roots: Any) -> dict[str, Entry]:
-    """The entries of all ``roots``, by path, parents before children."""
+    """The entries of all ``roots`` by path, parents before children."""
     seen: set[int] = set()
     return {entry.path: entry for name, root in roots.items() for entry in _walk(root, name, seen)}
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
-    """A number equal for two live tensors exactly if they share memory; None for a tensor without a plain storage."""
+    """A number that is equal for two live tensors exactly if they share memory; None without a plain storage."""
     if tensor.layout is not torch.strided:
         return None
     try:
         return int(storage_identity(tensor.untyped_storage()))
-    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage of their own
+    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage
         return None
 
 
@@ -67,7 +67,7 @@ def _walk(value: Any, path: str, seen: set[int]) -> Iterator[Entry]:
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of ``value`` and how each is reached from it."""
+    """The parts of ``value`` with the suffixes of their paths."""
     if isinstance(value, torch.Tensor):
         if (value.is_leaf or value.retains_grad) and value.grad is not None:
             yield ".grad", value.grad

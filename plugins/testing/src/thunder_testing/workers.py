@@ -1,4 +1,4 @@
-"""Run the cases of a battery in worker processes, so that a crash or a hang costs one case and not the battery."""
+"""Runs the cases of a battery in worker processes, so that a crash or a hang affects only one case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _START_SECONDS = 120
 
 
 class _Worker:
-    """A process that runs one case at a time, and the parent's end of the pipe to it."""
+    """A process that runs one case at a time, and the parent's end of its pipe."""
 
     def __init__(self, runner: Runner) -> None:
         context = multiprocessing.get_context("spawn")
@@ -33,7 +33,9 @@ class _Worker:
 
     def begin(self, case: str) -> None:
         self.case, self.started = case, time.monotonic()
-        with contextlib.suppress(ConnectionError):  # a process that died while it started is noticed at the answer
+        with contextlib.suppress(
+            ConnectionError
+        ):  # a process that died at its start is detected when its answer is read
             self.connection.send(case)
 
     def overdue(self, seconds: float) -> bool:
@@ -52,8 +54,10 @@ def run_in_workers(
     """The outcome of each case, in the order of ``cases``.
 
     Args:
-        runner: picklable; runs one case by name in a worker process.
-        seconds: a worker silent for longer on one case is killed and the case is a TIMEOUT.
+        runner: a picklable function that runs a case by name in a worker process.
+        cases: names of the cases.
+        workers: number of processes.
+        seconds: a worker is killed after this time for one case, which is a TIMEOUT.
     """
     todo = list(cases)
     outcomes: dict[str, Outcome] = dict.fromkeys(todo, Outcome(Status.CRASH, "not run"))
@@ -96,7 +100,7 @@ def _answer(worker: _Worker, seconds: float) -> Outcome | None:
 
 def _serve(connection: Connection, runner: Runner) -> None:
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # outcomes are what is asked for
+    warnings.simplefilter("ignore")  # warnings do not affect outcomes
     while True:
         try:
             case = connection.recv()

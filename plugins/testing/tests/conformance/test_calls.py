@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from thunder_core.private_names import PrivateNames, Row
+from thunder_core.private_names import Name, PrivateNames
 from thunder_testing import ConformanceError, pytorch_internals
 from thunder_testing.conformance import samples
 from thunder_testing.conformance.call import Call, describe_call
@@ -91,7 +91,7 @@ def test_functions_are_called_as_users_do(given: Any) -> None:
 
 
 def test_missing_database_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Row("torch.testing._internal.absent.op_db", "samples")
+    row = Name("torch.testing._internal.absent.op_db", "samples")
     monkeypatch.setattr(pytorch_internals, "op_db", PrivateNames(__name__, (row,)).bind("op_db"))
     with pytest.raises(ConformanceError, match="pip install expecttest"):
         samples._database()

@@ -71,7 +71,7 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
     "no reason": (d.claims(check=d.silent_check), "*-claims", "decline reasons", "is False"),
     "never claimed": (d.claims(check=d.never), "*-claims", "claimed", "because the moon is in the wrong phase"),
     "never recorded": (table("torch.nn.functional.celu", d.silu), "*-claims", "claimed", "recorded as torch.celu"),
-    "in place": (table("torch.Tensor.add_", d.silu), "*-claims", "claimed", "functional form"),
+    "in place": (table("torch.Tensor.add_", d.silu), "*-claims", "claimed", "only get functional programs"),
     "second claim": (
         OperatorExecutor("kernels", (Claim(F.silu, d.silu), Claim(F.silu, d.silu, check=d.always))),
         "*-claims",

@@ -55,7 +55,7 @@ def test_suites_without_files(folder: Path) -> None:
 def offer(folder: Path, module: str, keyword: str, item: str) -> None:
     """A plugin of pytest that makes a name stand for an object, as if a distribution offered it."""
     (folder / "offered.py").write_text(
-        "from thunder_core.config.resolve import settings_of\n"
+        "from thunder_core.config import settings_of\n"
         "from thunder_core.passes.transform import Place\n"
         f"from thunder_testing.conformance import {module}\n"
         "import defective, defective_transforms\n"

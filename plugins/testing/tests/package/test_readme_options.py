@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from thunder_core.plugins import ExecutorOptions
-from thunder_testing.package.readme_options import option_rows, options_table, own_options
+from thunder_testing.package.readme_options import option_rows, options_table, specific_options
 
 
 class Kind(enum.Enum):
@@ -49,13 +49,13 @@ CELLS = {
     "only": ("`3`", "`3`", ""),
     "kind": ('`"small"`, `"large"`', '`"small"`', ""),
     "number": ("number, more than 0, less than 1", "`0.5`", ""),
-    "maybe": ("whole number, at least 2, at most 8, or `null`", "`null`", ""),
-    "texts": ("list of texts", "`[]`", ""),
+    "maybe": ("integer, at least 2, at most 8, or `null`", "`null`", ""),
+    "texts": ("list of strings", "`[]`", ""),
     "choices": ('list of `"x"`, `"y"`', '`["x"]`', ""),
-    "names": ("mapping of names to `true`, `false`, or whole number", "`{}`", ""),
+    "names": ("mapping of names to `true`, `false`, or integer", "`{}`", ""),
     "part": ("mapping", '`{"size": 2}`', ""),
     "whatever": ("anything", "`null`", ""),
-    "other_name": ("whole number", "must be given", ""),
+    "other_name": ("integer", "must be given", ""),
 }
 
 
@@ -65,7 +65,7 @@ def test_rows(name: str) -> None:
 
 
 def test_only_own_options_have_rows() -> None:
-    assert list(option_rows(Options)) == list(CELLS) == list(own_options(Options))
+    assert list(option_rows(Options)) == list(CELLS) == list(specific_options(Options))
     assert option_rows(ExecutorOptions) == {}
 
 

@@ -19,7 +19,7 @@ BROKEN = {
     "no target": ("__init__.py", "executor:make", "executor.make", "rows-hooks", "not of the form"),
     "PyTorch, by the executor": ("__init__.py", "", "import MODULE.executor\n", "rows-light", "executor.py:1: torch, "),
     "another library": ("__init__.py", "", "import yaml\n", "rows-light", "__init__.py:1: yaml\n"),
-    "one in a hook": ("__init__.py", "    return [C", "    import yaml\n    return [C", "*-light", "py:53: yaml\n"),
+    "one in a hook": ("__init__.py", "    return [C", "    import yaml\n    return [C", "*-light", "py:54: yaml\n"),
     "ends Python": ("__init__.py", "", "import sys\nsys.exit(3)\n", "rows-light", "it ends with 3"),
     "no executor": ("__init__.py", "executor:make", "executor:made", "rows-executor-rows-load", "has no made"),
     "an executor of no options": ("executor.py", "make =", "make = 3; other =", "*-rows-load", "int, and cannot be"),

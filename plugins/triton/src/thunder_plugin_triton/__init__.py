@@ -1,1 +1,1 @@
-"""Triton kernels for what language models compute, as an executor for Thunder."""
+"""An executor with Triton kernels for operations of language models."""

@@ -1,4 +1,4 @@
-"""Sums over rows that programs of a kernel have begun."""
+"""Sums over rows, from partial sums that the programs of a kernel have written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def sum_into(partials: Tensor, outputs: Sequence[Tensor]) -> None:
     """Write sums over the second dimension, in one launch.
 
     Args:
-        partials: float32 ``[len(outputs), count, width]``, contiguous; zeros result where the count is 0.
-        outputs: one or two, contiguous, of ``width`` elements.
+        partials: float32 ``[len(outputs), count, width]``, contiguous; the sums are zero if ``count`` is 0.
+        outputs: one or two contiguous tensors of ``width`` elements.
     """
     number, count, width = partials.shape
     kernels.sum_columns[(-(-width // _BLOCK), number)](

@@ -1,4 +1,4 @@
-"""The second half of sums over rows: each program of a first kernel wrote the sum of its own rows."""
+"""The second stage of sums over rows: each program of the first kernel wrote the sum of its rows."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -13,12 +13,12 @@ from thunder_plugin_triton.rounding import rounded
 
 @triton.jit(do_not_specialize=["count"])
 def sum_columns(partials, output, other, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums over rows, always in one order. The second number of a program says which sums.
+    """Sums over rows in a fixed order. The second program index selects one of two sums.
 
     Args:
         partials: float32 ``[1 or 2, count, width]``.
         output: ``[width]``, of any floating-point dtype.
-        other: for the second sums; or None.
+        other: the output of the second sums; or None.
     """
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     partials += tl.program_id(1).to(tl.int64) * count * width
@@ -27,8 +27,8 @@ def sum_columns(partials, output, other, count, width, ROWS: tl.constexpr, BLOCK
         row = first + tl.arange(0, ROWS)[:, None]
         total += tl.load(partials + row.to(tl.int64) * width + column, mask=(row < count) & (column < width), other=0.0)
     total = tl.sum(total, 0, keep_dims=True)
-    # A number is chosen, not a condition: Triton's interpreter gives masks made of a condition without dimensions a
-    # dtype that its loads and stores refuse.
+    # This selects a number instead of a condition: Triton's interpreter gives masks from a scalar condition a dtype
+    # that its loads and stores reject.
     inside = column < tl.where(tl.program_id(1) == 0, width, 0)
     tl.store(output + column, rounded(total, output.dtype.element_ty), mask=inside)
     if other is not None:

@@ -1,4 +1,4 @@
-"""The hash of Triton's own files, which finds compiled kernels on disk."""
+"""The hash of Triton's files, which is part of the key of compiled kernels on disk."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from thunder_plugin_triton.environment import INTERPRETED
 
 try:
     from triton.runtime.cache import triton_key
-except ImportError:  # where Triton 3.4 has it
+except ImportError:  # its location in Triton 3.4
     from triton.compiler.compiler import triton_key
 
 
 @cache
 def begin() -> threading.Thread | None:
-    """Have a thread compute it, once in a process; None in the interpreter, which compiles nothing.
+    """Compute the hash in a thread, once per process. Returns None in the interpreter, which does not compile.
 
-    The first launch of a kernel needs it, and Triton keeps it from then on. It reads all of Triton's compiler: 0.2 to
-    0.4 s, of which most can pass while Python records and transforms a program.
+    The first launch of a kernel needs the hash, which Triton caches. It reads all files of Triton's compiler: 0.2 to
+    0.4 s, most of which overlap with recording and transforming a program.
     """
     if INTERPRETED:
         return None

@@ -1,4 +1,4 @@
-"""What kernels ask of the tensors of a call. Each function returns the reason for which it declines, or None."""
+"""Conditions of kernels on the tensors of a call. Each function returns a reason for declining, or None."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATING: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def tensors(**named: Any) -> str | None:
-    """Floating-point tensors that are on one device, where kernels run. None among them stands for absent ones."""
+    """Floating-point tensors are on one device, on which kernels run. None represents an absent tensor."""
     given = {name: value for name, value in named.items() if value is not None}
     device = None
     for name, tensor in given.items():
@@ -29,9 +29,9 @@ def tensors(**named: Any) -> str | None:
 
 
 def rows(tensor: TensorProxy, dimensions: int = 1) -> str | None:
-    """The last ``dimensions`` lie in adjacent elements, and all others make rows in order, at equal distances.
+    """The last ``dimensions`` are contiguous, and all others form rows in order, at equal distances.
 
-    Results that PyTorch makes of such tensors are contiguous.
+    PyTorch's results for such tensors are contiguous.
     """
     shape, stride = tensor.shape, tensor.stride
     split = len(shape) - dimensions
@@ -53,7 +53,7 @@ def rows(tensor: TensorProxy, dimensions: int = 1) -> str | None:
 
 
 def width(size: Any, largest: int | None = None) -> str | None:
-    """Rows have elements, and not too many for one program."""
+    """Rows are not empty, and not too long for one program."""
     if size == 0:
         return "rows are empty"
     if least_of(size) < 1:
@@ -62,7 +62,7 @@ def width(size: Any, largest: int | None = None) -> str | None:
 
 
 def parameter(name: str, tensor: TensorProxy | None, shape: tuple[Any, ...]) -> str | None:
-    """A weight or a bias of the shape of a row, in adjacent elements."""
+    """A weight or bias has the shape of a row and is contiguous."""
     if tensor is None:
         return None
     if tensor.shape != shape:

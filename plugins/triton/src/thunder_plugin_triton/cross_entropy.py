@@ -1,4 +1,4 @@
-"""Cross entropy of logits: forward and backward. Of the logits' size nothing is made but their gradient."""
+"""Cross entropy of logits, forward and backward. The gradient is the only new tensor of the size of the logits."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thunder_plugin_triton.options import TritonOptions
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """`torch.nn.functional.cross_entropy` of ``[N, C]`` logits and ``[N]`` classes."""
+    """`torch.nn.functional.cross_entropy` of ``[N, C]`` logits and ``[N]`` class indices."""
     return _forward(True, False, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The loss, and what `backward` takes: the logits, and a number of float32 for each row."""
+    """The loss, and the residuals of `backward`: the logits, and one float32 number per row."""
     return _forward(True, True, *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     return _forward(False, True, *args, **kwargs)
 
 
@@ -70,12 +70,13 @@ def loss_of_rows(
     reduction: str,
     label_smoothing: float,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The loss in ``dtype``, what backward needs of each row, and the total of weights.
+    """The loss in ``dtype``, the residuals of each row, and the total of weights.
 
     Args:
-        compute: otherwise the results have no values.
-        differentiated: otherwise backward needs nothing.
-        input: ``[N, C]``, and target ``[N]``.
+        compute: if false, the results are not initialized.
+        differentiated: if false, there are no residuals.
+        input: ``[N, C]``.
+        target: ``[N]``.
     """
     rows = target.shape[:1]
     logsumexps = input.new_empty(rows, dtype=torch.float32) if differentiated else None
@@ -101,7 +102,7 @@ def check(
     reduction: Any = "mean",
     label_smoothing: Any = 0.0,
 ) -> bool | str:
-    """What the kernels take."""
+    """The reason for declining a call, or True."""
     if size_average is not None or reduce is not None:
         return "size_average and reduce are deprecated"
     if not isinstance(input, TensorProxy) or input.ndim != 2:
@@ -118,5 +119,5 @@ def check(
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """The function of PyTorch."""
+    """The claim of PyTorch's function."""
     return (Claim(F.cross_entropy, run, check, PAIR, variant="rows"),)

@@ -1,4 +1,4 @@
-"""What the kernels of cross entropy ask of a call: functions that return the reason to decline it, or None."""
+"""Conditions of the kernels of cross entropy. Each function returns a reason for declining, or None."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from thunder_plugin_triton import conditions as need
 
 
 def targets(target: Any, shape: tuple[Any, ...], device: torch.device) -> str | None:
-    """Classes, one for each row, in adjacent elements."""
+    """Targets are class indices, one per row, and contiguous."""
     if not isinstance(target, TensorProxy):
-        return "target is no tensor"
+        return "target is not a tensor"
     if target.dtype.is_floating_point:
         return "targets are probabilities; classes are implemented"
     if target.dtype not in (torch.int64, torch.uint8):
@@ -27,16 +27,16 @@ def targets(target: Any, shape: tuple[Any, ...], device: torch.device) -> str | 
 
 
 def class_weights(weight: Any, classes: Any) -> str | None:
-    """A weight for each class, which PyTorch does not differentiate by."""
+    """The weight of classes has one element per class and does not require grad."""
     if weight is None:
         return None
     if not isinstance(weight, TensorProxy):
-        return "the weight of classes is no tensor"
+        return "the weight of classes is not a tensor"
     return need.parameter("the weight of classes", weight, (classes,))
 
 
 def numbers(ignore_index: Any, reduction: Any, label_smoothing: Any) -> str | None:
-    """Values that are known when the program is compiled, and in their ranges."""
+    """Numbers are known when the program is compiled, and valid."""
     if not isinstance(ignore_index, int):
         return "ignore_index is known only at run time"
     if reduction not in ("mean", "sum", "none"):
@@ -47,7 +47,7 @@ def numbers(ignore_index: Any, reduction: Any, label_smoothing: Any) -> str | No
 
 
 def elements(*tensors: TensorProxy) -> str | None:
-    """Tensors with elements, whose sizes are known when the program is compiled, or vary between calls."""
+    """Tensors are not empty; sizes are known when the program is compiled, or vary between calls."""
     for tensor in tensors:
         if any(not isinstance(size, Size) for size in (*tensor.shape, *tensor.stride)):
             return "sizes are not known when the program is compiled"

@@ -1,15 +1,15 @@
-"""Kernels of cross entropy with classes as targets.
+"""Kernels of cross entropy with class indices as targets.
 
-A row has the logits ``x`` of ``C`` classes and a target ``t``. With ``L = logsumexp(x)``, class weights ``w`` (ones, if
-there are none), their sum ``W`` and the smoothing ``s``, its loss is, as in `torch.nn.functional.cross_entropy`::
+A row has logits ``x`` of ``C`` classes and a target ``t``. With ``L = logsumexp(x)``, class weights ``w`` (ones by
+default), their sum ``W`` and the label smoothing ``s``, its loss is, as in `torch.nn.functional.cross_entropy`::
 
     (1 - s) * w[t] * (L - x[t]) + s / C * (W * L - sum(w * x))
 
-and the derivative by ``x[c]``, with ``p = exp(x - L)``::
+and the derivative with respect to ``x[c]``, with ``p = exp(x - L)``::
 
     ((1 - s) * w[t] + s / C * W) * p[c] - (1 - s) * w[t] * (c == t) - s / C * w[c]
 
-All is computed in float32. A program has ``ROWS`` rows, of which it reads ``BLOCK`` classes at a time.
+Everything is computed in float32. A program handles ``ROWS`` rows, of which it reads ``BLOCK`` classes at a time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -27,8 +27,9 @@ def _loss(
     start, target, live, weights, weight_sum, smoothing,
     CLASSES: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Losses and logsumexps of rows, in one pass that keeps the maximum and rescales the sum (Milakov and Gimelshein
-    2018). Rows that are not ``live`` are not read.
+    """Losses and logsumexps of rows in one pass, with an online softmax (Milakov and Gimelshein 2018).
+
+    Rows that are not ``live`` are not read.
     """
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -41,7 +42,7 @@ def _loss(
             mask = (column < COLUMNS)[None, :] & live[:, None]
             x = tl.load(start[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
             high = tl.maximum(largest, tl.max(tl.where(inside, x, float("-inf")), 1))
-            shift = tl.where(high == float("-inf"), 0.0, high)  # minus infinity from itself would not be a number
+            shift = tl.where(high == float("-inf"), 0.0, high)  # the difference of infinities would be NaN
             total = total * tl.exp(largest - shift)
             total += tl.sum(tl.where(inside, tl.exp(x - shift[:, None]), 0.0), 1)
             largest = high
@@ -60,7 +61,7 @@ def _loss(
 
 @triton.jit
 def _derivative(x, column, logsumexp, target, weights, weight_sum, smoothing, CLASSES: tl.constexpr):
-    """The derivative by logits ``[ROWS, BLOCK]`` of the classes ``column``."""
+    """The derivative with respect to logits ``[ROWS, BLOCK]`` of the classes ``column``."""
     p = tl.exp(x - logsumexp[:, None])
     hit = (column[None, :] == target[:, None]).to(tl.float32)
     factor = tl.full([1], 1.0, tl.float32)
@@ -85,16 +86,19 @@ def losses_of_rows(
     GRADIENT: tl.constexpr, CLASSES: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Loss of each row, 0 where it is ignored, and logsumexp; with ``GRADIENT`` derivatives take the logits' place.
+    """The loss of each row, 0 if it is ignored, and its logsumexp; with ``GRADIENT`` the derivatives overwrite the
+    logits.
 
     Args:
-        logits: ``[rows, CLASSES]``, in memory where ``COLUMNS >= CLASSES`` may be read and, with ``GRADIENT``, written.
-        targets: ``[rows]``; values outside of the classes read no memory and give the loss of some class.
-        weights: ``[CLASSES]`` or None; weight_sums: float32, their sum.
+        logits: ``[rows, CLASSES]``, in memory of which ``COLUMNS >= CLASSES`` may be read and, with ``GRADIENT``,
+            written.
+        targets: ``[rows]``; for an invalid class no memory is read, and the loss is that of some class.
+        weights: ``[CLASSES]`` or None.
+        weight_sums: float32, their sum.
         losses, logsumexps: float32 ``[rows]``; logsumexps may be None.
-        scales: float32, a number that the derivative is multiplied by; read with ``GRADIENT`` only.
+        scales: float32, a factor of the derivative; read only with ``GRADIENT``.
         smoothing: None for 0.
-        STAGES: blocks of logits that are under way at a time, one of them computed.
+        STAGES: number of blocks of logits in the pipeline.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     exists = row < rows
@@ -111,7 +115,7 @@ def losses_of_rows(
         tl.store(logsumexps + row, logsumexp, mask=exists)
     if GRADIENT:
         scale = tl.load(scales)
-        tl.debug_barrier()  # every thread has read the logits of targets before others overwrite them
+        tl.debug_barrier()  # all threads have read the logits of targets before any overwrites them
         for first in range(0, COLUMNS, BLOCK):
             column = first + tl.arange(0, BLOCK)
             mask = (column < COLUMNS)[None, :] & exists[:, None]
@@ -128,15 +132,15 @@ def gradients_of_rows(
     rows, row_stride, gradient_stride, cotangent_stride, ignore_index, smoothing,
     CLASSES: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the logits: the derivative times the cotangent, over the total where there is one; 0 in ignored rows.
+    """The gradient of the logits: the derivative times the cotangent, divided by the total if any; 0 in ignored rows.
 
-    A program has ``ROWS`` rows and ``BLOCK`` classes; neighbours have the same rows.
+    A program handles ``ROWS`` rows and ``BLOCK`` classes; neighboring programs have the same rows.
 
     Args:
         logsumexps: float32 ``[rows]``.
-        cotangents: of each row's loss, ``cotangent_stride`` apart (0: one for all).
-        totals: float32, what the sum of losses was divided by; or None.
-        gradients: ``[rows, CLASSES]``, written.
+        cotangents: of the loss of each row, with stride ``cotangent_stride`` (0: one for all rows).
+        totals: float32, the divisor of the sum of losses; or None.
+        gradients: ``[rows, CLASSES]``, the output.
     """
     blocks = tl.cdiv(CLASSES, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -1,4 +1,4 @@
-"""Weights of classes, and what makes one loss of many."""
+"""Weights of classes, and the reduction of losses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _REDUCTION: Final = Tunable("cross_entropy reduction", lambda: [{"BLOCK": 4096, 
 
 
 class Weights(NamedTuple):
-    """Weights of classes, and their sum in float32. None: there are none."""
+    """Weights of classes, and their sum in float32; both None without weights."""
 
     each: Tensor | None
     total: Tensor | None
 
 
 def weights_of(weight: Tensor | None) -> Weights:
-    """These weights of classes."""
+    """The weights of classes with their sum."""
     return Weights(weight, None if weight is None else weight.sum(dtype=torch.float32))
 
 
 def total_weight(target: Tensor, weights: Weights, classes: int, ignore_index: int) -> Tensor:
-    """The sum of weights of targets that are not ignored: float32, a number."""
+    """The sum of the weights of targets that are not ignored: a float32 scalar."""
     total = torch.empty((), dtype=torch.float32, device=target.device)
     _reduce(None, target, weights, None, total, classes, ignore_index, mean=False)
     return total
@@ -36,7 +36,7 @@ def reduced(
     losses: Tensor, target: Tensor, weights: Weights, classes: int, dtype: torch.dtype,
     ignore_index: int, reduction: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The loss that the reduction makes of losses, and `total_weight`."""
+    """The reduced loss, and `total_weight`."""
     if reduction == "none":
         return losses.to(dtype), total_weight(target, weights, classes, ignore_index)
     total = torch.empty((), dtype=torch.float32, device=target.device)
@@ -49,16 +49,16 @@ def _reduce(
     losses: Tensor | None, target: Tensor, weights: Weights, loss: Tensor | None, total: Tensor,
     classes: int, ignore_index: int, *, mean: bool,
 ) -> None:  # fmt: skip
-    """On a GPU, a target that is no class ends in an assertion, as it does in eager PyTorch."""
+    """Launch the reduction. On a GPU, an invalid class fails a device assertion, as in eager PyTorch."""
     if target.device.type == "cpu":
         wrong = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
         if wrong.numel():
-            raise IndexError(f"Target {int(wrong[0])} is out of bounds.")  # as eager PyTorch has it
+            raise IndexError(f"Target {int(wrong[0])} is out of bounds.")  # as in eager PyTorch
 
     def launch(chosen: Configuration) -> None:
         reduce_losses[(1,)](
             losses, target, weights.each, loss, total, target.shape[0], ignore_index, MEAN=mean, CLASSES=classes,
-            debug=True, sanitize_overflow=False, **chosen,  # assertions, and no others than ours
+            debug=True, sanitize_overflow=False, **chosen,  # enables only the assertions of this kernel
         )  # fmt: skip
 
     _REDUCTION.run(target.device, (), launch)

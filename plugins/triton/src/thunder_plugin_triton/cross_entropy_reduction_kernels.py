@@ -1,4 +1,4 @@
-"""The kernel that makes one loss of many."""
+"""The kernel that reduces losses."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -16,13 +16,14 @@ def reduce_losses(
     losses, targets, weights, result, totals, rows, ignore_index,
     MEAN: tl.constexpr, CLASSES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sum or mean of losses, and the total of weights that a mean divides by, in one program and always in one order.
+    """The sum or mean of losses, and the total of weights that the mean divides by, in one program and a fixed order.
 
-    Targets are asserted to be classes, or ``ignore_index``.
+    It asserts that targets are classes, or ``ignore_index``.
 
     Args:
-        losses: float32 ``[rows]``, or None; result: a number, written where there are losses.
-        totals: float32, a number: the sum of the weights of targets that are not ignored, written.
+        losses: float32 ``[rows]``, or None.
+        result: a scalar, the output if there are losses.
+        totals: a float32 scalar, the output: the sum of the weights of targets that are not ignored.
     """
     total = tl.zeros([BLOCK], tl.float32)
     loss = tl.zeros([BLOCK], tl.float32)

@@ -1,4 +1,4 @@
-"""Rows of logits, their losses and gradients: calls of the kernels."""
+"""Launches of the kernels for rows of logits, their losses and gradients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
 
 def _tiles(*sizes: tuple[int, ...]) -> Any:
-    """Candidates for a number of classes: several short rows, or one of these parts of a long one, with its warps, and
-    with the blocks that are under way where a kernel asks for that.
-    """
+    """Candidates for a number of classes: several short rows, or a part of a long row, with warps and stages."""
     names = ("BLOCK", "num_warps", "STAGES")[: len(sizes[0])]
 
     def candidates(classes: int, bucket: int) -> list[Configuration]:
@@ -38,7 +36,9 @@ _LOSSES: Final = Tunable(
     ),
 )  # fmt: skip
 _GRADIENTS: Final = Tunable("cross_entropy backward", _tiles((4096, 8), (4096, 4), (2048, 4), (8192, 8), (1024, 4)))
-_BOTH: Final = Tunable("cross_entropy in place", _tiles((4096, 8, 1)))  # not to be timed: it overwrites what it reads
+_BOTH: Final = Tunable(
+    "cross_entropy in place", _tiles((4096, 8, 1))
+)  # cannot be timed, because it overwrites its input
 
 
 def losses_of(
@@ -53,14 +53,14 @@ def losses_of(
     columns: int | None = None,
     into: Tensor | None = None,
 ) -> Tensor:
-    """Float32 losses of rows, 0 where they are ignored.
+    """Float32 losses of rows, 0 for ignored rows.
 
     Args:
-        logits: ``[N, C]`` with adjacent columns.
-        logsumexps: float32 ``[N]``, written.
-        scale: float32, a number; with it, the derivatives times it are written over the logits.
-        columns: how many columns of memory each row has; None for those of the logits.
-        into: the result, contiguous; None for new memory.
+        logits: ``[N, C]`` with a last stride of 1.
+        logsumexps: float32 ``[N]``, an output.
+        scale: a float32 scalar; if given, the derivatives times it overwrite the logits.
+        columns: number of columns of memory per row; None for those of the logits.
+        into: the result, contiguous; None for a new tensor.
     """
     rows, classes = logits.shape
     losses = logits.new_empty(rows, dtype=torch.float32) if into is None else into
@@ -87,7 +87,7 @@ def gradient_of(
     reduction: str,
     smoothing: float,
 ) -> Tensor:
-    """The gradient of logits, with the strides of `torch.empty_like`."""
+    """The gradient of the logits, with the strides of `torch.empty_like`."""
     rows, classes = logits.shape
     weights = weights_of(weight)
     gradient = torch.empty_like(logits)

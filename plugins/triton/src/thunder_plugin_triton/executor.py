@@ -1,8 +1,8 @@
-"""The executor: a table of kernels, grouped in families.
+"""The executor: a table of kernels in families.
 
-A family is a module with a function ``claims(options)``, which returns a tuple of `Claim`s; `FAMILIES` lists them. What
-they run is at the top level of the module, so that traces print it by name, and launches kernels through
-`thunder_plugin_triton.tuning.Tunable`, which chooses block sizes. ``autotune: false`` is applied here, to all of them.
+A family is a module with a function ``claims(options)``, which returns a tuple of `Claim`s; `FAMILIES` lists them.
+Their functions are at the top level of the module, so that traces print them by name. They launch kernels through
+`thunder_plugin_triton.tuning.Tunable`, which chooses block sizes. ``autotune: false`` is applied here to all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WithFixedChoice:
         return self.function.__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function, with block sizes from the table."""
+        """Call the function with block sizes from the table."""
         with fixed_choice():
             return self.function(*args, **kwargs)
 
@@ -65,7 +65,7 @@ def _fixed(claim: Claim) -> Claim:
 
 @lru_cache(maxsize=64)
 def from_options(options: TritonOptions) -> OperatorExecutor:
-    """The executor for these options; the same one for equal ones."""
+    """The executor for these options, the same object for equal options."""
     compiler_hash.begin()
     claims = [claim for family in FAMILIES for claim in family.claims(options)]
     return OperatorExecutor("triton", tuple(claims if options.autotune else map(_fixed, claims)), varying_sizes=True)

@@ -1,4 +1,4 @@
-"""Gated activations: swiglu and geglu. Backward computes the activation again."""
+"""Gated activations: SwiGLU and GeGLU. Backward recomputes the activation."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def swiglu_forward(gate: Tensor, up: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """`swiglu`, and its arguments."""
+    """`swiglu`, and its arguments as residuals."""
     return _multiply(gate, up, "silu"), (gate, up, "silu")
 
 
 def swiglu_fake(gate: Tensor, up: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """`swiglu_forward` without computing."""
+    """The fake implementation of `swiglu_forward`."""
     return gate.new_empty(gate.shape), (gate, up, "silu")
 
 
@@ -46,12 +46,12 @@ def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
 
 
 def geglu_forward(gate: Tensor, up: Tensor, approximate: str = "none") -> tuple[Tensor, tuple[Any, ...]]:
-    """`geglu`, and its arguments."""
+    """`geglu`, and its arguments as residuals."""
     return geglu(gate, up, approximate), (gate, up, _FUNCTIONS[approximate])
 
 
 def geglu_fake(gate: Tensor, up: Tensor, approximate: str = "none") -> tuple[Tensor, tuple[Any, ...]]:
-    """`geglu_forward` without computing."""
+    """The fake implementation of `geglu_forward`."""
     return gate.new_empty(gate.shape), (gate, up, _FUNCTIONS[approximate])
 
 
@@ -60,19 +60,24 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of gate and up, contiguous."""
     gate, up, function = residuals
-    found = [gate.new_empty(gate.shape) if want else None for want in wanted]
+    gradients_ = [gate.new_empty(gate.shape) if want else None for want in wanted]
     width = _width(gate, up, cotangents[0])
     rows = [with_row_stride(tensor, width) for tensor in (gate, up, cotangents[0])]
 
     def launch(chosen: Configuration) -> None:
         programs = gate.numel() // width * -(-width // chosen["BLOCK"])
         kernels.gradients_of_gated[(programs,)](
-            *[tensor for tensor, _ in rows], *found, width, *[step for _, step in rows], FUNCTION=function, **chosen
+            *[tensor for tensor, _ in rows],
+            *gradients_,
+            width,
+            *[step for _, step in rows],
+            FUNCTION=function,
+            **chosen,
         )
 
     if gate.numel():
         _BACKWARD.run(gate.device, (rows_bucket(gate.numel()),), launch)
-    return tuple(found)
+    return tuple(gradients_)
 
 
 def _multiply(gate: Tensor, up: Tensor, function: str) -> Tensor:
@@ -92,13 +97,13 @@ def _multiply(gate: Tensor, up: Tensor, function: str) -> Tensor:
 
 
 def _width(*tensors: Tensor) -> int:
-    """Of rows: one row of all elements, where all tensors lie in one piece."""
+    """The width of rows: that of a single row of all elements if all tensors are contiguous."""
     first = tensors[0]
     return first.numel() if all(tensor.is_contiguous() for tensor in tensors) else first.shape[-1]
 
 
 def check(gate: TensorProxy, up: TensorProxy, approximate: Any = "none") -> bool | str:
-    """What the kernels take."""
+    """The reason for declining a call, or True."""
     reason = need.tensors(gate=gate, up=up)
     if reason is not None:
         return reason
@@ -112,7 +117,7 @@ def check(gate: TensorProxy, up: TensorProxy, approximate: Any = "none") -> bool
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """Both composites."""
+    """The claims of both composites."""
     return (
         Claim(
             composites.swiglu, swiglu, check, DerivativePair(swiglu_forward, backward, swiglu_fake), variant="elements"

@@ -1,6 +1,6 @@
 """Kernels of gated activations: ``f(gate) * up`` and its derivatives, computed in float32.
 
-``f`` is silu, gelu, or gelu with Hendrycks and Gimpel's formula (2016) in tanh.
+``f`` is silu, gelu, or the tanh approximation of gelu (Hendrycks and Gimpel 2016).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -31,7 +31,7 @@ def _activation(x, FUNCTION: tl.constexpr):
 
 @triton.jit
 def _place(width, BLOCK: tl.constexpr):
-    """Row and columns of a program; neighbours have the same row."""
+    """The row and the columns of a program; neighboring programs have the same row."""
     blocks = tl.cdiv(width, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     return row, (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -41,7 +41,7 @@ def _place(width, BLOCK: tl.constexpr):
 def multiply_gated(
     gate, up, output, width, gate_stride, up_stride, FUNCTION: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """``f(gate) * up`` of rows ``width`` wide; ``output`` is contiguous."""
+    """``f(gate) * up`` of rows of ``width`` elements; ``output`` is contiguous."""
     row, column = _place(width, BLOCK)
     inside = column < width
     x = tl.load(gate + row * gate_stride + column, mask=inside, other=0.0).to(tl.float32)
@@ -55,7 +55,7 @@ def gradients_of_gated(
     gate, up, cotangent, of_gate, of_up, width, gate_stride, up_stride, cotangent_stride,
     FUNCTION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of both, contiguous; None for one that is not wanted."""
+    """Gradients of gate and up, contiguous; None for one that is not needed."""
     row, column = _place(width, BLOCK)
     inside = column < width
     x = tl.load(gate + row * gate_stride + column, mask=inside, other=0.0).to(tl.float32)

@@ -1,4 +1,4 @@
-"""Layer normalisation: `torch.nn.functional.layer_norm`."""
+"""Layer normalization: `torch.nn.functional.layer_norm`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from thunder_plugin_triton.row_tiles import LARGEST
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """Without what backward needs."""
+    """The result without residuals."""
     return _forward(True, False, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The result, and what `backward` takes: the arguments, and two numbers of float32 for each row."""
+    """The result, and the residuals of `backward`: the arguments, and two float32 numbers per row."""
     return _forward(True, True, *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     return _forward(False, True, *args, **kwargs)
 
 
@@ -43,7 +43,7 @@ def _forward(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """``cudnn_enable`` means nothing, as in PyTorch."""
+    """``cudnn_enable`` has no effect, as in PyTorch."""
     output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     width, statistics = prod(normalized_shape), None
     if differentiated:
@@ -57,12 +57,12 @@ def _forward(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of those that are there of input, weight and bias. Sums over rows have one order on one kind of GPU."""
+    """Gradients of input, weight and bias, if present. Sums over rows are deterministic on the same kind of GPU."""
     input, weight, bias, statistics, width = residuals
     given = iter(wanted)
-    kept = [tensor is not None and next(given) for tensor in (input, weight, bias)]
-    found = gradients(input, weight, bias, statistics, cotangents[0], width, kept)
-    return tuple([gradient for gradient, tensor in zip(found, (input, weight, bias)) if tensor is not None])
+    needed = [tensor is not None and next(given) for tensor in (input, weight, bias)]
+    results = gradients(input, weight, bias, statistics, cotangents[0], width, needed)
+    return tuple([gradient for gradient, tensor in zip(results, (input, weight, bias)) if tensor is not None])
 
 
 def check(
@@ -73,7 +73,7 @@ def check(
     eps: Any = 1e-05,
     cudnn_enable: Any = True,
 ) -> bool | str:
-    """What the kernels take."""
+    """The reason for declining a call, or True."""
     shape = tuple(normalized_shape)
     reason = (
         need.tensors(input=input, weight=weight, bias=bias)
@@ -89,5 +89,5 @@ PAIR: Final = DerivativePair(forward, backward, fake)
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """The operation."""
+    """The claim of the operation."""
     return (Claim(F.layer_norm, run, check, PAIR, variant="rows"),)

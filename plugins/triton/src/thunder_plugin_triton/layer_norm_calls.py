@@ -1,4 +1,4 @@
-"""Calls of the kernels of layer_norm."""
+"""Launches of the kernels of layer_norm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def normalize(
     output: Tensor,
     statistics: Tensor | None,
 ) -> None:
-    """Write the normalised rows into ``output``, and means and factors into ``statistics``, float32 ``[2, rows]``."""
+    """Write the normalized rows to ``output``, and means and factors to ``statistics``, float32 ``[2, rows]``."""
     rows = output.numel() // width
     if rows == 0:
         return
@@ -51,7 +51,7 @@ def gradients(
     width: int,
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of input, weight and bias that are wanted, contiguous."""
+    """The needed gradients of input, weight and bias, contiguous."""
     rows = input.numel() // width
     of_input, of_weight, of_bias = [
         torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) if want and tensor is not None else None

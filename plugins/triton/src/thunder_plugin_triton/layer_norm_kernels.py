@@ -1,8 +1,8 @@
-"""Kernels of layer normalisation: ``n * weight + bias`` with ``n = (x - mean) * r`` and ``r = rsqrt(variance + eps)``.
+"""Kernels of layer normalization: ``n * weight + bias`` with ``n = (x - mean) * r`` and ``r = rsqrt(variance + eps)``.
 
-With the cotangent ``g`` and ``m = g * weight``, the derivative by ``x`` is ``r * (m - mean(m) - n * mean(m * n))``;
-those by weight and bias are the sums of ``g * n`` and ``g`` over rows. All is computed in float32. A program has whole
-rows, ``ROWS`` at a time.
+With the cotangent ``g`` and ``m = g * weight``, the derivative with respect to ``x`` is ``r * (m - mean(m) - n * mean(m
+* n))``; those with respect to weight and bias are the sums of ``g * n`` and ``g`` over rows. Everything is computed in
+float32. A program handles whole rows, ``ROWS`` at a time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -20,10 +20,11 @@ from thunder_plugin_triton.rounding import rounded
 def normalize_rows(
     input, weight, bias, output, statistics, rows, width, row_stride, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The normalised rows, and their statistics.
+    """The normalized rows, and their statistics.
 
     Args:
-        input: ``[rows, width]``, rows ``row_stride`` apart; output: the same, contiguous.
+        input: ``[rows, width]`` with stride ``row_stride`` between rows.
+        output: the same, contiguous.
         weight, bias: ``[width]`` or None.
         statistics: float32 ``[2, rows]``, means and ``r``; or None.
         BLOCK: a power of two, at least the width.
@@ -54,12 +55,12 @@ def gradients_of_rows(
 ):  # fmt: skip
     """The gradient of the input, and for each program the sums of its rows' gradients of weight and bias.
 
-    Programs have every so manieth tile of rows, so that together they read memory from its start to its end.
+    Tiles of rows are assigned to programs in turn, so that together they read memory sequentially.
 
     Args:
         gradient: ``[rows, width]``, contiguous; or None.
         of_weight, of_bias: float32 ``[programs, width]``; or None.
-        STAGES: tiles that are under way at a time: while one is computed, the next ones are read.
+        STAGES: number of tiles in the pipeline.
     """
     column = tl.arange(0, BLOCK)[None, :]
     inside = column < width
@@ -76,7 +77,7 @@ def gradients_of_rows(
         mean = tl.load(statistics + row, mask=row < rows, other=0.0)
         r = tl.load(statistics + rows + row, mask=row < rows, other=0.0)
         n = (x.to(tl.float32) - mean) * r
-        g = g.to(tl.float32)  # 0 outside of the rows, where n is not
+        g = g.to(tl.float32)  # 0 outside of the rows, where n is not 0
         if of_weight is not None:
             weight_total += g * n
         if of_bias is not None:

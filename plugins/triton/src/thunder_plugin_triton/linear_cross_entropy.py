@@ -1,4 +1,4 @@
-"""Linear layer and cross entropy together: forward and backward. Logits never exist as a whole."""
+"""Linear layer and cross entropy, forward and backward, without logits of all tokens in memory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _forward(
     start: int | None = None,
     stop: int | None = None,
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The loss, and what `backward` takes: the gradients for a cotangent of 1, and a factor of float32.
+    """The loss, and the residuals of `backward`: the gradients for a cotangent of 1, and a float32 factor.
 
     Args:
-        compute: otherwise the results have no values; of those with gradients alone, whose loss is a scalar.
-        wanted: gradients of the input, and of weight and bias.
+        compute: if false, the results have no values; only for calls with gradients, whose loss is a scalar.
+        wanted: whether the gradients of the input, and of weight and bias, are needed.
     """
     rows, dtype = _rows(input, start, stop), torch.float32 if upcast else input.dtype
     sums = new_sums(rows, weight, bias, *wanted)
@@ -56,22 +56,22 @@ def _forward(
 def _scales(
     input: Tensor, target: Tensor, weights: Weights, classes: int, ignore_index: int, reduction: str
 ) -> tuple[Tensor, Tensor]:
-    """What the gradients of losses are multiplied by before they are rounded, and in backward.
+    """The factor of gradients of losses before rounding, and that of backward.
 
-    Gradients of float16 are those of the sum of losses, as divided by many tokens they would be too small for it: the
-    factor of backward divides them. For other dtypes there is none.
+    Gradients in float16 are those of the sum of losses, because a division by many tokens would underflow; the factor
+    of backward divides them. For other dtypes it is None.
     """
     scale = factor = torch.ones((), dtype=torch.float32, device=input.device)
     if reduction == "mean":
         total = total_weight(target, weights, classes, ignore_index)
-        scale = 1 / total  # infinity without any target: kernels multiply rows by it that have one
+        scale = 1 / total  # infinity without any target; kernels only multiply rows with a target by it
         if input.dtype is torch.float16:
             scale, factor = (torch.where(total == 0, *pair) for pair in ((scale, factor), (factor, scale)))
     return scale, factor
 
 
 def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
-    """``[N, K]``: those that have logits."""
+    """The rows ``[N, K]`` that have logits."""
     chosen = input if start is None and stop is None else input[..., start:stop, :]
     return chosen.reshape(-1, input.shape[-1])
 
@@ -90,20 +90,20 @@ def _residuals(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients for this cotangent. Those kept stay as they are, for another backward."""
+    """The gradients for a cotangent. The residuals are not modified, so that backward can run again."""
     of_input, of_weight, of_bias, factor, dtype, place = residuals
-    found: list[Tensor | None] = [None] * len(wanted)
+    gradients: list[Tensor | None] = [None] * len(wanted)
     for position, gradient in ((0, of_input), (1, of_weight), (3, of_bias)):
         if position < len(wanted) and wanted[position]:
             scaled = _scaled(gradient, cotangents[0], factor, dtype)
-            found[position] = scaled if position else _placed(scaled, *place)
-    return tuple(found)
+            gradients[position] = scaled if position else _placed(scaled, *place)
+    return tuple(gradients)
 
 
 def _placed(
     rows: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], start: int | None, stop: int | None
 ) -> Tensor:
-    """The gradient of the whole input, with strides like it; zeros where it has no logits."""
+    """The gradient of the whole input with the input's strides; zeros for rows without logits."""
     if start is None and stop is None:
         gradient = rows.view(shape)
         if gradient.stride() == strides:
@@ -137,27 +137,27 @@ def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
 
 
 def forward_of_input(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """Loss and the gradient of the input alone: weight and bias are frozen."""
+    """Loss and the gradient of the input only, with frozen weight and bias."""
     return _forward(True, (True, False), *args, **kwargs)
 
 
 def forward_of_weight(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """Loss and the gradients of weight and bias: the input needs none."""
+    """Loss and the gradients of weight and bias only."""
     return _forward(True, (False, True), *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     return _forward(False, (True, True), *args, **kwargs)
 
 
 def fake_of_input(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_of_input` without computing."""
+    """The fake implementation of `forward_of_input`."""
     return _forward(False, (True, False), *args, **kwargs)
 
 
 def fake_of_weight(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_of_weight` without computing."""
+    """The fake implementation of `forward_of_weight`."""
     return _forward(False, (False, True), *args, **kwargs)
 
 

@@ -1,12 +1,12 @@
-"""Linear layer and cross entropy together, chunk of tokens by chunk.
+"""Linear layer and cross entropy in chunks of tokens.
 
-A chunk's logits are a product into a buffer that all chunks share. The kernel makes losses of them and writes their
-gradient in their place, for a cotangent of 1, and the gradients of input and weight are products with it. That is three
-products of matrices in all, as many as without chunks; computing logits again in backward would be four. Backward
-multiplies by the cotangent.
+The logits of a chunk are a matmul into a buffer that all chunks share. The kernel computes their losses and overwrites
+them by their gradient for a cotangent of 1. The gradients of input and weight are matmuls with it. These are three
+matmuls, as many as without chunks; recomputing logits in backward would need a fourth. Backward multiplies by the
+cotangent.
 
-Sums over chunks are rounded once: they are kept in float32, or, with two chunks only, in the dtype of the weight, where
-the second product adds to the first in float32 before it rounds.
+Sums over chunks are rounded once: they are accumulated in float32, or, with only two chunks, in the dtype of the
+weight, because the second matmul adds to the first in float32 before rounding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from thunder_plugin_triton.cross_entropy_reduction import Weights
 from thunder_plugin_triton.cross_entropy_rows import losses_of
 
 SMALLEST: Final = 2048
-"""Tokens of a chunk: products of fewer rows are slower than the GPU could be."""
+"""Tokens of a chunk: matmuls with fewer rows do not use the GPU fully."""
 
 
 class Sums(NamedTuple):
-    """What a pass over the chunks gives. None: it was not wanted.
+    """The results of a pass over the chunks. None for those that are not needed.
 
     Attributes:
         losses: float32 ``[N]``.
@@ -40,11 +40,11 @@ class Sums(NamedTuple):
 
 
 def chunk_size(tokens: int, width: int, *, accumulates: bool) -> int:
-    """How many tokens a chunk has.
+    """The number of tokens per chunk.
 
-    Elements have 2 bytes, say. For each class the buffer then takes ``2 * size``, and, where a weight ``width`` wide
-    accumulates, its sum ``2 * width`` with two chunks and ``4 * width`` with more: halves are taken as long as they
-    need no more memory.
+    With 2 bytes per element, the buffer takes ``2 * size`` bytes per class. The accumulated gradient of a weight with
+    ``width`` columns takes ``2 * width`` with two chunks and ``4 * width`` with more. So the chunk is halved as long as
+    this does not increase the memory.
     """
     if tokens <= SMALLEST:
         return tokens
@@ -56,17 +56,20 @@ def chunk_size(tokens: int, width: int, *, accumulates: bool) -> int:
 
 
 def columns(classes: int) -> int:
-    """Elements from one row of the buffer to the next: kernels read and write pieces of 16 bytes."""
+    """The row stride of the buffer in elements: kernels read and write 16 bytes at a time."""
     return -(-classes // 16) * 16
 
 
 def new_sums(
     input: Tensor, weight: Tensor, bias: Tensor | None, of_input: bool = False, of_weight: bool = False
 ) -> Sums:
-    """Memory for what `pass_over_chunks` gives, with these gradients.
+    """Memory for the results of `pass_over_chunks`, with the given gradients.
 
     Args:
-        input: ``[N, K]``; weight: ``[V, K]``; bias: ``[V]`` or None.
+        input: ``[N, K]``.
+        weight: ``[V, K]``.
+        bias: ``[V]`` or None.
+        of_input, of_weight: whether these gradients are needed.
     """
     tokens, classes = input.shape[0], weight.shape[0]
     size = chunk_size(tokens, weight.shape[1], accumulates=of_weight)
@@ -90,11 +93,14 @@ def pass_over_chunks(
     scale: Tensor | None,
     sums: Sums,
 ) -> None:
-    """Write losses, and the gradients of their sum times ``scale``, into ``sums``.
+    """Write losses, and the gradients of their sum times ``scale``, to ``sums``.
 
     Args:
-        input: ``[N, K]``; weight: ``[V, K]``; target: ``[N]``; bias: ``[V]`` or None.
-        scale: float32, a number. None: ``sums`` has no gradients.
+        input: ``[N, K]``.
+        weight: ``[V, K]``.
+        target: ``[N]``.
+        bias: ``[V]`` or None.
+        scale: a float32 scalar. None: ``sums`` has no gradients.
     """
     tokens, classes = input.shape[0], weight.shape[0]
     size = chunk_size(tokens, weight.shape[1], accumulates=sums.of_weight is not None)
@@ -120,9 +126,9 @@ def pass_over_chunks(
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, first: bool) -> None:
-    """Make ``total`` the product, or add the product to it. Rounded to the dtype of ``total`` alone."""
+    """Write the matmul to ``total``, or add it; rounded to the dtype of ``total`` only."""
     if total.dtype is not left.dtype and total.device.type == "cpu":
-        left, right = left.float(), right.float()  # PyTorch has products into a wider dtype for GPUs only
+        left, right = left.float(), right.float()  # PyTorch supports matmuls with a wider output dtype only on GPUs
     wide: dict[str, Any] = {} if total.dtype is left.dtype else {"out_dtype": total.dtype}
     if first:
         torch.mm(left, right, **wide, out=total)

@@ -1,4 +1,4 @@
-"""What is claimed of linear layer and cross entropy together: the composite, and PyTorch's function."""
+"""The claims of linear layer with cross entropy: the composite, and PyTorch's function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check(
     start: Any = None,
     stop: Any = None,
 ) -> bool | str:
-    """What the kernels take."""
+    """The reason for declining a call, or True."""
     reason = need.tensors(input=input, weight=weight, bias=bias, class_weight=class_weight)
     if reason is not None:
         return reason
@@ -69,7 +69,7 @@ def _refusal(
 
 
 def _rows(input: TensorProxy, start: int | None, stop: int | None) -> Size:
-    """How many have logits."""
+    """The number of rows that have logits."""
     rows = input.numel // input.shape[-1]
     if input.ndim < 2 or (start is None and stop is None):
         return rows
@@ -78,7 +78,7 @@ def _rows(input: TensorProxy, start: int | None, stop: int | None) -> Size:
 
 
 def pair(input: TensorProxy, weight: TensorProxy, target: TensorProxy, *others: Any, **more: Any) -> DerivativePair:
-    """The pair without products that nobody needs."""
+    """The derivative pair without matmuls for gradients that are not needed."""
     bias = others[0] if others else more.get("bias")
     of_weight = weight.requires_grad or (bias is not None and bias.requires_grad)
     if input.requires_grad:
@@ -94,17 +94,17 @@ def run_torch(input: Tensor, linear_weight: Tensor, target: Tensor, **options: A
 def forward_torch(
     input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`torch.nn.functional.linear_cross_entropy`, and what backward takes."""
+    """`torch.nn.functional.linear_cross_entropy`, and the residuals of backward."""
     return forward(input, linear_weight, target, *_arguments(**options))
 
 
 def fake_torch(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_torch` without computing."""
+    """The fake implementation of `forward_torch`."""
     return fake(input, linear_weight, target, *_arguments(**options))
 
 
 def check_torch(input: TensorProxy, linear_weight: TensorProxy, target: TensorProxy, **given: Any) -> bool | str:
-    """What the kernels take of PyTorch's function."""
+    """The reason for declining a call of PyTorch's function, or True."""
     if given.get("options") is not None:
         return "it has options for chunks of its own"
     if not isinstance(input, TensorProxy) or input.ndim != 2:
@@ -122,14 +122,14 @@ def _arguments(
     label_smoothing: Any = 0.0,
     options: None = None,
 ) -> tuple[Any, ...]:
-    """Those of the composite after the target. The defaults are PyTorch's."""
+    """The arguments of the composite after the target, with PyTorch's defaults."""
     return linear_bias, weight, -100 if ignore_index is None else ignore_index, reduction, label_smoothing, False
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """Both operations."""
-    own = Claim(composites.linear_cross_entropy, run, check, pair, variant="chunks")
+    """The claims of both operations."""
+    composite = Claim(composites.linear_cross_entropy, run, check, pair, variant="chunks")
     if _IN_PYTORCH is None:
-        return (own,)
+        return (composite,)
     torch_pair = DerivativePair(forward_torch, backward, fake_torch)
-    return own, Claim(_IN_PYTORCH, run_torch, check_torch, torch_pair, variant="chunks")
+    return composite, Claim(_IN_PYTORCH, run_torch, check_torch, torch_pair, variant="chunks")

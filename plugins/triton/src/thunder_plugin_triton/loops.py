@@ -14,8 +14,8 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 
 @triton.jit
 def bound(number):
-    """A number for `range`: the interpreter has arrays of one element, of which NumPy 2.4 makes no Python number."""
+    """A bound for `range`: the interpreter's numbers are arrays, which NumPy 2.4 does not convert implicitly."""
     if _INTERPRETED:
         return int(number.handle.data.item())
-    else:  # the compiler sees one of the branches
+    else:  # the compiler evaluates this condition
         return number

@@ -9,5 +9,6 @@ class TritonOptions(ExecutorOptions):
     """Options of ``triton``."""
 
     autotune: bool = True
-    """Time the candidates of a kernel's block sizes when it first meets a new size on a GPU, and keep the fastest on
-    disk, in `THUNDER_CACHE_DIR`. Without it, and under `torch.use_deterministic_algorithms`, a fixed table decides."""
+    """Time the candidates of a kernel's block sizes at the first launch with a new size on a GPU, and cache the fastest
+    on disk, in `THUNDER_CACHE_DIR`. Otherwise, and under `torch.use_deterministic_algorithms`, a fixed table is used.
+    """

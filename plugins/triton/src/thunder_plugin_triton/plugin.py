@@ -1,4 +1,4 @@
-"""What the plugin offers. Importing this imports neither PyTorch nor Triton."""
+"""The hooks of the plugin. Importing this module imports neither PyTorch nor Triton."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from thunder_plugin_triton.options import TritonOptions
 
 @hookimpl
 def thunder_executors() -> list[ExecutorSpec]:
-    """One executor, of a table of kernels."""
+    """The executor with its kernels."""
     return [
         ExecutorSpec(
             "triton",
             "thunder_plugin_triton.executor:from_options",
             TritonOptions,
-            "norms, softmax, cross entropy, rotary embeddings and gated activations by kernels in Triton",
+            "norms, softmax, cross entropy, rotary embeddings and gated activations with Triton kernels",
         )
     ]

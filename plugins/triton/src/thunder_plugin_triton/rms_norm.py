@@ -1,4 +1,4 @@
-"""Root mean square normalisation: PyTorch's `torch.nn.functional.rms_norm`, and the composite."""
+"""Root mean square normalization: PyTorch's `torch.nn.functional.rms_norm`, and the composite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPS: Final = torch.finfo(torch.float32).eps  # PyTorch's default for all dtypes 
 
 
 def run(input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False) -> Tensor:
-    """The composite without what backward needs."""
+    """The composite without residuals."""
     output = _output(input, weight, rounded)
     normalize(input, weight, eps, input.shape[-1], output, None, unit_offset, rounded)
     return output
@@ -31,7 +31,7 @@ def run(input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, ro
 def forward(
     input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The composite, and what `backward` takes: the arguments, and a number of float32 for each row."""
+    """The composite, and the residuals of `backward`: the arguments, and one float32 number per row."""
     output, residuals = fake(input, weight, eps, unit_offset, rounded)
     normalize(input, weight, eps, input.shape[-1], output, residuals[2], unit_offset, rounded)
     return output, residuals
@@ -40,7 +40,7 @@ def forward(
 def fake(
     input: Tensor, weight: Tensor, eps: float, unit_offset: bool = False, rounded: bool = False
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     scales = torch.empty(input.shape[:-1], dtype=torch.float32, device=input.device)
     return _output(input, weight, rounded), (input, weight, scales, input.shape[-1], unit_offset, rounded)
 
@@ -48,7 +48,7 @@ def fake(
 def run_torch(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """`torch.nn.functional.rms_norm` without what backward needs."""
+    """`torch.nn.functional.rms_norm` without residuals."""
     output = _output(input)
     normalize(input, weight, EPS if eps is None else eps, prod(normalized_shape), output, None, False, False)
     return output
@@ -57,7 +57,7 @@ def run_torch(
 def forward_torch(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`torch.nn.functional.rms_norm`, and what `backward` takes."""
+    """`torch.nn.functional.rms_norm`, and the residuals of `backward`."""
     output, residuals = fake_torch(input, normalized_shape, weight, eps)
     width = prod(normalized_shape)
     normalize(input, weight, EPS if eps is None else eps, width, output, residuals[2], False, False)
@@ -67,7 +67,7 @@ def forward_torch(
 def fake_torch(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_torch` without computing."""
+    """The fake implementation of `forward_torch`."""
     rows = input.shape[: input.ndim - len(normalized_shape)]
     scales = torch.empty(rows, dtype=torch.float32, device=input.device)
     return _output(input), (input, weight, scales, prod(normalized_shape), False, False)
@@ -76,7 +76,7 @@ def fake_torch(
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the input and the weight, if there is one. The sum over rows has one order on one kind of GPU."""
+    """Gradients of the input and the weight, if present. The sum over rows is deterministic on the same kind of GPU."""
     input, weight, scales, width, unit_offset, rounded = residuals
     both = (wanted[0], wanted[-1] and weight is not None)
     return gradients(input, weight, scales, cotangents[0], width, unit_offset, rounded, both)[: len(wanted)]
@@ -88,7 +88,7 @@ def _output(input: Tensor, weight: Tensor | None = None, rounded: bool = False) 
 
 
 def check(input: TensorProxy, weight: TensorProxy, *others: Any, **named: Any) -> bool | str:
-    """What the kernels take of the composite."""
+    """The reason for declining a call of the composite, or True."""
     if not isinstance(input, TensorProxy) or input.ndim == 0:
         return "input has no dimensions"
     return _refusal(input, input.shape[-1:], weight) or True
@@ -97,7 +97,7 @@ def check(input: TensorProxy, weight: TensorProxy, *others: Any, **named: Any) -
 def check_torch(
     input: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: Any = None
 ) -> bool | str:
-    """What the kernels take of PyTorch's operation."""
+    """The reason for declining a call of PyTorch's function, or True."""
     return _refusal(input, tuple(normalized_shape), weight) or True
 
 
@@ -115,7 +115,7 @@ PAIR_TORCH: Final = DerivativePair(forward_torch, backward, fake_torch)
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """Both operations."""
+    """The claims of both operations."""
     return (
         Claim(composites.rms_norm, run, check, PAIR, variant="rows"),
         Claim(F.rms_norm, run_torch, check_torch, PAIR_TORCH, variant="rows"),

@@ -1,4 +1,4 @@
-"""Calls of the kernels of rms_norm."""
+"""Launches of the kernels of rms_norm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def normalize(
     unit_offset: bool,
     rounded: bool,
 ) -> None:
-    """Write the normalised rows into ``output``, and their factors into ``scales``, float32 ``[rows]``."""
+    """Write the normalized rows to ``output``, and their factors to ``scales``, float32 ``[rows]``."""
     rows = output.numel() // width
     if rows == 0:
         return
@@ -53,7 +53,7 @@ def gradients(
     rounded: bool,
     wanted: tuple[bool, bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of the input and of the weight that are wanted, contiguous."""
+    """The needed gradients of input and weight, contiguous."""
     rows = input.numel() // width
     of_input = torch.empty(input.shape, dtype=input.dtype, device=input.device) if wanted[0] else None
     of_weight = torch.empty_like(weight) if weight is not None and wanted[1] else None

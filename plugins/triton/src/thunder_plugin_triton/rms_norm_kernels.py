@@ -1,7 +1,8 @@
-"""Kernels of root mean square normalisation: ``n * weight`` with ``n = x * r`` and ``r = rsqrt(mean(x²) + eps)``.
+"""Kernels of root mean square normalization: ``n * weight`` with ``n = x * r`` and ``r = rsqrt(mean(x²) + eps)``.
 
-With the cotangent ``g`` and ``m = g * weight``, the derivative by ``x`` is ``r * (m - n * mean(m * n))``, and that by
-the weight the sum of ``g * n`` over rows. All is computed in float32. A program has whole rows, ``ROWS`` at a time.
+With the cotangent ``g`` and ``m = g * weight``, the derivative with respect to ``x`` is ``r * (m - n * mean(m * n))``,
+and that with respect to the weight the sum of ``g * n`` over rows. Everything is computed in float32. A program handles
+whole rows, ``ROWS`` at a time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -17,7 +18,7 @@ from thunder_plugin_triton.rounding import rounded
 
 @triton.jit
 def _factor(weight, column, inside, UNIT_OFFSET: tl.constexpr, ROUNDED: tl.constexpr):
-    """What normalised rows are multiplied by, ``[1, BLOCK]``; with ``ROUNDED``, 1 is added in the weight's dtype."""
+    """The factor of normalized rows, ``[1, BLOCK]``; with ``ROUNDED``, 1 is added in the weight's dtype."""
     factor = tl.load(weight + column, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
     if UNIT_OFFSET:
         factor += 1.0
@@ -31,10 +32,11 @@ def normalize_rows(
     input, weight, output, scales, rows, width, row_stride, eps,
     UNIT_OFFSET: tl.constexpr, ROUNDED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The normalised rows, and ``r`` of each.
+    """The normalized rows, and ``r`` of each.
 
     Args:
-        input: ``[rows, width]``, rows ``row_stride`` apart; output: the same, contiguous.
+        input: ``[rows, width]`` with stride ``row_stride`` between rows.
+        output: the same, contiguous.
         weight: ``[width]`` or None.
         scales: float32 ``[rows]``, ``r``; or None.
         BLOCK: a power of two, at least the width.
@@ -62,12 +64,12 @@ def gradients_of_rows(
 ):  # fmt: skip
     """The gradient of the input, and for each program the sum of its rows' gradients of the weight.
 
-    Programs have every so manieth tile of rows, so that together they read memory from its start to its end.
+    Tiles of rows are assigned to programs in turn, so that together they read memory sequentially.
 
     Args:
         gradient: ``[rows, width]``, contiguous; or None.
         partials: float32 ``[programs, width]``; or None.
-        STAGES: tiles that are under way at a time: while one is computed, the next ones are read.
+        STAGES: number of tiles in the pipeline.
     """
     column = tl.arange(0, BLOCK)[None, :]
     inside = column < width
@@ -84,7 +86,7 @@ def gradients_of_rows(
         n = n.to(tl.float32) * r
         g = g.to(tl.float32)
         if partials is not None:
-            total += g * n  # of n as it was before rounding, which is nearer to the truth
+            total += g * n  # of n before rounding, which is more accurate
         if gradient is not None:
             if weight is not None:
                 g *= factor

@@ -1,4 +1,4 @@
-"""Rotary embeddings of queries and keys in any order of dimensions; cosines and sines are read where they are."""
+"""Rotary embeddings of queries and keys with any order of dimensions; cosines and sines are not copied."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from thunder_plugin_triton.tuning import Configuration, Tunable, rows_bucket
 
 def _candidates(half: int, heads: int, bucket: int) -> list[Configuration]:
     block = next_power_of_two(half)
-    found: list[Configuration] = []
+    configurations: list[Configuration] = []
     for elements, most, warps in ((2048, 8, 4), (2048, 32, 4), (1024, 8, 4), (4096, 8, 8), (2048, 1, 4), (1024, 4, 2)):
-        own = min(next_power_of_two(heads), most, max(1, elements // block))
-        chosen = {"HEADS": own, "TOKENS": max(1, elements // block // own), "BLOCK": block, "num_warps": warps}
-        if chosen not in found:
-            found.append(chosen)
-    return found
+        per_program = min(next_power_of_two(heads), most, max(1, elements // block))
+        chosen = {
+            "HEADS": per_program,
+            "TOKENS": max(1, elements // block // per_program),
+            "BLOCK": block,
+            "num_warps": warps,
+        }
+        if chosen not in configurations:
+            configurations.append(chosen)
+    return configurations
 
 
 _ROTATE: Final = Tunable("rotary", _candidates)
@@ -35,20 +40,20 @@ _LARGEST: Final = 1024
 
 
 def run(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The composite; the result lies in memory in the order of the input's dimensions."""
+    """The composite; the memory format of the result follows the order of the input's dimensions."""
     output = torch.empty_like(input)
     _rotate(input, cos, sin, output, backward=False)
     return output
 
 
 def forward(input: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """The composite, and what `backward` takes, the input not being of it."""
+    """The composite, and the residuals of `backward`: cosines and sines."""
     output = run(input, cos, sin)
     return output, (cos, sin, output.stride())
 
 
 def fake(input: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     output = torch.empty_like(input)
     return output, (cos, sin, output.stride())
 
@@ -69,7 +74,7 @@ def backward(
 def _rotate(input: Tensor, cos: Tensor, sin: Tensor, output: Tensor, *, backward: bool) -> None:
     tables = [broadcast_strides(table.shape, table.stride()) for table in (cos, sin)]
     order = layout(four(input.shape, 1), *tables)
-    assert order is not None  # or the check would have declined
+    assert order is not None  # otherwise the check declines
     batches, heads, tokens = order.of(four(input.shape, 1))
     half = input.shape[-1] // 2
     strides = [*order.of(four(input.stride(), 0)), *order.of(four(output.stride(), 0))]
@@ -85,7 +90,7 @@ def _rotate(input: Tensor, cos: Tensor, sin: Tensor, output: Tensor, *, backward
 
 
 def check(input: TensorProxy, cos: TensorProxy, sin: TensorProxy) -> bool | str:
-    """What the kernel takes."""
+    """The reason for declining a call, or True."""
     return need.tensors(input=input, cos=cos, sin=sin) or _refusal(input, cos, sin) or True
 
 
@@ -103,16 +108,16 @@ def _refusal(input: TensorProxy, *tables: TensorProxy) -> str | None:
         return f"strides {list(input.stride)}: the elements of a row are not adjacent, or rows overlap"
     for table in tables:
         if table.requires_grad:
-            return "cos or sin requires a gradient"
+            return "cos or sin requires grad"
         if table.ndim == 0 or table.shape[-1] != width or table.stride[-1] != 1:
             return f"cos or sin, of shape {list(table.shape)}, does not have rows of {width} adjacent elements"
-        if any(own not in (1, size) for own, size in zip(four(table.shape, 1), four(input.shape, 1))):
-            return f"the shape {list(table.shape)} of cos or sin is more than {list(input.shape)}"
+        if any(of_table not in (1, size) for of_table, size in zip(four(table.shape, 1), four(input.shape, 1))):
+            return f"the shape {list(table.shape)} of cos or sin is not broadcastable to {list(input.shape)}"
     if not shared(four(input.shape, 1), *[broadcast_strides(table.shape, table.stride) for table in tables]):
         return "cos and sin differ in all dimensions"
     return None
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """The composite."""
+    """The claim of the composite."""
     return (Claim(composites.rotary_embedding, run, check, DerivativePair(forward, backward, fake), variant="rows"),)

@@ -1,4 +1,4 @@
-"""Kernel of rotary embeddings: ``(x1, x2) * cos + (-x2, x1) * sin``, halves of a row, computed in float32."""
+"""The kernel of rotary embeddings: ``(x1, x2) * cos + (-x2, x1) * sin`` of the halves of a row, computed in float32."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -19,8 +19,8 @@ def rotate(
 ):  # fmt: skip
     """Rotate rows of ``2 * HALF`` adjacent elements; with ``BACKWARD`` by the transposed matrix.
 
-    A program has ``HEADS`` heads of ``TOKENS`` tokens, for which it reads ``cos`` and ``sin`` once. Neighbours have the
-    same tokens. ``*_batch``, ``*_head`` and ``*_token`` are strides.
+    A program handles ``HEADS`` heads of ``TOKENS`` tokens, for which it reads ``cos`` and ``sin`` once. Neighboring
+    programs have the same tokens. ``*_batch``, ``*_head`` and ``*_token`` are strides.
     """
     blocks = tl.cdiv(heads, HEADS)
     head = (tl.program_id(0) % blocks).to(tl.int64) * HEADS + tl.arange(0, HEADS)[:, None, None]

@@ -1,4 +1,4 @@
-"""Which dimension of a rotary embedding is which: batch, heads, tokens, whatever their order."""
+"""Assignment of the dimensions of a rotary embedding to batch, heads and tokens, in any order."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any, NamedTuple
 
 
 class Layout(NamedTuple):
-    """Positions of dimensions among the first three of four; heads share their cosines and sines."""
+    """Positions of dimensions among the first three of four; heads share cosines and sines."""
 
     batch: int
     heads: int
     tokens: int
 
     def of(self, values: Sequence[int]) -> tuple[int, int, int]:
-        """Sizes, or strides, of batch, heads and tokens."""
+        """The sizes or strides of batch, heads and tokens."""
         return values[self.batch], values[self.heads], values[self.tokens]
 
 
 def four(values: Sequence[Any], first: int) -> tuple[int, ...]:
-    """With ``first`` for dimensions that are missing at the front."""
+    """The values, with ``first`` for missing leading dimensions."""
     return (first,) * (4 - len(values)) + tuple(values)
 
 
 def broadcast_strides(shape: Sequence[Any], stride: Sequence[Any]) -> tuple[int, ...]:
-    """Strides of four dimensions; 0 for those of size 1, which may stand for many."""
+    """Strides of four dimensions; 0 for those of size 1, which are broadcast."""
     return tuple([0 if size == 1 else step for size, step in zip(four(shape, 1), four(stride, 0))])
 
 
 def layout(shape: Sequence[int], *strides: Sequence[int]) -> Layout | None:
-    """The largest dimension in which no table moves is that of the heads. None if there is no such dimension.
+    """The layout whose heads are the largest dimension in which all tables are broadcast; None without such a
+    dimension.
 
     Args:
-        shape: of the input, four sizes.
-        strides: of cosines and sines, as `broadcast_strides` gives them.
+        shape: the four sizes of the input.
+        strides: of cosines and sines, from `broadcast_strides`.
     """
     positions = shared(shape, *strides)
     if not positions:
@@ -44,5 +45,5 @@ def layout(shape: Sequence[int], *strides: Sequence[int]) -> Layout | None:
 
 
 def shared(shape: Sequence[Any], *strides: Sequence[Any]) -> list[int]:
-    """The dimensions among the first three in which no table moves; arguments as in `layout`."""
+    """The dimensions among the first three in which all tables are broadcast; arguments as for `layout`."""
     return [position for position in range(3) if shape[position] == 1 or all(each[position] == 0 for each in strides)]

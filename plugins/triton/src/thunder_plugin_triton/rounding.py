@@ -14,9 +14,11 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 
 @triton.jit
 def rounded(x, dtype: tl.constexpr):
-    """Float32 values in ``dtype``, to nearest, ties to even. Triton's interpreter would cut bfloat16 off instead."""
+    """Round float32 values to ``dtype``, to nearest, ties to even. Triton's interpreter truncates to bfloat16."""
     if _INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
         near = bits + 0x7FFF + ((bits >> 16) & 1)
-        x = tl.where(x == x, near & 0xFFFF0000, bits).to(tl.float32, bitcast=True)  # cut off exactly; NaN stays
+        x = tl.where(x == x, near & 0xFFFF0000, bits).to(
+            tl.float32, bitcast=True
+        )  # exact after rounding; preserves NaN
     return x.to(dtype)

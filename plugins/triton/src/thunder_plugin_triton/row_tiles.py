@@ -1,4 +1,4 @@
-"""Tiles for kernels whose programs have whole rows."""
+"""Tiles of kernels whose programs handle whole rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from thunder_plugin_triton.rows import next_power_of_two
 from thunder_plugin_triton.tuning import Configuration
 
 LARGEST: Final = 32768
-"""Elements of a row; a wider one does not fit into the registers of a program."""
+"""Largest number of elements of a row, so that it fits into the registers of a program."""
 
 
 def tile(width: int, elements: int, share: int) -> Configuration:
-    """A tile of one row, or of as many short ones as make ``elements``.
+    """A tile of one row, or of several short rows with ``elements`` elements.
 
     Args:
-        share: elements of each thread; there are 1 to 32 warps of them.
+        width: elements of a row.
+        elements: elements of a tile of several rows.
+        share: elements per thread; there are 1 to 32 warps.
     """
     block = next_power_of_two(width)
     rows = max(1, elements // block)
@@ -24,14 +26,14 @@ def tile(width: int, elements: int, share: int) -> Configuration:
 
 
 def single_pass(width: int, *key: object) -> list[Configuration]:
-    """For kernels that read rows once and write them."""
+    """Candidates for kernels that read rows once and write them."""
     return _different([tile(width, 2048, 16), tile(width, 2048, 8), tile(width, 4096, 16), tile(width, 4096, 32)])
 
 
 def accumulating(width: int, *key: object) -> list[Configuration]:
-    """For kernels that stay on a multiprocessor and keep sums over rows, ``PROGRAMS`` of them on each.
+    """Candidates for kernels that accumulate sums over rows, with ``PROGRAMS`` programs per multiprocessor.
 
-    A program waits for its rows unless others are on the same multiprocessor, or ``STAGES`` tiles are under way.
+    To hide the latency of loads, there are several programs per multiprocessor, or ``STAGES`` tiles in the pipeline.
     """
     choices = (
         (2048, 8, 2, 1), (2048, 8, 2, 3), (2048, 16, 2, 3), (2048, 16, 4, 1),
@@ -46,12 +48,12 @@ def accumulating(width: int, *key: object) -> list[Configuration]:
 
 
 def of_kernel(chosen: Configuration) -> Configuration:
-    """What of a choice of `accumulating` the kernel takes: all but the number of its programs."""
+    """The launch arguments of a candidate of `accumulating`: all but the number of programs."""
     return {name: value for name, value in chosen.items() if name != "PROGRAMS"}
 
 
 def blocks(*key: object) -> list[Configuration]:
-    """For kernels whose programs go through a long row in steps of ``BLOCK``."""
+    """Candidates for kernels whose programs process a long row in steps of ``BLOCK``."""
     return [{"BLOCK": block, "num_warps": warps} for block, warps in ((4096, 8), (8192, 16), (8192, 8), (16384, 16))]
 
 

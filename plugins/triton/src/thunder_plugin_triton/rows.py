@@ -1,4 +1,4 @@
-"""Tensors as rows: the last dimension adjacent in memory, and one distance from each row to the next."""
+"""Tensors as rows: a last stride of 1, and a constant distance between rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from torch import Tensor
 
 
 def with_row_stride(tensor: Tensor, width: int) -> tuple[Tensor, int]:
-    """A tensor of rows of ``width`` elements, and the distance between them in elements.
+    """A tensor with rows of ``width`` elements, and the distance between rows in elements.
 
-    It is the tensor itself, or a view of it, where its strides allow that, and else a contiguous copy.
+    It is the tensor itself, or a view of it, if the strides allow that, and otherwise a contiguous copy.
     """
     if tensor.is_contiguous():
         return tensor, width
-    found = tensor.reshape(-1, width)
-    if width > 1 and found.stride(1) != 1:
-        found = found.contiguous()
-    return found, found.stride(0)
+    flat = tensor.reshape(-1, width)
+    if width > 1 and flat.stride(1) != 1:
+        flat = flat.contiguous()
+    return flat, flat.stride(0)
 
 
 def next_power_of_two(number: int) -> int:
-    """The least one that is not below ``number``, which is positive."""
+    """The least power of two that is at least ``number``, which must be positive."""
     return 1 << (number - 1).bit_length()

@@ -1,4 +1,4 @@
-"""A kernel that multiplies by a number which lies on the GPU."""
+"""A kernel that multiplies by a number in GPU memory."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -15,7 +15,7 @@ def scale_elements(input, cotangents, factors, output, count, BLOCK: tl.constexp
     """``input * cotangent * factor`` of ``count`` adjacent elements, computed in float32.
 
     Args:
-        cotangents, factors: numbers; factors may be None.
+        cotangents, factors: scalars; factors may be None.
     """
     scale = tl.load(cotangents).to(tl.float32)
     if factors is not None:

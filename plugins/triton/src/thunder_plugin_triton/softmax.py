@@ -1,4 +1,4 @@
-"""Softmax over the last dimension: PyTorch's, and the composite that scales and masks before it."""
+"""Softmax over the last dimension: PyTorch's, and the composite with scale and mask."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(input: Tensor, scale: float, mask: Tensor | None = None, dtype: torch.dt
 def forward(
     input: Tensor, scale: float, mask: Tensor | None = None, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """The composite, and what `backward` takes: the result."""
+    """The composite, and the residual of `backward`: the result."""
     output = run(input, scale, mask, dtype)
     return output, (output, scale, input.dtype)
 
@@ -34,7 +34,7 @@ def forward(
 def fake(
     input: Tensor, scale: float, mask: Tensor | None = None, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     output = _output(input, mask, dtype)
     return output, (output, scale, input.dtype)
 
@@ -45,38 +45,38 @@ def run_torch(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
 
 
 def forward_torch(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> tuple[Tensor, tuple[Any, ...]]:
-    """`torch.softmax`, and what `backward` takes."""
+    """`torch.softmax`, and the residual of `backward`."""
     return forward(input, 1.0, None, dtype)
 
 
 def fake_torch(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward_torch` without computing."""
+    """The fake implementation of `forward_torch`."""
     return fake(input, 1.0, None, dtype)
 
 
 def backward(
     residuals: tuple[Any, ...], cotangents: tuple[Any, ...], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of the input; a mask has none."""
+    """The gradient of the input; the mask has none."""
     output, scale, dtype = residuals
     gradient = gradient_of(output, cotangents[0], scale, dtype) if wanted[0] else None
     return (gradient, *[None] * (len(wanted) - 1))
 
 
 def _output(input: Tensor, mask: Tensor | None, dtype: torch.dtype | None) -> Tensor:
-    own = input.dtype if mask is None else torch.result_type(input, mask)
-    return torch.empty(input.shape, dtype=dtype or own, device=input.device)
+    dtype_ = input.dtype if mask is None else torch.result_type(input, mask)
+    return torch.empty(input.shape, dtype=dtype or dtype_, device=input.device)
 
 
 def check(input: TensorProxy, scale: Any, mask: TensorProxy | None = None, dtype: Any = None) -> bool | str:
-    """What the kernels take of the composite."""
+    """The reason for declining a call of the composite, or True."""
     if not isinstance(scale, (int, float)):
         return "the scale is known only at run time"
     return need.tensors(input=input, mask=mask) or _refusal_of_mask(input, mask) or _refusal(input, dtype) or True
 
 
 def check_torch(input: TensorProxy, dim: Any, dtype: Any = None) -> bool | str:
-    """What the kernels take of PyTorch's operation."""
+    """The reason for declining a call of PyTorch's function, or True."""
     reason = need.tensors(input=input) or _refusal(input, dtype)
     if reason is None and dim not in (-1, input.ndim - 1):
         reason = f"dimension {dim} is not the last"
@@ -95,16 +95,16 @@ def _refusal_of_mask(input: TensorProxy, mask: TensorProxy | None) -> str | None
     if mask is None:
         return None
     if mask.requires_grad:
-        return "the mask requires a gradient"
+        return "the mask requires grad"
     if input.ndim > 4 or mask.ndim > input.ndim:
         return f"{max(input.ndim, mask.ndim)} dimensions with a mask: at most 4 are implemented"
     pairs = zip(reversed(input.shape), reversed(mask.shape))
-    wrong = any(own not in (1, size) for size, own in pairs)
-    return f"the mask's shape {list(mask.shape)} is more than {list(input.shape)}" if wrong else None
+    fits = all(of_mask in (1, size) for size, of_mask in pairs)
+    return None if fits else f"the mask's shape {list(mask.shape)} is not broadcastable to {list(input.shape)}"
 
 
 def variant(input: TensorProxy, *args: Any, **kwargs: Any) -> str:
-    """The kernel: whole rows in registers, or a row block by block."""
+    """The kernel: whole rows in registers, or rows in blocks."""
     width = input.shape[-1]
     if not isinstance(width, int):
         return "rows or blocks"
@@ -116,7 +116,7 @@ PAIR_TORCH: Final = DerivativePair(forward_torch, backward, fake_torch)
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """Both operations."""
+    """The claims of both operations."""
     return (
         Claim(composites.scaled_softmax, run, check, PAIR, variant=variant),
         Claim(torch.softmax, run_torch, check_torch, PAIR_TORCH, variant=variant),

@@ -1,4 +1,4 @@
-"""Calls of the kernels of softmax."""
+"""Launches of the kernels of softmax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKWARD_BLOCKS: Final = Tunable("softmax blocks backward", blocks)
 
 
 def softmax_into(input: Tensor, scale: float, mask: Tensor | None, output: Tensor) -> None:
-    """Write the softmax of ``input * scale + mask`` over the last dimension into ``output``, contiguous."""
+    """Write the softmax of ``input * scale + mask`` over the last dimension to ``output``, which is contiguous."""
     width = input.shape[-1]
     rows = input.numel() // width
     if rows == 0:
@@ -69,7 +69,7 @@ def gradient_of(result: Tensor, cotangent: Tensor, scale: float, dtype: torch.dt
 
 
 def _mask_layout(input: Tensor, mask: Tensor | None) -> tuple[int, int, int, int, int, int]:
-    """Heads, queries, and the mask's strides for batches, heads, queries and keys; 0 where it is broadcast."""
+    """Numbers of heads and queries, and the mask's strides of batch, heads, queries and keys; 0 for broadcasting."""
     if mask is None:
         return (1, 1, 0, 0, 0, 0)
     _, heads, queries, _ = (1,) * (4 - input.ndim) + tuple(input.shape)

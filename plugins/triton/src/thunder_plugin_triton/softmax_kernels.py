@@ -1,8 +1,8 @@
 """Kernels of softmax over rows: ``exp(s - max(s)) / sum(exp(s - max(s)))`` with the scores ``s = x * scale + mask``.
 
-With the result ``y`` and its cotangent ``g``, the derivative by ``x`` is ``scale * y * (g - sum(y * g))``. All is
-computed in float32. Short rows are in the registers of a program, ``ROWS`` at a time; long ones are read twice,
-``BLOCK`` elements at a time.
+With the result ``y`` and its cotangent ``g``, the derivative with respect to ``x`` is ``scale * y * (g - sum(y * g))``.
+Everything is computed in float32. A program holds short rows in registers, ``ROWS`` at a time, and reads long ones
+twice, ``BLOCK`` elements at a time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -18,7 +18,7 @@ from thunder_plugin_triton.rounding import rounded
 
 @triton.jit
 def _mask_rows(mask, row, heads, queries, batch_stride, head_stride, query_stride):
-    """Where the rows of the mask begin that belong to rows of scores ``[batch, heads, queries]``."""
+    """The offsets of the mask's rows for rows of scores ``[batch, heads, queries]``."""
     query, rest = row % queries, row // queries
     batch, head = rest // heads, rest % heads
     start = batch.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
@@ -27,7 +27,7 @@ def _mask_rows(mask, row, heads, queries, batch_stride, head_stride, query_strid
 
 @triton.jit
 def _scores(start, mask_start, column, mask_step, inside, scale):
-    """``x * scale + mask``; minus infinity outside."""
+    """``x * scale + mask``; minus infinity out of bounds."""
     s = tl.load(start + column, mask=inside, other=0.0).to(tl.float32) * scale
     if mask_start is not None:
         s += tl.load(mask_start + column * mask_step, mask=inside, other=0.0).to(tl.float32)
@@ -42,8 +42,9 @@ def softmax_rows(
     """Softmax of short rows.
 
     Args:
-        input: ``[rows, width]``, rows ``row_stride`` apart; output: the same, contiguous.
-        mask: elements ``mask_step`` apart, in rows that `_mask_rows` finds; or None.
+        input: ``[rows, width]`` with stride ``row_stride`` between rows.
+        output: the same, contiguous.
+        mask: elements with stride ``mask_step``, in the rows of `_mask_rows`; or None.
         BLOCK: a power of two, at least the width.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -66,8 +67,7 @@ def softmax_blocks(
 ):  # fmt: skip
     """Softmax of a long row.
 
-    The first pass keeps a maximum and a sum for each lane, and rescales the sum when the maximum grows (Milakov and
-    Gimelshein 2018).
+    The first pass is an online softmax with a maximum and a sum per lane (Milakov and Gimelshein 2018).
     """
     row = tl.program_id(0)
     start = input + row.to(tl.int64) * row_stride
@@ -80,7 +80,7 @@ def softmax_blocks(
         column = first + tl.arange(0, BLOCK)
         s = _scores(start, mask_start, column, mask_step, column < width, scale)
         higher = tl.maximum(high, s)
-        shift = tl.where(higher == float("-inf"), 0.0, higher)  # minus infinity from itself would not be a number
+        shift = tl.where(higher == float("-inf"), 0.0, higher)  # the difference of infinities would be NaN
         total = total * tl.exp(high - shift) + tl.exp(s - shift)
         high = higher
     highest = tl.max(high, 0)

@@ -1,9 +1,8 @@
-"""Block sizes of kernels: chosen by a table, or by timing on first use and kept on disk.
+"""Block sizes of kernels, from a table or by timing on first use, with a cache on disk.
 
-Choices are artifacts of the core's store, which any number of processes share. Nothing is timed while a stream is
-captured into a CUDA graph, in Triton's interpreter, or where the choice must not depend on times: under the option
-``autotune: false`` and `torch.use_deterministic_algorithms`. There the first candidate is taken, so that candidates
-begin with one that is good without timing.
+Choices are artifacts of the core's store, which processes share. The first candidate is used without timing while a
+CUDA graph is captured, in Triton's interpreter, and where results must not depend on times: with the option ``autotune:
+false`` and under `torch.use_deterministic_algorithms`. So the first candidate must be a good default.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ Launch = Callable[[Configuration], object]
 Key = tuple[Hashable, ...]
 
 _FIXED: Final = ContextVar("thunder_plugin_triton_fixed_choice", default=False)
-_WARM_UP, _REPEAT = 5, 20  # milliseconds for each candidate
+_WARM_UP, _REPEAT = 5, 20  # milliseconds per candidate
 
 
 @contextmanager
 def fixed_choice() -> Iterator[None]:
-    """Kernels that are launched inside are not tuned."""
+    """A context in which kernels are not tuned."""
     token = _FIXED.set(True)
     try:
         yield
@@ -51,7 +50,7 @@ def fixed_choice() -> Iterator[None]:
 
 
 def rows_bucket(rows: int) -> int:
-    """Numbers of rows that share a choice: up to 256, 2048, 16384, and so on."""
+    """A key for numbers of rows that share a choice: up to 256, 2048, 16384, and so on."""
     bucket = 256
     while bucket < rows:
         bucket *= 8
@@ -60,11 +59,11 @@ def rows_bucket(rows: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Tunable:
-    """A launch whose block sizes are chosen.
+    """A kernel launch with tunable block sizes.
 
     Attributes:
-        name: in the key on disk.
-        candidates: configurations for a key, at most eight; the first is what is taken without timing.
+        name: part of the key on disk.
+        candidates: from a key to at most eight configurations; the first is the default without timing.
     """
 
     name: str
@@ -76,10 +75,9 @@ class Tunable:
         """Launch with the configuration for ``key``.
 
         Args:
-            device: of all tensors; it becomes the current one for the launch.
-            key: what ``candidates`` is called with: sizes, or buckets of them, and dtypes.
-            launch: called once, or many times while candidates are timed. It overwrites its results and changes nothing
-                else.
+            device: the device of all tensors, which is the current device during the launch.
+            key: the arguments of ``candidates``: sizes, or buckets of them, and dtypes.
+            launch: called once, or many times for timing. It must overwrite its results and change nothing else.
         """
         if not _is_current(device):
             with torch.cuda.device(device):
@@ -102,7 +100,7 @@ class Tunable:
         candidates = self.candidates(*key)
         if len(candidates) > 1 and not INTERPRETED:
             if torch.cuda.is_current_stream_capturing():
-                return candidates[0]  # and not kept: the next launch outside of a capture may time them
+                return candidates[0]  # not cached, so that the next launch outside of a capture can time them
             chosen = fastest(f"{self.name} {key}", device, candidates, launch)
         else:
             chosen = candidates[0]
@@ -111,7 +109,7 @@ class Tunable:
 
 
 def _without_warnings(launch: Launch, chosen: Configuration) -> None:
-    """The interpreter computes with NumPy, which warns of infinities; a GPU does not."""
+    """Launch without NumPy's warnings about infinities in the interpreter; a GPU does not warn."""
     import numpy
 
     with numpy.errstate(all="ignore"):
@@ -123,21 +121,21 @@ def _is_current(device: torch.device) -> bool:
 
 
 def fastest(name: str, device: torch.device, candidates: Sequence[Configuration], launch: Launch) -> Configuration:
-    """The candidate that an earlier process found, or the one that takes the least time now."""
+    """The candidate that an earlier process chose, or the one with the least time."""
     text = f"triton tuning {triton.__version__}; {name}; {hardware(device)}; {software()}; "
     text += f"{source_hash('thunder_plugin_triton')}; {json.dumps(candidates)}"
     store = artifact_cache()
-    kept = None if store is None else _kept(store, text)
-    if kept is not None and kept in candidates:
-        return kept
+    cached = None if store is None else _cached(store, text)
+    if cached is not None and cached in candidates:
+        return cached
     times = [_milliseconds(launch, candidate) for candidate in candidates]
     chosen = candidates[times.index(min(times))]
     if store is not None:
-        store.put(text, json.dumps(chosen).encode())  # where that is not possible, the next process times again
+        store.put(text, json.dumps(chosen).encode())  # if that fails, the next process times again
     return chosen
 
 
-def _kept(store: ArtifactCache, key: str) -> Configuration | None:
+def _cached(store: ArtifactCache, key: str) -> Configuration | None:
     if store.unsuitable() is not None:
         return None
     try:
@@ -145,14 +143,14 @@ def _kept(store: ArtifactCache, key: str) -> Configuration | None:
     except DamagedArtifact:
         store.discard(key)
         return None
-    found: Configuration | None = None if data is None else json.loads(data)
-    return found
+    configuration: Configuration | None = None if data is None else json.loads(data)
+    return configuration
 
 
 def _milliseconds(launch: Launch, candidate: Configuration) -> float:
-    """The median time of a launch; infinity for one that needs more than the GPU has."""
+    """The median time of a launch; infinity if it exceeds the resources of the GPU."""
     try:
-        found: float = do_bench(lambda: launch(candidate), warmup=_WARM_UP, rep=_REPEAT, return_mode="median")
+        median: float = do_bench(lambda: launch(candidate), warmup=_WARM_UP, rep=_REPEAT, return_mode="median")
     except OutOfResources:
         return math.inf
-    return found
+    return median

@@ -1,4 +1,4 @@
-"""Cross entropy of logits in half precision that are converted to float32 before: the kernels read them as they are."""
+"""Cross entropy of float16 or bfloat16 logits that the program casts to float32, which the kernels do not copy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thunder_plugin_triton.options import TritonOptions
 
 
 def run(*args: Any, **kwargs: Any) -> Tensor:
-    """The composite without what backward needs."""
+    """The composite without residuals."""
     return _forward(True, False, *args, **kwargs)[0]
 
 
 def forward(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """The composite, and what `backward` takes: the logits, and a number of float32 for each row."""
+    """The composite, and the residuals of `backward`: the logits, and one float32 number per row."""
     return _forward(True, True, *args, **kwargs)
 
 
 def fake(*args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Any, ...]]:
-    """`forward` without computing."""
+    """The fake implementation of `forward`."""
     return _forward(False, True, *args, **kwargs)
 
 
@@ -66,7 +66,7 @@ def check(
     reduction: Any = "mean",
     label_smoothing: Any = 0.0,
 ) -> bool | str:
-    """What the kernels take."""
+    """The reason for declining a call, or True."""
     return (
         need.tensors(input=input, class_weight=class_weight)
         or ("logits of one row are not implemented" if input.ndim < 2 else None)
@@ -83,5 +83,5 @@ PAIR: Final = DerivativePair(forward, backward, fake)
 
 
 def claims(options: TritonOptions) -> tuple[Claim, ...]:
-    """The composite."""
+    """The claim of the composite."""
     return (Claim(composites.upcast_cross_entropy, run, check, PAIR, variant="rows"),)

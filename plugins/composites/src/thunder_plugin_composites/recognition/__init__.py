@@ -1,6 +1,6 @@
-"""Recognition of composites: the table of patterns, and the lines of a program that match one.
+"""Recognition of composites: the table of patterns, and its matches in a program.
 
-A package whose module of composites is imported adds its patterns by `add_patterns`.
+The module with a package's composites adds its patterns with `add_patterns` when it is imported.
 """
 
 from thunder_plugin_composites.recognition.pattern import Pattern

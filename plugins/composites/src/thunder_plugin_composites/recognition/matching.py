@@ -1,4 +1,4 @@
-"""Match a template with the lines of a program, backwards from its result."""
+"""Matching of a template with the operations of a program, backwards from its result."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _Pairs = tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PartialMatch:
     """A partial match.
 
     Attributes:
-        values: of the parameters, by name.
-        lines: of the program, by identity; each is a line of the template.
+        values: values of the parameters, by name.
+        ops: matched operations of the program by identity, each with its operation of the template.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    lines: Mapping[int, BoundSymbol] = field(default_factory=dict)
+    ops: Mapping[int, BoundSymbol] = field(default_factory=dict)
 
-    def bind(self, name: str, value: Any) -> Match | None:
+    def bind(self, name: str, value: Any) -> PartialMatch | None:
         """The match with a value bound to a parameter; None if another value is bound to it."""
         if name in self.values:
             return self if self.values[name] == value else None
-        return Match({**self.values, name: value}, self.lines)
+        return PartialMatch({**self.values, name: value}, self.ops)
 
-    def with_line(self, line: BoundSymbol) -> Match:
-        """The match with one more line."""
-        return Match(self.values, {**self.lines, id(line): line})
+    def with_op(self, line: BoundSymbol) -> PartialMatch:
+        """The match with one more operation."""
+        return PartialMatch(self.values, {**self.ops, id(line): line})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Matching:
     """Matches a template with a program.
 
     Attributes:
-        template: the lines of the pattern.
-        producers: the lines of the program, by the names of their results.
+        template: the operations of the pattern.
+        producers: the operations of the program, by the names of their results.
         defaults: values of parameters that may be absent.
-        exact: False for a template of a sample: its constants then match any constant, and its casts may be absent.
+        exact: False for a template of a sample: its constants match any constant, and its casts may be absent.
     """
 
     template: Template
@@ -56,16 +56,16 @@ class Matching:
     defaults: Mapping[str, Any]
     exact: bool
 
-    def matches(self, result: Any, match: Match) -> Iterator[Match]:
-        """The ways in which ``result`` can be the template's."""
+    def matches(self, result: Any, match: PartialMatch) -> Iterator[PartialMatch]:
+        """The matches in which ``result`` is the template's result."""
         return self._value(self.template.result, result, match)
 
-    def _value(self, own: Any, given: Any, match: Match) -> Iterator[Match]:
-        """The ways in which a leaf or container of the template can be one of the program."""
+    def _value(self, own: Any, given: Any, match: PartialMatch) -> Iterator[PartialMatch]:
+        """The matches in which a leaf or container of the template corresponds to one of the program."""
         if isinstance(own, Hole) or (isinstance(own, TensorProxy) and own.name in self.template.parameters):
             yield from self._parameter(own, given, match)
         elif isinstance(own, TensorProxy):
-            yield from self._made(own, given, match)
+            yield from self._produced(own, given, match)
         elif type(own) in _CONTAINERS:
             if type(given) is type(own) and len(given) == len(own):
                 yield from self._all(tuple(zip(own, given, strict=True)), match)
@@ -76,7 +76,7 @@ class Matching:
         elif same_constant(own, given) if self.exact else not isinstance(given, PROXY_TYPES):
             yield match
 
-    def _parameter(self, own: Hole | TensorProxy, given: Any, match: Match) -> Iterator[Match]:
+    def _parameter(self, own: Hole | TensorProxy, given: Any, match: PartialMatch) -> Iterator[PartialMatch]:
         default = self.defaults.get(own.name, _ABSENT)
         given = default if given is _ABSENT else given
         if isinstance(own, Hole):
@@ -87,18 +87,18 @@ class Matching:
         if found is not None:
             yield found
 
-    def _made(self, own: TensorProxy, given: Any, match: Match) -> Iterator[Match]:
+    def _produced(self, own: TensorProxy, given: Any, match: PartialMatch) -> Iterator[PartialMatch]:
         line = self.template.producers[own.name]
         producer = self.producers.get(given.name) if isinstance(given, TensorProxy) else None
         if producer is not None and producer.symbol is line.symbol and _place(own, line) == _place(given, producer):
             for pairs in _arguments(line, producer):
                 for found in self._all(pairs, match):
-                    yield found.with_line(producer)
+                    yield found.with_op(producer)
         if not self.exact and _converts(line):
             yield from self._value(line.args[0], given, match)
 
-    def _all(self, pairs: _Pairs, match: Match, start: int = 0) -> Iterator[Match]:
-        """The ways in which each pair from that position on can be one value."""
+    def _all(self, pairs: _Pairs, match: PartialMatch, start: int = 0) -> Iterator[PartialMatch]:
+        """The matches in which each pair from that position on corresponds."""
         if start == len(pairs):
             yield match
             return
@@ -108,7 +108,7 @@ class Matching:
 
 
 def _arguments(line: BoundSymbol, producer: BoundSymbol) -> Iterator[_Pairs]:
-    """The arguments of a line of the template beside those of one of the program, in each order that they may have."""
+    """Pairs of the arguments of an operation of the template and one of the program, in each valid order."""
     keywords: _Pairs = ()
     if line.kwargs or producer.kwargs:
         names = dict.fromkeys((*line.kwargs, *producer.kwargs))
@@ -119,20 +119,20 @@ def _arguments(line: BoundSymbol, producer: BoundSymbol) -> Iterator[_Pairs]:
 
 
 def same_constant(one: Any, other: Any) -> bool:
-    """Whether two literals mean the same to an operation on tensors of floating point: 1 and 1.0 do."""
+    """Whether two literals are equivalent for floating-point operations: 1 and 1.0 are."""
     kinds = {type(one), type(other)}
     return bool(one == other) and (len(kinds) == 1 or kinds == {int, float})
 
 
 def _place(proxy: TensorProxy, line: BoundSymbol) -> int:
-    """Which result of a line a value is."""
+    """The index of a value among the results of an operation."""
     if type(line.output) is TensorProxy:
         return 0
     return next(index for index, own in enumerate(line.outputs()) if own.name == proxy.name)
 
 
 def _converts(line: BoundSymbol) -> bool:
-    """Whether a line of a sample may be one that is absent where the dtypes agree."""
+    """Whether an operation of a sample may be a cast that is absent if the dtypes agree."""
     first, result = line.args[0] if line.args else None, line.output
     if not (isinstance(first, TensorProxy) and isinstance(result, TensorProxy)):
         return False
@@ -140,17 +140,22 @@ def _converts(line: BoundSymbol) -> bool:
 
 
 def ends(template: Template) -> Iterator[tuple[Symbol, frozenset[Symbol]]]:
-    """The symbols that a match can end with; and those of which one makes an argument of it, or none if there are none.
+    """The symbols with which a match can end, and the symbols of which one produces an argument of it (or empty).
 
-    That tells most lines apart from patterns at once.
+    These exclude most operations quickly.
     """
     for line in _alternatives(template.result, template):
-        made = [value for value in line.args if isinstance(value, TensorProxy) and value.name in template.producers]
-        yield line.symbol, frozenset([before.symbol for value in made[:1] for before in _alternatives(value, template)])
+        arguments = [
+            value for value in line.args if isinstance(value, TensorProxy) and value.name in template.producers
+        ]
+        yield (
+            line.symbol,
+            frozenset([before.symbol for value in arguments[:1] for before in _alternatives(value, template)]),
+        )
 
 
 def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
-    """Which result of a program's line may be that of the template; None if the line has none in its place."""
+    """The result of an operation that may be that of the template; None if there is none."""
     producer = template.producers.get(template.result.name)
     place = 0 if producer is None else _place(template.result, producer)
     results = line.outputs()
@@ -159,7 +164,7 @@ def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
 
 
 def _alternatives(value: Any, template: Template) -> Iterator[BoundSymbol]:
-    """The line that makes a value, and those that may stand for it where conversions are absent."""
+    """The operation that produces a value, and those that may replace it if casts are absent."""
     while isinstance(value, TensorProxy) and value.name in template.producers:
         line = template.producers[value.name]
         yield line

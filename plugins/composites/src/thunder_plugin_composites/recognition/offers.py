@@ -1,4 +1,4 @@
-"""Dispatch of composites: to the first executor that claims it, unless one before it fuses the matched lines."""
+"""Offers of composites to executors: the first that claims or fuses the operations of a match runs them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from thunder_core.executors.ask import ask
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import Executor
+from thunder_core.executors.query import query_executors
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
@@ -19,7 +19,7 @@ from thunder_plugin_composites.recognition.search import PatternMatch
 
 
 class CompositeOffers:
-    """The executors, for the composites of one program.
+    """The offers of composites in one program to the executors.
 
     Args:
         executors: in order of preference.
@@ -30,29 +30,30 @@ class CompositeOffers:
         self.executors = executors
         self.trace = trace
 
-    def ask(self, match: PatternMatch) -> tuple[Decision, ...]:
-        """The decisions up to the first claim, or of all. The claim may be one of the lines, by who fuses them all.
+    def decisions(self, match: PatternMatch) -> tuple[Decision, ...]:
+        """The decisions up to the first claim, or all. A fusion executor that fuses all operations counts as a claim.
 
-        An executor that runs some of the lines one by one does not count: one kernel for all of them is the better
-        offer, also where it comes from an executor that stands later in the list.
+        An executor that runs some of the operations one by one does not: one kernel for all of them is preferred, also
+        of an executor that is later in the list.
         """
-        answers: list[Decision] = []
+        decisions: list[Decision] = []
         for executor in self.executors:
-            answer = self._fused(executor, match) if executor.fuses else ask((executor,), match.composite)[0]
-            answers.append(answer)
-            if isinstance(answer, Claimed):
+            single = () if executor.fuses else query_executors((executor,), match.composite)
+            decision = single[0] if single else self._fused(executor, match)
+            decisions.append(decision)
+            if isinstance(decision, Claimed):
                 break
-        return tuple(answers)
+        return tuple(decisions)
 
     def refuse(self, composite: BoundSymbol, reason: str) -> tuple[Decision, ...]:
-        """The decisions where it cannot be offered: that reason for each executor that has a kernel for it."""
+        """The decisions for a composite that cannot be offered: this reason for each executor with a kernel for it."""
         return tuple([Declined(one.name, reason) for one in self.executors if composite.symbol in one.composites])
 
     def _fused(self, executor: Executor, match: PatternMatch) -> Decision:
-        """Whether a fusion executor takes all lines that compute something, as they are or lowered."""
-        asked = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
-        offers = Offers((asked,), self._builder, self.trace.context)
-        for line in match.lines:
+        """Whether a fusion executor fuses all operations that compute something, as they are or lowered."""
+        unconfigured = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
+        offers = Offers((unconfigured,), self._builder, self.trace.context)
+        for line in match.ops:
             for leaf in offers.offer(line).leaves():
                 if leaf.executor != executor.name and not leaf.bound.is_view():
                     reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"
@@ -61,13 +62,13 @@ class CompositeOffers:
 
     @cached_property
     def _builder(self) -> Builder:
-        """Names for lowered lines that nobody sees."""
+        """Names for lowered operations, which are discarded."""
         return Builder.of(self.trace)
 
 
-def takes_whole(executors: Sequence[Executor], answers: tuple[Decision, ...]) -> bool:
-    """Whether the composite takes the place of its lines."""
-    claim = answers[-1] if answers else None
+def takes_whole(executors: Sequence[Executor], decisions: tuple[Decision, ...]) -> bool:
+    """Whether the composite replaces its operations."""
+    claim = decisions[-1] if decisions else None
     if not isinstance(claim, Claimed) or claim.executor == REFERENCE.name:
         return False
     return not next(one for one in executors if one.name == claim.executor).fuses

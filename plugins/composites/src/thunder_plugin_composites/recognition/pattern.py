@@ -1,4 +1,4 @@
-"""A pattern: one spelling of a composite in models."""
+"""Patterns: forms in which models write composites."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ class Pattern:
     """A row of the pattern table.
 
     Attributes:
-        composite: the function that it is recognized as; its row in the tables of symbols has `Tag.COMPOSITE`.
-        spelling: the computation as models write it, in torch functions. Its parameters are called like those of
-            ``composite``. It may read the shapes and dtypes of its arguments, which are those of the matched
-            tensors. A parameter with a default may be absent; those that it passes on as ``**options`` have the
-            defaults of ``composite``.
-        sample: an argument for each parameter of ``spelling``. For tensors text like that of printed traces,
-            ``"bf16[2, 3]"``, in the dtype for which it makes the most conversions. For others a value that the
-            spelling uses nowhere else.
-        arguments: the further arguments of ``composite``.
+        composite: the composite; its row in the tables of symbols has `Tag.COMPOSITE`.
+        spelling: the computation as models write it, in torch functions. Its parameters have the names of those of
+            ``composite``. It may read the shapes and dtypes of its arguments, which are those of the matched tensors. A
+            parameter with a default may be absent; parameters in ``**options`` have the defaults of ``composite``.
+        sample: an argument for each parameter of ``spelling``. For tensors, an annotation as in printed traces, such as
+            ``"bf16[2, 3]"``, with the dtype for which the spelling has the most casts. For other parameters, a value
+            that the spelling uses nowhere else.
+        arguments: further arguments of ``composite``.
     """
 
     composite: Callable[..., Any]
@@ -32,11 +31,11 @@ class Pattern:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     defaults: Mapping[str, Any] = field(init=False)
-    """The parameters of ``spelling`` that may be absent, with the values that they then have."""
+    """The parameters of ``spelling`` that may be absent, with their defaults."""
 
     def __post_init__(self) -> None:
-        own = signature(self.spelling).parameters
-        known = {**signature(self.composite).parameters, **own}
+        of_spelling = signature(self.spelling).parameters
+        known = {**signature(self.composite).parameters, **of_spelling}
         parameters = [known[name] for name in self.sample]
         defaults = {one.name: one.default for one in parameters if one.default is not Parameter.empty}
         object.__setattr__(self, "defaults", defaults)

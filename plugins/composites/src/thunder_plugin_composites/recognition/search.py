@@ -1,4 +1,4 @@
-"""Matches of patterns in one program."""
+"""Search for matches of patterns in a program."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace, producers_of
+from thunder_core.passes.rewrite import Match
 from thunder_core.symbols.registry import registry
-from thunder_plugin_composites.recognition.matching import Match, Matching, end_of
+from thunder_plugin_composites.recognition.matching import Matching, PartialMatch, end_of
 from thunder_plugin_composites.recognition.pattern import Pattern
 from thunder_plugin_composites.recognition.templates import recorded, sampled
 
 
 @dataclass(frozen=True, slots=True)
-class PatternMatch:
+class PatternMatch(Match):
     """A match of a pattern.
 
     Attributes:
-        composite: the call that is equivalent to the lines.
-        lines: those that it replaces.
+        composite: the call that replaces the operations.
     """
 
     composite: BoundSymbol
-    lines: tuple[BoundSymbol, ...]
 
 
 class Program:
-    """The lines of a trace, to find patterns among them."""
+    """The operations of a trace, for the search."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -39,14 +38,14 @@ class Program:
     def find(self, pattern: Pattern, line: BoundSymbol) -> PatternMatch | None:
         """The match that ends with ``line``, if any.
 
-        The lines are first compared with the pattern as recorded on its sample, which binds its parameters; then with
-        the pattern as recorded on the bound values: sizes, constants and casts must be equal.
+        The operations are first compared with the pattern as recorded on its sample, which binds its parameters, and
+        then with the pattern as recorded on the bound values: sizes, constants and casts must be equal.
         """
         sample, defaults = sampled(pattern), pattern.defaults
         end = end_of(sample, line)
         if end is None:
             return None
-        for candidate in Matching(sample, self.trace.producers, defaults, exact=False).matches(end, Match()):
+        for candidate in Matching(sample, self.trace.producers, defaults, exact=False).matches(end, PartialMatch()):
             values = {**defaults, **candidate.values}
             if values.keys() != pattern.sample.keys():
                 continue
@@ -55,31 +54,31 @@ class Program:
                 template = recorded(pattern, values, composite, self.trace.context)
             except LoweringError:
                 continue
-            if template.meant != metadata_of(end):  # the program rounds less, or more
+            if template.meant != metadata_of(end):  # the program has fewer or more roundings
                 continue
             exact = Matching(template, self.trace.producers, defaults, exact=True)
-            for match in exact.matches(end, Match(values)):
-                return PatternMatch(composite, tuple(match.lines.values()))
+            for match in exact.matches(end, PartialMatch(values)):
+                return PatternMatch(tuple(match.ops.values()), composite)
         return None
 
     def obstacle(self, match: PatternMatch) -> str | None:
-        """Why the lines cannot become one call; None if they can."""
-        lines = match.lines
-        if not all(line.effects.pure and line.symbol.executor is None for line in lines):
-            return "a line of it has effects"
-        if any(line.context != match.composite.context for line in lines):
-            return "its lines run under different modes (gradients, autocast)"
+        """The reason why the operations cannot become one call; None if they can."""
+        ops = match.ops
+        if not all(op.effects.pure and op.symbol.executor is None for op in ops):
+            return "one of its operations has effects"
+        if any(op.context != match.composite.context for op in ops):
+            return "its operations run in different contexts (grad mode, autocast)"
         if (match.composite.context or self.trace.context).autocast:
-            return "its lines run under autocast"
+            return "its operations run under autocast"
         result = match.composite.output.name
-        inside = producers_of(lines).keys() - {result}
-        read = Counter([proxy.name for line in lines for proxy in line.inputs()])
+        inside = producers_of(ops).keys() - {result}
+        read = Counter([proxy.name for op in ops for proxy in op.inputs()])
         outside = [name for name in inside if self.trace.use_count(name) != read[name]]
         outside += [proxy.name for proxy in match.composite.inputs() if proxy.name in inside]
-        return f"{min(outside)}, a value inside of it, is read by others too" if outside else None
+        return f"{min(outside)}, an intermediate value, has other users" if outside else None
 
 
 def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol, end: TensorProxy) -> BoundSymbol:
-    """The composite with these arguments, in the place of ``line`` and of its result ``end``."""
+    """The call of the composite with these arguments, in place of ``line`` with its result ``end``."""
     symbol, args, kwargs = registry.resolve(pattern.composite, (), {**values, **pattern.arguments})
     return BoundSymbol(symbol, args, kwargs, end, context=line.context, location=line.location)

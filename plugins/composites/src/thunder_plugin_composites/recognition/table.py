@@ -1,4 +1,4 @@
-"""The pattern table: how models spell composites out. Its rows are added by the packages that define composites."""
+"""The pattern table. Packages that define composites add rows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _rows: list[Pattern] = []
 
 
 def all_patterns() -> tuple[Pattern, ...]:
-    """The rows, in the order in which they were added. Of two that fit the same lines, the first is taken."""
+    """The rows in the order in which they were added. If two match the same operations, the first is used."""
     return tuple(_rows)
 
 
 def add_patterns(patterns: Iterable[Pattern]) -> None:
-    """Add rows; those that the table has already, the same objects, stay.
+    """Add rows; rows that are already in the table (identical objects) are ignored.
 
     Raises:
-        TypeError: one is no `Pattern`.
+        TypeError: a row is not a `Pattern`.
     """
     rows = list(patterns)
     for row in rows:

@@ -1,4 +1,4 @@
-"""Spellings as templates: recorded on samples to match them, then on the matched values to verify the match."""
+"""Templates of spellings: recorded on samples for matching, then on the matched values for verification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import LoweringError
-from thunder_core.ir.annotation import Storages, read_input
+from thunder_core.ir.annotation import StorageNumbers, read_input
 from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context, modes_for_fakes
@@ -29,20 +29,20 @@ _SAMPLED_UNDER: Final = Context(grad_enabled=False, inference=False)
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A placeholder for the argument of a parameter that is no tensor."""
+    """A placeholder for the argument of a parameter that is not a tensor."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A spelling as lines.
+    """A spelling as operations.
 
     Attributes:
-        parameters: names of the tensors that it takes; other parameters are holes.
-        result: what it returns.
-        producers: the lines, by the names of their results.
-        meant: metadata of what the composite returns for the same arguments, as `metadata_of` has it; None of a sample.
+        parameters: names of its tensor parameters; other parameters are holes.
+        result: the result.
+        producers: the operations, by the names of their results.
+        meant: metadata of the composite's results for the same arguments, from `metadata_of`; None for a sample.
     """
 
     parameters: frozenset[str]
@@ -54,7 +54,7 @@ class Template:
 @cache
 def sampled(pattern: Pattern) -> Template:
     """The pattern on its sample, with holes."""
-    storages = Storages()
+    storages = StorageNumbers()
     sample = {
         name: read_input(name, value, storages) if isinstance(value, str) and "[" in value else value
         for name, value in pattern.sample.items()
@@ -70,14 +70,16 @@ def sampled(pattern: Pattern) -> Template:
 
 
 def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol, ambient: Context) -> Template:
-    """The pattern with these arguments; for equal metadata the same object.
+    """The pattern with these arguments; one object for equal metadata.
 
     Args:
-        values: for each parameter the value of a program.
+        pattern: the pattern.
+        values: for each parameter a value of the program.
         composite: the composite with these arguments.
+        ambient: the context of the program.
 
     Raises:
-        LoweringError: the spelling cannot be called so.
+        LoweringError: the spelling cannot be called with these arguments.
     """
     context = composite.context or ambient
     key = call_key(composite, context)
@@ -95,7 +97,7 @@ def recorded(pattern: Pattern, values: Mapping[str, Any], composite: BoundSymbol
 
 
 def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, real: bool = False) -> Template:
-    """One run of the spelling; on real tensors, which is faster if they are small, or on fake ones."""
+    """Record one call of the spelling; on real tensors, which is faster if they are small, or on fake ones."""
     tracer = Tracer(Level.TORCH, merge=False)
     tensors = {name: proxy for name, proxy in values.items() if isinstance(proxy, TensorProxy)}
     arguments, parameters = dict(values), {}
@@ -107,7 +109,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
             with tracer.recording(context, fake=not real):
                 result = pattern.spelling(**arguments)
             meant = None if real else pattern.composite(**arguments, **pattern.arguments)
-        except Exception as error:  # for these arguments, which only look like those of the pattern
+        except Exception as error:  # for these arguments, which only resemble the pattern's
             raise LoweringError(f"{pattern.composite.__name__}: {type(error).__name__}: {error}") from error
         computed = tracer.proxy(result)
     ops = [op.map_arguments(lambda leaf: _named(leaf, parameters)) for op in tracer.ops]
@@ -116,7 +118,7 @@ def _recorded(pattern: Pattern, values: Mapping[str, Any], context: Context, rea
 
 
 def _named(leaf: Any, parameters: Mapping[str, str]) -> Any:
-    """An input of the trace as the parameter of the spelling; other leaves as they are."""
+    """An input of the trace as the parameter of the spelling; other leaves unchanged."""
     return replace(leaf, name=parameters[leaf.name]) if getattr(leaf, "name", None) in parameters else leaf
 
 

@@ -1,4 +1,4 @@
-"""The composites, their rows, and the patterns that models spell them out in.
+"""The composites, their rows, and the patterns in which models write them.
 
 Importing this module adds the rows to the registry of symbols and the patterns to the pattern table. An executor that
 claims a composite, and a saved trace that calls one, import it, so that its symbol exists.

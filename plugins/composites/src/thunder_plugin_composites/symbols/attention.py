@@ -1,4 +1,4 @@
-"""What attention consists of, as language models spell it out."""
+"""Parts of attention in language models."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 
 
 def rotary_embedding(input: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding (Su et al. 2021): ``input * cos + (-x2, x1) * sin``, converted to the input's dtype.
+    """Rotary position embedding (Su et al. 2021): ``input * cos + (-x2, x1) * sin``, cast to the input's dtype.
 
-    ``x1`` and ``x2`` are the halves of the last dimension, as GPT-NeoX, Llama and those after them have it.
+    ``x1`` and ``x2`` are the halves of the last dimension, as in GPT-NeoX and Llama.
 
     Args:
         input: floating point, ``[..., K]`` with an even ``K``: all queries, or all keys.
-        cos, sin: floating point, of shapes that broadcast against that of ``input``. Computed in the dtype that
-            PyTorch promotes to.
+        cos, sin: floating point, with shapes that are broadcastable to that of ``input``. The computation is in the
+            dtype of PyTorch's promotion.
 
     Returns:
-        The shape and dtype of ``input``.
+        A tensor with the shape and dtype of ``input``.
     """
     half = input.shape[-1] // 2
     rotated = torch.cat((-input[..., half:], input[..., :half]), dim=-1)
@@ -31,8 +31,8 @@ def scaled_softmax(
     Args:
         input: floating point, ``[..., K]``.
         scale: a number.
-        mask: added to the scaled input, of a shape that broadcasts against ``[..., K]``; minus infinity hides.
-        dtype: what the softmax is computed and returned in; None for that of its argument.
+        mask: added to the scaled input, with a shape that is broadcastable to ``[..., K]``; minus infinity masks.
+        dtype: the dtype of the computation and of the result; None for that of its argument.
 
     Returns:
         ``[..., K]``.

@@ -10,7 +10,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) * up``.
 
     Args:
-        gate, up: floating point, of one shape; the result has it, in the dtype that PyTorch promotes to.
+        gate, up: floating point, of equal shape. The result has this shape, and the dtype of PyTorch's promotion.
     """
     return F.silu(gate) * up
 
@@ -19,7 +19,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     """``gelu(gate) * up``.
 
     Args:
-        gate, up: floating point, of one shape; the result has it, in the dtype that PyTorch promotes to.
-        approximate: "none" or "tanh", as `torch.nn.functional.gelu` has it.
+        gate, up: floating point, of equal shape. The result has this shape, and the dtype of PyTorch's promotion.
+        approximate: "none" or "tanh", as for `torch.nn.functional.gelu`.
     """
     return F.gelu(gate, approximate=approximate) * up

@@ -1,4 +1,4 @@
-"""The loss of a language model: of logits that are converted before, and with the linear layer they come from."""
+"""The loss of a language model: of logits that are cast before, and with the preceding linear layer."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def linear_cross_entropy(
     start: int | None = None,
     stop: int | None = None,
 ) -> torch.Tensor:
-    """``cross_entropy(linear(input, weight, bias), target)``, for all rows of ``input`` as one batch.
+    """``cross_entropy(linear(input, weight, bias), target)``, with all rows of ``input`` as one batch.
 
-    The logits are nobody else's, so that they need not exist as a whole.
+    Nothing else reads the logits, so a kernel need not materialize all of them.
 
     Args:
         input: floating point, ``[..., K]``, or ``[..., T, K]`` with ``start`` or ``stop``.
         weight: ``[V, K]``, in the dtype of ``input``.
-        target: int64, ``[N]``: classes, for as many rows as are left of ``input``.
+        target: int64, ``[N]``: classes, one for each selected row of ``input``.
         bias: ``[V]``, in the dtype of ``input``.
         class_weight: ``[V]``; the ``weight`` of `torch.nn.functional.cross_entropy`.
-        ignore_index, reduction, label_smoothing: as there.
-        upcast: the logits are converted to float32 (float64 stays) before the loss.
-        start, stop: only ``input[..., start:stop, :]`` has logits, as without the last token, which nothing follows.
+        ignore_index, reduction, label_smoothing: as for `torch.nn.functional.cross_entropy`.
+        upcast: whether the logits are cast to float32 before the loss (float64 stays).
+        start, stop: only ``input[..., start:stop, :]`` has logits, for example without the last token.
 
     Returns:
-        A scalar, or ``[N]`` where ``reduction`` is "none": of the dtype of ``input``, or of the converted logits.
+        A scalar, or ``[N]`` if ``reduction`` is "none", in the dtype of ``input`` or of the cast logits.
     """
     if start is not None or stop is not None:
         input = input[..., start:stop, :]
@@ -59,18 +59,18 @@ def upcast_cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """``cross_entropy(input.float(), target)``, for all rows of ``input`` as one batch.
+    """``cross_entropy(input.float(), target)``, with all rows of ``input`` as one batch.
 
-    The converted logits are nobody else's, so that they need not exist.
+    Nothing else reads the cast logits, so a kernel need not materialize them.
 
     Args:
         input: float16 or bfloat16, ``[..., C]``: ``N`` rows of ``C`` logits.
         target: int64, ``[N]``: classes.
         class_weight: float32, ``[C]``; the ``weight`` of `torch.nn.functional.cross_entropy`.
-        ignore_index, reduction, label_smoothing: as there.
+        ignore_index, reduction, label_smoothing: as for `torch.nn.functional.cross_entropy`.
 
     Returns:
-        float32: a scalar, or ``[N]`` where ``reduction`` is "none".
+        float32: a scalar, or ``[N]`` if ``reduction`` is "none".
     """
     logits = input.reshape(-1, input.shape[-1]).to(torch.float32)
     return F.cross_entropy(

@@ -1,4 +1,4 @@
-"""Root mean square normalisation, as language models spell it out."""
+"""Root mean square normalization in language models."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ def rms_norm(
 ) -> torch.Tensor:
     """``n * weight`` with ``n = x / sqrt(mean(x²) + eps)`` over the last dimension (Zhang and Sennrich 2019).
 
-    ``x`` is ``input`` in `computed_in`, float32 for all but float64. `torch.nn.functional.rms_norm` is another
-    operation: it multiplies before it rounds and has no offset.
+    ``x`` is ``input`` in the dtype `computed_in`, float32 except for float64. `torch.nn.functional.rms_norm` is another
+    operation: it multiplies before rounding and has no offset.
 
     Args:
         input: floating point, ``[..., K]``.
         weight: floating point, ``[K]``.
         eps: added to the mean of squares.
-        unit_offset: the factor is ``1 + weight`` (Gemma).
-        rounded: ``n`` is rounded to the dtype of ``input`` before it meets the weight (Llama in Hugging Face
-            Transformers); otherwise the product is (LitGPT, Gemma).
+        unit_offset: whether the factor is ``1 + weight`` (Gemma).
+        rounded: whether ``n`` is rounded to the dtype of ``input`` before the multiplication (Llama in Hugging Face
+            Transformers); otherwise the result is rounded (LitGPT, Gemma).
 
     Returns:
-        ``[..., K]``, in the dtype of ``input``; with ``rounded`` in the one that PyTorch promotes ``input`` and
-        ``weight`` to.
+        ``[..., K]``, in the dtype of ``input``; with ``rounded`` in the dtype of PyTorch's promotion of ``input`` and
+        ``weight``.
     """
     wide = computed_in(input.dtype)
     x = input.to(wide)
@@ -35,5 +35,5 @@ def rms_norm(
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which statistics of tensors of ``dtype`` are computed: float64 for itself, float32 for others."""
+    """The dtype in which statistics of tensors of ``dtype`` are computed: float64 for float64, float32 for others."""
     return dtype if dtype is torch.float64 else torch.float32

@@ -1,1 +1,1 @@
-"""The operators that nvFuser runs, a file for each kind."""
+"""The operators that nvFuser supports, by kind."""

@@ -1,4 +1,4 @@
-"""Activations that core ATen has as operators; the others are made of these and of arithmetic."""
+"""Activations that are core-ATen operators; others are decomposed into these and arithmetic."""
 
 from __future__ import annotations
 

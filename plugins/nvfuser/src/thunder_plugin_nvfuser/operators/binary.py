@@ -1,4 +1,4 @@
-"""Elementwise functions of two tensors, or of a tensor and a number; comparisons; choices."""
+"""Elementwise functions of two tensors, or of a tensor and a number; comparisons; ``where``."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def _logical_xor(d: Definition, x: Value, y: Value) -> Value:
 
 
 def _extremum_of_numbers(operation: str) -> Any:
-    """The other operand where one is NaN."""
+    """The extremum of numbers, which ignores NaN in one operand."""
 
     def build(d: Definition, x: Value, y: Value) -> Value:
         dtype = computation_dtype([x, y], WIDEST)
         if not dtype.is_floating_point:
             return d.compute(operation, x, y, dtype=torch.int32 if dtype is torch.bool else dtype)
         missing_x, missing_y = (d.compute("isnan", side, dtype=dtype, gives=torch.bool) for side in (x, y))
-        found = d.compute(operation, x, y, dtype=dtype)
-        return d.where(missing_x, y, d.where(missing_y, x, found, dtype), dtype)
+        extremum = d.compute(operation, x, y, dtype=dtype)
+        return d.where(missing_x, y, d.where(missing_y, x, extremum, dtype), dtype)
 
     return build
 
 
 def _clamp(d: Definition, x: Value, min: Any = None, max: Any = None) -> Value:
-    """NaN stays, as in nvFuser's maximum and minimum."""
+    """Propagates NaN, like nvFuser's maximum and minimum."""
     bounds = [bound for bound in (min, max) if bound is not None]
     dtype = computation_dtype([x, *bounds], WIDEST)
     if min is not None:
@@ -69,11 +69,11 @@ def _where(d: Definition, condition: Value, chosen: Any, other: Any) -> Value:
 
 def _pow_check(base: Any, exponent: Any) -> str | None:
     if not_boolean(base, exponent):
-        return "it computes on truth values"
+        return "it computes with bools"
     operands = [getattr(side, "dtype", type(side)) for side in (base, exponent)]
     floating = [kind is float or getattr(kind, "is_floating_point", False) for kind in operands]
     if not any(floating) and not isinstance(exponent, int):
-        return "powers of integers by integers that are data"
+        return "powers of integers with tensors as exponents"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Conversions and copies, and tensors that are made of numbers."""
+"""Casts, copies, and tensor factories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ prims: Final = torch.ops.prims
 
 
 def _same(d: Definition, x: Value, *args: Any, **options: Any) -> Value:
-    """The value; it is converted to the dtype of the result, like all results."""
+    """The value; all results are cast to the dtype of the trace."""
     return x
 
 
@@ -65,7 +65,7 @@ def _steps(d: Definition, start: int, step: int) -> Value:
 def _integers(*args: Any, dtype: Any = None, **options: Any) -> str | None:
     numbers = [value for value in args if value is not None]
     if not all(isinstance(value, int) for value in numbers) or (dtype is not None and dtype.is_floating_point):
-        return "it counts in floating-point steps"
+        return "its steps are floating-point numbers"
     return None
 
 

@@ -21,7 +21,7 @@ def _divide(d: Definition, x: Any, y: Any, rounding_mode: str | None = None) -> 
     if rounding_mode == "floor":
         return _floor_of_floats(d, x, y, dtype) if dtype.is_floating_point else _floor_of_integers(d, x, y, dtype)
     if not dtype.is_floating_point:
-        return d.compute("div", x, y, dtype=dtype)  # as in C++: towards zero
+        return d.compute("div", x, y, dtype=dtype)  # as in C++: rounds towards zero
     return d.compute("trunc", d.compute("truediv", x, y, dtype=dtype), dtype=dtype)
 
 
@@ -30,13 +30,13 @@ def _floor_divide(d: Definition, x: Any, y: Any) -> Value:
 
 
 def _floor_of_integers(d: Definition, x: Any, y: Any, dtype: torch.dtype) -> Value:
-    """The quotient towards zero, less one where there is a remainder of the other sign."""
+    """The quotient rounded towards zero, minus one if there is a remainder of the other sign."""
     quotient = d.compute("div", x, y, dtype=dtype)
     return d.compute("sub", quotient, _wrong_side(d, d.compute("fmod", x, y, dtype=dtype), y, dtype), dtype=dtype)
 
 
 def _floor_of_floats(d: Definition, x: Any, y: Any, dtype: torch.dtype) -> Value:
-    """As PyTorch's ``div_floor_floating``: by way of the remainder, since the quotient may be rounded up."""
+    """PyTorch's ``div_floor_floating``: uses the remainder, because the quotient may be rounded up."""
 
     def do(operation: str, *operands: Any) -> Value:
         return d.compute(operation, *operands, dtype=dtype)
@@ -49,14 +49,14 @@ def _floor_of_floats(d: Definition, x: Any, y: Any, dtype: torch.dtype) -> Value
     exact = do("sub", do("truediv", do("sub", x, remainder), y), _wrong_side(d, remainder, y, dtype))
     floor = do("floor", exact)
     nearest = do("add", floor, test("gt", do("sub", exact, floor), 0.5))
-    found = d.where(test("ne", exact, 0.0), nearest, do("mul", plain, 0.0), dtype)
+    quotient = d.where(test("ne", exact, 0.0), nearest, do("mul", plain, 0.0), dtype)
     if not isinstance(y, Value):
-        return found if y else plain
-    return d.where(test("eq", y, 0.0), plain, found, dtype)
+        return quotient if y else plain
+    return d.where(test("eq", y, 0.0), plain, quotient, dtype)
 
 
 def _wrong_side(d: Definition, remainder: Value, y: Any, dtype: torch.dtype) -> Value:
-    """Where there is a remainder, and its sign is not the divisor's."""
+    """Whether there is a remainder whose sign differs from the divisor's."""
 
     def test(operation: str, *operands: Any) -> Value:
         return d.compute(operation, *operands, dtype=dtype, gives=torch.bool)
@@ -70,7 +70,7 @@ def _wrong_side(d: Definition, remainder: Value, y: Any, dtype: torch.dtype) -> 
 
 
 def _number_above_zero(x: Any, y: Any, rounding_mode: str | None = None) -> str | None:
-    """Integers divided by the number zero: PyTorch raises, or leaves the result open."""
+    """Declines a division of integers by the number zero: PyTorch raises, or the result is undefined."""
     if isinstance(y, int) and y == 0 and rounding_mode is not None and not x.dtype.is_floating_point:
         return "integers are divided by zero"
     return not_boolean(x, y) if rounding_mode is not None else None

@@ -15,7 +15,7 @@ Build = Callable[..., Any]
 
 
 def elementwise(operation: str, rule: PROMOTION, boolean: str = "") -> Build:
-    """One operation of nvFuser, in the dtype that the rule says; ``boolean`` is the one for truth values."""
+    """One operation of nvFuser, in the dtype of the promotion rule; ``boolean`` is the operation for bools."""
 
     def build(d: Definition, *operands: Any) -> Value:
         dtype = computation_dtype(operands, rule)
@@ -25,7 +25,7 @@ def elementwise(operation: str, rule: PROMOTION, boolean: str = "") -> Build:
 
 
 def comparison(operation: str) -> Build:
-    """A comparison. Truth values are compared as integers."""
+    """A comparison. Bools are compared as integers."""
 
     def build(d: Definition, *operands: Any) -> Value:
         dtype = computation_dtype(operands, COMPARISON)
@@ -36,7 +36,7 @@ def comparison(operation: str) -> Build:
 
 
 def logical(operation: str) -> Build:
-    """An operation on truth values."""
+    """A logical operation."""
 
     def build(d: Definition, *operands: Any) -> Value:
         return d.compute(operation, *operands, dtype=torch.bool)
@@ -45,7 +45,7 @@ def logical(operation: str) -> Build:
 
 
 def rounding(operation: str) -> Build:
-    """An operation that leaves integers as they are."""
+    """An operation that returns integers unchanged."""
 
     def build(d: Definition, x: Value) -> Value:
         return d.compute(operation, x, dtype=computation_dtype([x], WIDEST)) if x.dtype.is_floating_point else x
@@ -54,6 +54,6 @@ def rounding(operation: str) -> Build:
 
 
 def not_boolean(*operands: Any, **options: Any) -> str | None:
-    """Why truth values are not taken: PyTorch refuses some of them, or has rules of its own."""
+    """Declines bools: PyTorch rejects some of them, or has special rules."""
     dtypes = [operand.dtype for operand in operands if hasattr(operand, "dtype")]
-    return "it computes on truth values" if all(dtype is torch.bool for dtype in dtypes) else None
+    return "it computes with bools" if all(dtype is torch.bool for dtype in dtypes) else None

@@ -1,4 +1,4 @@
-"""Elements at positions that are data."""
+"""Indexing by tensors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _INTEGERS: Final = (torch.int32, torch.int64)
 
 
 def _look_up(d: Definition, x: Value, dim: int, index: Value) -> Value:
-    """Slices of ``x`` along ``dim``; the dimensions of the index take its place."""
+    """Slices of ``x`` along ``dim``; the dimensions of the index replace it."""
     flat = reshape(d, index, [_count(index)])
     shape = [*x.shape[:dim], _count(index), *x.shape[dim + 1 :]]
-    found = d.call("index_select", x, flat, gives=(shape, x.dtype), dim=dim)
-    return reshape(d, found, [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]])
+    selected = d.call("index_select", x, flat, gives=(shape, x.dtype), dim=dim)
+    return reshape(d, selected, [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]])
 
 
 def _count(index: Value) -> int:
@@ -48,7 +48,7 @@ def _embedding(
 
 
 def _index(d: Definition, x: Value, indices: Sequence[Value | None]) -> Value:
-    """One index tensor. Negative positions count from the end; nvFuser does not know them."""
+    """Indexing by one tensor. Negative indices, which nvFuser does not support, are converted."""
     ((dim, index),) = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     size = x.shape[dim]
     negative = d.compute("lt", index, 0, dtype=index.dtype, gives=torch.bool)
@@ -59,7 +59,7 @@ def _index(d: Definition, x: Value, indices: Sequence[Value | None]) -> Value:
 def _one_index(x: Any, indices: Sequence[Any]) -> str | None:
     given = [index for index in indices if index is not None]
     if len(given) != 1:
-        return f"it has {len(given)} index tensors, and nvFuser looks up along one dimension"
+        return f"it has {len(given)} index tensors, and nvFuser indexes one dimension"
     return None if given[0].dtype in _INTEGERS else f"its index is {given[0].dtype}"
 
 
@@ -68,7 +68,7 @@ def _gather(d: Definition, x: Value, dim: int, index: Value, *, sparse_grad: boo
 
 
 def _has_dimensions(x: Any, dim: int, index: Any, **options: Any) -> str | None:
-    return None if x.ndim and index.ndim else "it looks up in a tensor without dimensions"
+    return None if x.ndim and index.ndim else "it indexes a tensor without dimensions"
 
 
 def _scatter(d: Definition, x: Value, dim: int, index: Value, source: Any) -> Value:
@@ -80,7 +80,7 @@ def _all_of_source(x: Any, dim: int, index: Any, source: Any) -> str | None:
     if not (x.ndim and index.ndim):
         return "it writes to a tensor without dimensions"
     same = not hasattr(source, "shape") or tuple(source.shape) == tuple(index.shape)
-    return None if same else "it writes a part of its source"
+    return None if same else "it writes only a part of its source"
 
 
 def _reads(operator: Any, build: Any, check: Any = None) -> Row:

@@ -1,4 +1,4 @@
-"""Tensors that are put together: concatenation, padding, writes to a part."""
+"""Concatenation, padding, and writes to slices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _slice_scatter(
 
 
 def _one_step(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
-    return None if step == 1 else "nvFuser slices in steps of 1 alone"
+    return None if step == 1 else "nvFuser only slices with step 1"
 
 
 def _select_scatter(d: Definition, x: Value, src: Value, dim: int, index: int) -> Value:
@@ -64,7 +64,7 @@ def _select_scatter(d: Definition, x: Value, src: Value, dim: int, index: int) -
 
 
 def _with_part(d: Definition, x: Value, src: Value, dim: int, start: int, end: int) -> Value:
-    """What is before the part, the part, and what is behind it."""
+    """Concatenates the elements before the slice, the slice, and those after it."""
     pieces = [d.cast(src, x.dtype)]
     if start > 0:
         pieces.insert(0, part(d, x, dim, 0, start))

@@ -1,4 +1,4 @@
-"""Products of matrices, where the options allow them."""
+"""Matmuls, if the options allow them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _linear(d: Definition, input: Value, weight: Value, bias: Value | None = Non
 def _of_floats(*args: Any, **options: Any) -> str | None:
     dtypes = {arg.dtype for arg in args if hasattr(arg, "dtype")}
     if len(dtypes) > 1:
-        return "its factors have different dtypes"
+        return "its operands have different dtypes"
     return None if next(iter(dtypes)).is_floating_point else "it multiplies matrices of integers"
 
 

@@ -24,7 +24,7 @@ aten: Final = torch.ops.aten
 
 
 def _shifted(d: Definition, x: Value, dim: int, dtype: torch.dtype) -> tuple[Value, Value, Value]:
-    """Differences from the greatest element along ``dim``, their exponentials, and the sum of these."""
+    """Differences from the maximum along ``dim``, their exponentials, and the sum of these."""
     difference = d.compute("sub", x, reduce(d, "max", x, dim, True, dtype), dtype=dtype)
     exponential = d.compute("exp", difference, dtype=dtype)
     return difference, exponential, reduce(d, "sum", exponential, dim, True, dtype)
@@ -98,7 +98,7 @@ def _more_than_one(x: Any, *args: Any) -> str | None:
 
 
 def _normalized(x: Any, args: tuple[Any, ...]) -> int:
-    """The number of elements of layer_norm or group_norm that share a mean."""
+    """The number of elements that share a mean in layer_norm or group_norm."""
     if len(args) == 4:
         count = 1
         for size in args[0]:

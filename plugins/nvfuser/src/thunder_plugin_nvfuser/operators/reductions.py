@@ -18,7 +18,7 @@ Dims = int | Sequence[int] | None
 
 
 def all_dims(ndim: int, dim: Dims) -> list[int]:
-    """The dimensions that are reduced, counted from the front; None and an empty list mean all of them."""
+    """The reduced dimensions, counted from the front; None and an empty list mean all."""
     given = [dim] if isinstance(dim, int) else list(dim or range(ndim))
     return sorted(place % ndim for place in given) if ndim else []
 
@@ -39,14 +39,14 @@ def reduced(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> list[in
 
 
 def _accumulate(operation: str) -> Any:
-    """Integers and truth values in 64 bits, half precision in float32."""
+    """Accumulates integers and bools in 64 bits, float16 and bfloat16 in float32."""
 
     def build(d: Definition, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
         if dtype is not None:
             x = d.cast(x, dtype)
-        own = computation_dtype([x], WIDEST)
-        own = own if own.is_floating_point else torch.int64
-        return reduce(d, operation, x, dim, keepdim, own)
+        computation = computation_dtype([x], WIDEST)
+        computation = computation if computation.is_floating_point else torch.int64
+        return reduce(d, operation, x, dim, keepdim, computation)
 
     return build
 
@@ -54,15 +54,15 @@ def _accumulate(operation: str) -> Any:
 def _mean(d: Definition, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     if dtype is not None:
         x = d.cast(x, dtype)
-    own = computation_dtype([x], FLOAT)
+    computation = computation_dtype([x], FLOAT)
     count = math.prod([x.shape[place] for place in all_dims(len(x.shape), dim)])
-    return d.compute("truediv", reduce(d, "sum", x, dim, keepdim, own), count, dtype=own)
+    return d.compute("truediv", reduce(d, "sum", x, dim, keepdim, computation), count, dtype=computation)
 
 
 def _extremum(operation: str) -> Any:
     def build(d: Definition, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-        own = computation_dtype([x], WIDEST)
-        return reduce(d, operation, x, dim, keepdim, torch.int32 if own is torch.bool else own)
+        computation = computation_dtype([x], WIDEST)
+        return reduce(d, operation, x, dim, keepdim, torch.int32 if computation is torch.bool else computation)
 
     return build
 
@@ -73,19 +73,19 @@ def _any(d: Definition, x: Value, dim: Dims = None, keepdim: bool = False) -> Va
 
 
 def _variance(d: Definition, x: Value, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Value:
-    own = computation_dtype([x], WIDEST)
-    return moments(d, d.cast(x, own), all_dims(len(x.shape), dim), _correction(correction), keepdim)[0]
+    computation = computation_dtype([x], WIDEST)
+    return moments(d, d.cast(x, computation), all_dims(len(x.shape), dim), _correction(correction), keepdim)[0]
 
 
 def _variance_and_mean(
     d: Definition, x: Value, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
 ) -> list[Value]:
-    own = computation_dtype([x], WIDEST)
-    return moments(d, d.cast(x, own), all_dims(len(x.shape), dim), _correction(correction), keepdim)
+    computation = computation_dtype([x], WIDEST)
+    return moments(d, d.cast(x, computation), all_dims(len(x.shape), dim), _correction(correction), keepdim)
 
 
 def moments(d: Definition, x: Value, dims: list[int], correction: int, keepdim: bool) -> list[Value]:
-    """Variance and mean over these dimensions, of which there is at least one."""
+    """Variance and mean over these dimensions; at least one."""
     gives = (reduced(x.shape, dims, keepdim), x.dtype)
     return d.calls("var_mean", x, gives=[gives, gives], dims=dims, correction=correction, keepdim=keepdim)
 
@@ -93,14 +93,14 @@ def moments(d: Definition, x: Value, dims: list[int], correction: int, keepdim: 
 def _norm(
     d: Definition, x: Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Value:
-    own = computation_dtype([x if dtype is None else d.cast(x, dtype)], WIDEST)
-    size = d.compute("abs", x, dtype=own)
+    computation = computation_dtype([x if dtype is None else d.cast(x, dtype)], WIDEST)
+    size = d.compute("abs", x, dtype=computation)
     if math.isinf(ord):
-        return reduce(d, "max" if ord > 0 else "min", size, dim, keepdim, own)
+        return reduce(d, "max" if ord > 0 else "min", size, dim, keepdim, computation)
     if ord == 1:
-        return reduce(d, "sum", size, dim, keepdim, own)
-    total = reduce(d, "sum", d.compute("mul", size, size, dtype=own), dim, keepdim, own)
-    return d.compute("sqrt", total, dtype=own)
+        return reduce(d, "sum", size, dim, keepdim, computation)
+    total = reduce(d, "sum", d.compute("mul", size, size, dtype=computation), dim, keepdim, computation)
+    return d.compute("sqrt", total, dtype=computation)
 
 
 def _common_norm(x: Any, ord: float = 2, *args: Any, **options: Any) -> str | None:
@@ -113,13 +113,13 @@ def _correction(given: Any) -> int:
 
 def _enough(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> str | None:
     if correction is not None and int(correction) != correction:
-        return "the correction of its variance is no integer"
+        return "the correction of its variance is not an integer"
     count = math.prod([int(x.shape[place]) for place in all_dims(x.ndim, dim)])
     return None if x.ndim and count > _correction(correction) else "its variance is of too few elements"
 
 
 def _flat(build: Any) -> Any:
-    """For overloads without dimensions."""
+    """The builder for overloads without dimensions."""
 
     def all_of_it(d: Definition, x: Value, *, dtype: Any = None) -> Value:
         result: Value = build(d, x) if dtype is None else build(d, x, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Operators that move elements: other shapes, parts, repetitions."""
+"""Operators that move elements: reshapes, slices, repetitions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _squeeze(d: Definition, x: Value, dim: int | Sequence[int] | None = None) ->
 
 
 def squeeze(d: Definition, x: Value, dims: Sequence[int]) -> Value:
-    """Without these dimensions, which have size 1."""
+    """Remove these dimensions, which have size 1."""
     shape = [size for place, size in enumerate(x.shape) if place not in dims]
     return d.call("squeeze", x, gives=(shape, x.dtype), dims=sorted(dims)) if dims else x
 
@@ -73,7 +73,7 @@ def part(d: Definition, x: Value, dim: int, start: int, end: int) -> Value:
 
 
 def bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Where a slice of a dimension of that size begins and ends."""
+    """Start and end of a slice of a dimension of that size."""
     first, last, _ = slice(start, end).indices(size)
     return first, max(first, last)
 
@@ -85,7 +85,7 @@ def _slice(
 
 
 def _one_step(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
-    return None if step == 1 else "nvFuser slices in steps of 1 alone"
+    return None if step == 1 else "nvFuser only slices with step 1"
 
 
 def _select(d: Definition, x: Value, dim: int, index: int) -> Value:
@@ -102,7 +102,7 @@ def _split(d: Definition, x: Value, split_sizes: Sequence[int], dim: int = 0) ->
 
 
 def _repeat(d: Definition, x: Value, repeats: Sequence[int]) -> Value:
-    """Each dimension is preceded by one of the repetitions, and joined with it."""
+    """Insert a dimension of the repetitions before each dimension, and merge both."""
     sizes = [1] * (len(repeats) - len(x.shape)) + list(x.shape)
     between = [number for pair in zip([1] * len(sizes), sizes) for number in pair]
     wide = [number for pair in zip(repeats, sizes) for number in pair]

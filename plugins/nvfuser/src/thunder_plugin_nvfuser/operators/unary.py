@@ -42,7 +42,7 @@ FLOATING: Final = (
     ("tan", aten.tan),
     ("tanh", aten.tanh),
 )
-"""Results are floating-point numbers; integers are converted before."""
+"""The results are floating-point; integers are cast first."""
 
 ROUNDING: Final = (("ceil", aten.ceil), ("floor", aten.floor), ("round", aten.round), ("trunc", aten.trunc))
 
@@ -53,7 +53,7 @@ TESTS: Final = (
     ("isneginf", aten.isneginf),
     ("isfinite", aten.isfinite),
 )
-"""Of floating-point numbers, also of those that integers are converted to."""
+"""Tests of floating-point numbers; integers are cast first."""
 
 
 def _test(operation: str) -> Any:
@@ -64,7 +64,7 @@ def _test(operation: str) -> Any:
 
 
 def _relu(d: Definition, x: Value) -> Value:
-    """nvFuser's own makes floating-point numbers of integers."""
+    """nvFuser's relu converts integers to floating point."""
     dtype = computation_dtype([x], WIDEST)
     return d.compute("relu", x, dtype=dtype) if dtype.is_floating_point else d.compute("maximum", x, 0, dtype=dtype)
 
@@ -83,7 +83,7 @@ def _bitwise_not(d: Definition, x: Value) -> Value:
 
 
 def _signbit(d: Definition, x: Value) -> Value:
-    """Of floating-point numbers; -0.0 has one."""
+    """For floating-point numbers; true for -0.0."""
     if not x.dtype.is_floating_point:
         return d.compute("lt", x, 0, dtype=torch.int64, gives=torch.bool)
     dtype = computation_dtype([x], WIDEST)

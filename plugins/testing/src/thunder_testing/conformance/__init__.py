@@ -1,1 +1,1 @@
-"""Suites of tests for executors and transforms: `thunder_testing.executor_suite` and `transform_suite`."""
+"""Test suites for executors and transforms: `thunder_testing.executor_suite` and `transform_suite`."""

@@ -1,4 +1,4 @@
-"""One call of what is tested."""
+"""A call that is tested."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Call:
     """A function and its arguments.
 
     Attributes:
-        what: where it comes from, for people: "sample 3 of OpInfo's softmax, transposed".
-        function: what is called: a spelling of the operation, or a program.
-        args, kwargs: nested containers of tensors and other values. Nobody writes to these tensors: tests use copies.
-        given: whether the author of the executor wrote it.
+        what: description of the origin, such as "sample 3 of OpInfo's softmax, transposed".
+        function: the called function: a spelling of the operation, or a program.
+        args, kwargs: nested containers of tensors and other values. They are not written to: tests use copies.
+        given: whether the author of the executor supplied the call.
     """
 
     what: str
@@ -35,37 +35,39 @@ class Call:
     given: bool = False
 
     def tensors(self) -> list[torch.Tensor]:
-        """The tensors, each once, in order."""
-        found = {id(leaf): leaf for leaf in iterate_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor)}
-        return list(found.values())
+        """The tensors in order, without duplicates."""
+        tensors_by_id = {
+            id(leaf): leaf for leaf in iterate_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor)
+        }
+        return list(tensors_by_id.values())
 
     def differentiable(self) -> list[int]:
         """Positions among `tensors` of those that can require grad."""
         return [index for index, tensor in enumerate(self.tensors()) if can_require_grad(tensor)]
 
     def map_tensors(self, function: Callable[[torch.Tensor], torch.Tensor], what: str = "") -> Call:
-        """The call with each tensor replaced, equal objects by equal ones; ``what`` is added to the description."""
-        made: dict[int, torch.Tensor] = {}
+        """Replace each tensor, and equal objects by equal ones; ``what`` is added to the description."""
+        copies: dict[int, torch.Tensor] = {}
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
-            if id(leaf) not in made:
-                made[id(leaf)] = function(leaf)
-            return made[id(leaf)]
+            if id(leaf) not in copies:
+                copies[id(leaf)] = function(leaf)
+            return copies[id(leaf)]
 
         return self._with(map_leaves(value, self.args), map_leaves(value, self.kwargs), what)
 
     def with_tensors(self, tensors: list[torch.Tensor], what: str = "") -> Call:
-        """The call with these in the places of `tensors`."""
+        """The call with these tensors in place of `tensors`."""
         new = {id(old): tensor for old, tensor in zip(self.tensors(), tensors, strict=True)}
         return self.map_tensors(lambda tensor: new[id(tensor)], what)
 
     def copy(self, requiring: Iterator[int] | tuple[int, ...] = ()) -> Call:
-        """A call with equal tensors in memory of their own: same strides, offsets and sharing.
+        """A call with copies of the tensors, which have the same strides, offsets and sharing.
 
         Args:
-            requiring: positions among `tensors` of those that then are leaves that require grad; no others do.
+            requiring: positions among `tensors` of those that are leaves that require grad in the copy; no others do.
         """
         args, kwargs = copy_together(self.args, self.kwargs)
         wanted = frozenset(requiring)
@@ -79,8 +81,8 @@ class Call:
 
 
 def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """What calls ``function`` such that the call is one line of traces, though plain calls of it are not. The attribute
-    ``whole`` is the function.
+    """A function that calls ``function`` as one operation of traces, unlike plain calls. Its attribute ``whole`` is the
+    function.
     """
 
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -91,12 +93,12 @@ def recorded_whole(function: Callable[Parameters, Result]) -> Callable[Parameter
 
 
 def can_require_grad(tensor: torch.Tensor) -> bool:
-    """Whether it is of a floating-point or complex type."""
+    """Whether the dtype is floating-point or complex."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def describe(value: Any) -> str:
-    """A value in a few words: ``f32[3, 4] strides[1, 3]`` for tensors, the others as they print."""
+    """A short description of a value: ``f32[3, 4] strides[1, 3]`` for tensors, ``repr`` for others."""
     if isinstance(value, torch.Tensor):
         return describe_tensor(value)
     if isinstance(value, tuple):
@@ -107,7 +109,7 @@ def describe(value: Any) -> str:
 
 
 def describe_tensor(tensor: torch.Tensor) -> str:
-    """Type and shape; strides and offset unless it is contiguous, and whether it requires grad."""
+    """Dtype and shape; strides and offset unless it is contiguous, and whether it requires grad."""
     text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     if tensor.layout is not torch.strided:
         text += f" {str(tensor.layout).removeprefix('torch.')}"
@@ -121,6 +123,6 @@ def describe_tensor(tensor: torch.Tensor) -> str:
 
 
 def describe_call(call: Call) -> str:
-    """The arguments as between the parentheses of a call."""
+    """The arguments as in the parentheses of a call."""
     named = [f"{name}={describe(value)}" for name, value in call.kwargs.items()]
     return ", ".join([*map(describe, call.args), *named])

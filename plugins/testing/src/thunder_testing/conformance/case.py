@@ -1,4 +1,4 @@
-"""One test of a suite, and how suites become tests that pytest collects."""
+"""A test of a suite, and the conversion of suites to pytest tests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Case:
 
     Attributes:
         id: unique in its suite, and the same in every process.
-        check: runs it. Raises `ConformanceFailure` if it fails, `NotApplicable` if there is nothing to test.
-        skip: why it does not run; empty if it does.
+        check: runs the test. Raises `ConformanceFailure` if it fails, `NotApplicable` if there is nothing to test.
+        skip: the reason for skipping it; empty if it runs.
     """
 
     id: str
@@ -25,7 +25,7 @@ class Case:
     skip: str = ""
 
     def run(self) -> None:
-        """The test, for pytest."""
+        """Run the test in pytest."""
         __tracebackhide__ = True
         import pytest
 
@@ -40,27 +40,27 @@ class Case:
 
 
 def with_skips(cases: Sequence[Case], skip: Mapping[str, str]) -> list[Case]:
-    """The cases with the reasons of the patterns that their ids match.
+    """The cases, with the skip reasons of the patterns that match their ids.
 
-    Raises ConformanceError for a pattern that no id matches: it would skip nothing and hide a mistake.
+    Raises ConformanceError for a pattern that matches no id, which is a mistake.
     """
-    found = []
+    skipped = []
     used: set[str] = set()
     for case in cases:
         matching = [pattern for pattern in skip if fnmatchcase(case.id, pattern)]
         used.update(matching)
-        found.append(replace(case, skip=skip[matching[0]]) if matching else case)
+        skipped.append(replace(case, skip=skip[matching[0]]) if matching else case)
     for pattern in skip:
         if pattern not in used:
             raise ConformanceError(
                 f"skip={{{pattern!r}: ...}} matches none of the {len(cases)} tests of the suite",
                 advice=("run pytest --collect-only to see their ids", "remove the pattern"),
             )
-    return found
+    return skipped
 
 
 def as_test(cases: Sequence[Case], what: str) -> Callable[..., None]:
-    """A function with one parameter set for each case, to be assigned to a name that pytest collects."""
+    """A function with one parameter set per case, to be assigned to a name that pytest collects."""
     import pytest
 
     @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases])
@@ -69,5 +69,5 @@ def as_test(cases: Sequence[Case], what: str) -> Callable[..., None]:
         case.run()
 
     test.__doc__ = what
-    made: Callable[..., None] = test
-    return made
+    suite: Callable[..., None] = test
+    return suite

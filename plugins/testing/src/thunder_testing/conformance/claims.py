@@ -1,4 +1,4 @@
-"""Checks of an executor's answers: pure, with reasons, and not always no."""
+"""Checks of an executor's answers: they are deterministic, have reasons, and claim some call."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from thunder_core.errors import LoweringError
 from thunder_core.executors import Claim, Claimed, Decision, Declined
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.tracing.trace_call import rewritten_form
-from thunder_testing.conformance.asking import Asked, answer_of, ask, refuse_unreasoned, watched
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.queries import Query, answer_of, query, refuse_unreasoned, watched
 from thunder_testing.conformance.samples import recorded_instead
 from thunder_testing.conformance.subject import Subject
 from thunder_testing.conformance.tested import Tested
 
 
 def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, each: bool = True) -> None:
-    """Every answer is one, asking again gives the same, and each claim is used for some call.
+    """Check that all answers are valid, that repeated queries give the same answer, and that each claim is used.
 
     Args:
         each: whether the operation must be claimed for some call.
 
     Raises:
-        Breach: naming the rule; "claimed" if nothing of the suite ever makes the executor claim the operation, so that
-            nothing else would be tested.
+        Breach: with the violated rule; "claimed" if the executor claims the operation for no call of the suite, so that
+            nothing else is tested.
     """
     seen = _Answers(subject)
-    asked: list[Asked] = []
+    queries: list[Query] = []
     for call in calls:
         for variant in (call, call.copy(tuple(call.differentiable()))):
             try:
-                asked += _ask(tested, subject, variant, seen)
+                queries += _query(tested, subject, variant, seen)
             except Breach as breach:
                 breach.call = variant
                 raise
             except NotApplicable as reason:
                 seen.missing[str(reason)] += 1
-    for one in reversed(asked):
+    for one in reversed(queries):
         _must_be_equal(one.line, one.answer, answer_of(tested.executor, one.line))
     if each:
         seen.check(tested.executor.name)
 
 
 def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
-    """The executor runs a line of some call. For executors without a table, of which that is all that is known."""
+    """Check that the executor runs an operation of some call, for executors without a table of claims."""
     name, reasons = tested.executor.name, Counter[str]()
     for call in calls:
         program = tested.compile(call)
@@ -65,12 +65,12 @@ def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
 
 @dataclass
 class _Answers:
-    """What was said so far.
+    """The answers so far.
 
     Attributes:
-        used: positions of the claims that said yes before any other did.
-        reasons: of declines, by the position of the claim; those of an executor without a table by -1.
-        missing: why calls were not asked about.
+        used: positions of the claims that were the first to accept a call.
+        reasons: reasons for declining, by position of the claim; those of an executor without a table by -1.
+        missing: reasons why the executor was not queried about calls.
     """
 
     subject: Subject
@@ -82,7 +82,7 @@ class _Answers:
         """Raise `Breach` for a claim that was never used."""
         if not self.used and not self.reasons:
             why = "; ".join(self.missing) or _why_no_calls(self.subject)
-            raise Breach("claimed", f"{self.subject.name} was never asked about, because {why}; give samples={{...}}")
+            raise Breach("claimed", f"{self.subject.name} was never queried, because {why}; give samples={{...}}")
         rows = range(len(self.subject.claims)) if self.subject.claims else (-1,)
         for row in rows:
             if row not in self.used:
@@ -101,23 +101,23 @@ def _why_no_calls(subject: Subject) -> str:
     return "the suite knows no calls of it"
 
 
-def _ask(tested: Tested, subject: Subject, call: Call, seen: _Answers) -> list[Asked]:
-    asked = ask(tested.executor, subject, call)
-    for one in asked:
+def _query(tested: Tested, subject: Subject, call: Call, seen: _Answers) -> list[Query]:
+    queries = query(tested.executor, subject, call)
+    for one in queries:
         for _ in range(2):
             _must_be_equal(one.line, one.answer, answer_of(tested.executor, one.line))
         if subject.claims:
-            _ask_rows(subject.claims, one.line, seen)
+            _query_rows(subject.claims, one.line, seen)
         elif isinstance(one.answer, Claimed):
             seen.used.add(-1)
         if isinstance(one.answer, Declined):
             seen.reasons.setdefault(-1, Counter())[one.answer.reason] += 1
         elif one.answer.rewrite is not None:
-            _rewrite(one)
-    return list(asked)
+            _check_rewrite(one)
+    return list(queries)
 
 
-def _ask_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Answers) -> None:
+def _query_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Answers) -> None:
     for row, claim in enumerate(claims):
         if claim.check is None:
             seen.used.add(row)
@@ -132,7 +132,7 @@ def _ask_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Answers) -> Non
 
 def _must_be_equal(line: BoundSymbol, first: Decision, again: Decision) -> None:
     if tuple(_parts(first)) != tuple(_parts(again)):
-        raise Breach("pure queries", f"asked again about the same {line.symbol.name} it gives another answer: "
+        raise Breach("pure queries", f"a second query about the same {line.symbol.name} gives another answer: "
                      f"{_words(first)}, then {_words(again)}")  # fmt: skip
 
 
@@ -149,11 +149,11 @@ def _words(decision: Decision) -> str:
     return "claimed" if isinstance(decision, Claimed) else f"declined, because {decision.reason}"
 
 
-def _rewrite(asked: Asked) -> None:
-    assert isinstance(asked.answer, Claimed)
-    assert asked.answer.rewrite is not None
+def _check_rewrite(one: Query) -> None:
+    assert isinstance(one.answer, Claimed)
+    assert one.answer.rewrite is not None
     try:
-        rewritten_form(asked.line, asked.answer.rewrite, asked.context)
+        rewritten_form(one.line, one.answer.rewrite, one.context)
     except LoweringError as error:
         raise Breach("rewrite", error.problem) from error
 

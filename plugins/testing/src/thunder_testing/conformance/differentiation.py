@@ -1,4 +1,4 @@
-"""Backward passes: from fixed gradients of results to gradients of arguments."""
+"""Backward passes: from fixed cotangents of results to gradients of arguments."""
 
 from __future__ import annotations
 
@@ -13,50 +13,52 @@ from thunder_testing.conformance.running import Run, quietly, run
 from thunder_testing.conformance.tested import raised
 
 LAYOUTS: Final = ("dense", "expanded", "transposed")
-"""Of cotangents."""
+"""Layouts of cotangents."""
 
 
 def differentiates(call: Call) -> bool:
-    """Whether eager PyTorch has gradients for this call."""
-    made = eager(call.copy(tuple(call.differentiable())))
-    if made is None or not made.differentiable():
+    """Whether eager PyTorch computes gradients for this call."""
+    performed = eager(call.copy(tuple(call.differentiable())))
+    if performed is None or not performed.differentiable():
         return False
     try:
         with quietly():
-            backward(made, cotangents_for(made.differentiable(), "dense"))
+            backward(performed, cotangents_for(performed.differentiable(), "dense"))
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return False
     return True
 
 
-def backward(made: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: bool = False) -> list[torch.Tensor | None]:
-    """The gradient of each tensor among the arguments that requires grad; None where there is none."""
-    outputs, inputs = made.differentiable(), [t for t in made.call.tensors() if t.requires_grad]
+def backward(
+    performed: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: bool = False
+) -> list[torch.Tensor | None]:
+    """The gradient of each tensor among the arguments that requires grad; None if it has none."""
+    outputs, inputs = performed.differentiable(), [t for t in performed.call.tensors() if t.requires_grad]
     if not outputs or not inputs:
         return []
     return list(torch.autograd.grad(outputs, inputs, cotangents, retain_graph=retain_graph, allow_unused=True))
 
 
-def eager_backward(made: Run, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """`backward` of what eager PyTorch did. Raises NotApplicable for what it raises: gradients have no reference."""
+def eager_backward(performed: Run, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """`backward` of a run with eager PyTorch. Raises NotApplicable if that raises, because there is no reference."""
     try:
-        return backward(made, cotangents)
+        return backward(performed, cotangents)
     except Exception as error:
         text = str(error).split("\n", 1)[0]
         raise NotApplicable(f"backward of eager PyTorch raises {type(error).__name__}: {text}") from error
 
 
 def cotangents_for(outputs: Sequence[torch.Tensor], layout: str) -> list[torch.Tensor]:
-    """Random gradients of results, the same whenever asked: dense, expanded from one element, or transposed.
+    """Random cotangents of results, the same in each call: dense, expanded from one element, or transposed.
 
-    Multiples of a quarter, which all floating-point types hold.
+    Their values are multiples of a quarter, which all floating-point dtypes represent exactly.
     """
     generator = torch.Generator().manual_seed(1)
     return [_cotangent(output.detach(), layout, generator) for output in outputs]
 
 
 def cancelling(cotangents: Sequence[torch.Tensor], layout: str) -> float:
-    """The largest magnitude in expanded cotangents, else 0: where all elements are equal, derivatives may cancel."""
+    """The largest magnitude in expanded cotangents, else 0. If all elements are equal, derivatives may cancel."""
     wide = [cotangent.to(torch.complex128).abs() for cotangent in cotangents if cotangent.numel()]
     return max([float(magnitude.max()) for magnitude in wide], default=0.0) if layout == "expanded" else 0.0
 
@@ -72,12 +74,12 @@ def _cotangent(output: torch.Tensor, layout: str, generator: torch.Generator) ->
 
 def _quarters(shape: tuple[int, ...], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     signs = 2 * torch.randint(0, 2, shape, generator=generator) - 1
-    made = signs * torch.randint(1, 9, shape, generator=generator) / 4
-    return (torch.complex(made, made.abs()) if like.is_complex() else made).to(like.device, like.dtype)
+    performed = signs * torch.randint(1, 9, shape, generator=generator) / 4
+    return (torch.complex(performed, performed.abs()) if like.is_complex() else performed).to(like.device, like.dtype)
 
 
 def eager(call: Call) -> Run | None:
-    """What eager PyTorch does; None if it refuses the call."""
+    """The call run by eager PyTorch; None if it raises."""
     try:
         return run(call)
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
@@ -85,12 +87,12 @@ def eager(call: Call) -> Run | None:
 
 
 def compiled_backward(
-    made: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: bool = False
+    performed: Run, cotangents: Sequence[torch.Tensor], *, retain_graph: bool = False
 ) -> list[torch.Tensor | None]:
-    """`backward` of what a compiled program did. Raises Breach for what it raises."""
+    """`backward` of a run of a compiled program. Raises Breach if that raises."""
     __tracebackhide__ = True
     with quietly():
         try:
-            return backward(made, cotangents, retain_graph=retain_graph)
+            return backward(performed, cotangents, retain_graph=retain_graph)
         except Exception as error:
             raise raised("backward of the compiled program", error) from error

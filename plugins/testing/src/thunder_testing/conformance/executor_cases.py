@@ -19,12 +19,13 @@ from thunder_testing.conformance.subject import Subject
 
 @dataclass(frozen=True, eq=False)
 class ExecutorCases:
-    """Makes the tests.
+    """Creates the tests of an executor.
 
     Attributes:
-        plan: which checks are made.
-        subjects: what the executor is tested with.
-        table: whether these are what the executor's table names, so that each must be claimed for some sample.
+        plan: the checks.
+        subjects: the operations and programs to test with.
+        table: whether the subjects come from the executor's table of claims, so that each must be claimed for some
+            sample.
     """
 
     plan: Plan
@@ -45,21 +46,21 @@ class ExecutorCases:
     def _check(self, subject: Subject, word: str, device: str, dtype: torch.dtype, number: int) -> None:
         __tracebackhide__ = True
         kind, check = CHECKS[word]
-        found = self.plan.calls(subject, kind, device, dtype)
-        others = [*found[:number], *found[number + 1 :]]
-        self._run(subject, word, found[number], partial(check, self.plan.tested, subject, found[number], others))
+        variants = self.plan.calls(subject, kind, device, dtype)
+        others = [*variants[:number], *variants[number + 1 :]]
+        self._run(subject, word, variants[number], partial(check, self.plan.tested, subject, variants[number], others))
 
     def _claims(self, subject: Subject) -> None:
         __tracebackhide__ = True
-        found = self.plan.base(subject)
-        check = partial(check_claims, self.plan.tested, subject, found, each=self.table)
-        self._run(subject, "claims", found[0] if found else None, check)
+        calls = self.plan.base(subject)
+        check = partial(check_claims, self.plan.tested, subject, calls, each=self.table)
+        self._run(subject, "claims", calls[0] if calls else None, check)
 
     def _any_claim(self) -> None:
         __tracebackhide__ = True
-        found = [call for subject in self.subjects for call in self.plan.base(subject)[:1]]
+        calls = [call for subject in self.subjects for call in self.plan.base(subject)[:1]]
         try:
-            check_any_claim(self.plan.tested, found)
+            check_any_claim(self.plan.tested, calls)
         except Breach as breach:
             name = self.plan.tested.executor.name
             raise ConformanceFailure(f"{name}: the rule of {breach.rule} is broken\n  {breach.problem}") from None

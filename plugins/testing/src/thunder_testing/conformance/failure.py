@@ -1,4 +1,4 @@
-"""How the suites say that something is broken."""
+"""The exceptions with which suites report violations."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class ConformanceError(ThunderError):
-    """A suite cannot be made: something is missing that its tests need."""
+    """A suite cannot be created, because its tests lack something that they need."""
 
 
 class ConformanceFailure(AssertionError):
-    """What is tested breaks a rule. The message says which one, for which call, and how to see it again."""
+    """The tested object violates a rule. The message has the rule, the call, and code to reproduce the failure."""
 
 
 class NotApplicable(Exception):
-    """There is nothing to test for this call: the test is skipped with this reason."""
+    """There is nothing to test for this call; the test is skipped with this reason."""
 
 
 class Breach(Exception):
-    """A rule is broken. Becomes a `ConformanceFailure` with the call that it happened at.
+    """A rule is violated. Becomes a `ConformanceFailure` with the call of the test.
 
     Args:
-        rule: a few words, like "strides"; tests and people look for them.
-        problem: what was seen, and what was expected.
-        call: the very call, where it differs from the one that the test is named after.
+        rule: a few words, such as "strides", by which tests identify it.
+        problem: the actual and the expected behavior.
+        call: the call, if it differs from that of the test's id.
 
     Attributes:
-        cotangents: of a backward that followed.
+        cotangents: the cotangents of a backward that followed.
     """
 
     def __init__(self, rule: str, problem: str, *, call: Call | None = None) -> None:
@@ -46,21 +46,21 @@ class Breach(Exception):
 
 
 def check_applicable(checks: Iterable[Callable[[], None]]) -> None:
-    """Run checks, of which those that raise `NotApplicable` are left out. Raises it with the reasons if all are."""
+    """Run checks, except those that raise `NotApplicable`. Raises it with all reasons if all do."""
     __tracebackhide__ = True
-    reasons, made = [], 0
+    reasons, performed = [], 0
     for check in checks:
         try:
             check()
-            made += 1
+            performed += 1
         except NotApplicable as reason:
             reasons.append(str(reason))
-    if not made:
+    if not performed:
         raise NotApplicable("; ".join(dict.fromkeys(reasons)))
 
 
 def as_failure(title: str, check: Callable[[], None]) -> None:
-    """Run a check. What it raises, unless it is `NotApplicable`, becomes a `ConformanceFailure` with this title."""
+    """Run a check, and convert its exceptions, except `NotApplicable`, to a `ConformanceFailure` with this title."""
     __tracebackhide__ = True
     try:
         check()

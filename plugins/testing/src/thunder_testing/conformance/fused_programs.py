@@ -1,4 +1,4 @@
-"""Small programs that fusion executors are tested with, and operations that others without a table are."""
+"""Small programs for testing fusion executors, and operations for testing other executors without a table of claims."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OPERATIONS: Final = (
     "torch.nn.functional.embedding", "torch.nn.functional.cross_entropy",
     "torch.nn.functional.scaled_dot_product_attention",
 )  # fmt: skip
-"""Of each kind that models use some."""
+"""Some operations of each kind that models use."""
 
 
 def pointwise_chain(x: torch.Tensor) -> torch.Tensor:
-    """Elementwise operations one after the other."""
+    """A chain of elementwise operations."""
     return torch.sin(torch.exp(x) * 0.5) + 1
 
 
@@ -34,7 +34,7 @@ def broadcasting(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def two_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """One value with two readers."""
+    """One value with two users."""
     y = torch.sigmoid(x)
     return y * x, y + 1
 
@@ -46,13 +46,13 @@ def softmax_by_hand(x: torch.Tensor) -> torch.Tensor:
 
 
 def normalization(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A layer normalization written out."""
+    """Layer normalization written out."""
     centred = x - x.mean(-1, keepdim=True)
     return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * weight
 
 
 def gated_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Elementwise operations around a product of matrices."""
+    """Elementwise operations around a matmul."""
     hidden = F.linear(x * 2, weight, bias)
     return F.silu(hidden) * F.gelu(hidden, approximate="tanh")
 
@@ -64,13 +64,13 @@ def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> to
 
 
 def selection(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Comparisons, and a result that is no floating-point tensor."""
+    """Comparisons, and a result that is not floating-point."""
     positive = x > 0
     return torch.where(positive, x, x * 0.1), positive & (x < 1)
 
 
 def conversions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Other dtypes in between."""
+    """Intermediate values of other dtypes."""
     wide = x.to(torch.float64) * 3
     return wide.to(x.dtype) + (x > 0).to(x.dtype), torch.round(x * 4).to(torch.int64) + 1
 
@@ -88,7 +88,7 @@ def scalars(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def writes(x: torch.Tensor) -> torch.Tensor:
-    """In-place operations on a value of the program's own."""
+    """In-place operations on an intermediate value."""
     y = x * 2
     y.add_(1)
     y[0] = y[1] * 3
@@ -117,12 +117,12 @@ def program_subjects() -> list[Subject]:
 
 
 class _Calls:
-    """The calls of a program: one, of fixed shapes."""
+    """The call of a program, with fixed shapes."""
 
     def __init__(self, function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> None:
         self.function, self.shapes = function, shapes
 
     def __call__(self, device: str, dtype: torch.dtype) -> list[Call]:
         generator = torch.Generator().manual_seed(0)
-        made = [torch.randn(shape, generator=generator).to(device, dtype) for shape in self.shapes]
-        return [Call(f"random tensors of the shapes {', '.join(map(str, self.shapes))}", self.function, tuple(made))]
+        tensors = [torch.randn(shape, generator=generator).to(device, dtype) for shape in self.shapes]
+        return [Call(f"random tensors of the shapes {', '.join(map(str, self.shapes))}", self.function, tuple(tensors))]

@@ -1,4 +1,4 @@
-"""Checks of gradients of compiled calls, against those of eager PyTorch."""
+"""Comparison of gradients of compiled calls with those of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.executors import Claimed
-from thunder_core.runtime.function import ThunderFunction
-from thunder_testing.conformance.asking import Asked, ask
+from thunder_core.runtime.compiled import ThunderFunction
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
     LAYOUTS,
@@ -23,6 +22,7 @@ from thunder_testing.conformance.differentiation import (
     eager_backward,
 )
 from thunder_testing.conformance.failure import Breach, NotApplicable, check_applicable
+from thunder_testing.conformance.queries import Query, query
 from thunder_testing.conformance.results import ValueCheck, compare, compare_arguments, compare_metadata
 from thunder_testing.conformance.running import run, tensors_of
 from thunder_testing.conformance.subject import Subject
@@ -31,7 +31,7 @@ from thunder_testing.conformance.tolerance import same_bits
 
 
 def check_gradient(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
-    """Gradients are those of eager PyTorch, of all inputs and of each alone, from cotangents of any layout."""
+    """Check the gradients of all inputs, and of each alone, with cotangents of each layout."""
     positions = tuple(call.differentiable())
     if not differentiates(call):
         raise NotApplicable("eager PyTorch has no gradients for this call")
@@ -43,24 +43,24 @@ def check_gradient(tested: Tested, subject: Subject, call: Call, others: Sequenc
 def check_gradients_of(
     tested: Tested, subject: Subject, call: Call, wanted: tuple[int, ...], layout: str = "dense"
 ) -> None:
-    """The same where only the tensors in those positions require grad.
+    """Check the gradients if only the tensors at these positions require grad.
 
-    Raises NotApplicable where eager PyTorch refuses that, forward or backward.
+    Raises NotApplicable if eager PyTorch raises in forward or backward.
     """
     expected = eager(call.copy(wanted))
     if expected is None or not expected.differentiable():
         raise NotApplicable("eager PyTorch has no gradients for these tensors")
-    asked = ask(tested.executor, subject, call.copy(wanted))
+    queries = query(tested.executor, subject, call.copy(wanted))
     program = tested.compile(call)
     cotangents = cotangents_for(expected.differentiable(), layout)
     given = [cotangent.clone() for cotangent in cotangents]
     try:
         actual = tested.run(program, call.copy(wanted))
-        compare(expected, actual, tested.value_check(subject, asked, call, tensors_of))
-        _must_be_used(tested, program, asked)
+        compare(expected, actual, tested.value_check(subject, queries, call, tensors_of))
+        _must_be_used(tested, program, queries)
         theirs = eager_backward(expected, cotangents)
         ours = compiled_backward(actual, cotangents)
-        check_values = _value_check(tested, subject, asked, call.copy(wanted), cotangents, layout)
+        check_values = _value_check(tested, subject, queries, call.copy(wanted), cotangents, layout)
         _compare(call.copy(wanted), ours, theirs, check_values)
         compare_arguments(actual.call, expected.call, "backward")
         if not all(map(same_bits, cotangents, given)):
@@ -73,18 +73,18 @@ def check_gradients_of(
 def _value_check(
     tested: Tested,
     subject: Subject,
-    asked: Sequence[Asked],
+    queries: Sequence[Query],
     call: Call,
     cotangents: Sequence[torch.Tensor],
     layout: str,
 ) -> ValueCheck:
-    """How the gradients of a call are compared, which knows what requires grad."""
+    """The comparison of the gradients of a call, depending on which tensors require grad."""
 
     def double(wide: Call) -> Sequence[Any]:
-        made = run(wide)
-        return backward(made, [given.to(out.dtype) for given, out in zip(cotangents, made.differentiable())])
+        performed = run(wide)
+        return backward(performed, [given.to(out.dtype) for given, out in zip(cotangents, performed.differentiable())])
 
-    return tested.value_check(subject, asked, call, double, scale=cancelling(cotangents, layout))
+    return tested.value_check(subject, queries, call, double, scale=cancelling(cotangents, layout))
 
 
 def _compare(
@@ -108,11 +108,11 @@ def _there(gradient: torch.Tensor | None) -> str:
     return "missing" if gradient is None else "there"
 
 
-def _must_be_used(tested: Tested, program: ThunderFunction, asked: Sequence[Asked]) -> None:
-    """Raise `Breach` if the executor has a pair for a line that it claims, and the pair failed."""
+def _must_be_used(tested: Tested, program: ThunderFunction, queries: Sequence[Query]) -> None:
+    """Raise `Breach` if the executor has a derivative pair for an operation that it claims, and the pair failed."""
     if program.last is None or program.last.report.training is None:
         return
-    symbols = {one.line.symbol.name for one in asked if isinstance(one.answer, Claimed)}
+    symbols = {one.line.symbol.name for one in queries if isinstance(one.answer, Claimed)}
     for derivative in program.last.report.training.derivatives:
         if derivative.symbol in symbols and derivative.reason.startswith(f"the pair of {tested.executor.name} failed"):
             raise Breach("derivative pair", f"it is not used: {derivative.reason}")

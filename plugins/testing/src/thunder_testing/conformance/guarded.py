@@ -1,4 +1,4 @@
-"""Memory that notices writes next to it: tensors in the middle of larger buffers that hold a pattern."""
+"""Memory that detects writes out of bounds: tensors in the middle of larger buffers that are filled with a pattern."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach
 
 MARGIN: Final = 4096
-"""Bytes before and behind each tensor: a block of most kernels."""
+"""Bytes before and after each tensor, the size of a block of most kernels."""
 
 PATTERNS: Final = (0xFF, 0x00)
-"""NaN for floating-point types, then zero: what depends on these bytes differs between them."""
+"""NaN for floating-point dtypes, and zero: results that read these bytes differ between the two."""
 
 _FACTORIES: Final = frozenset(
     f"{stem}{kind}"
@@ -29,14 +29,14 @@ _FACTORIES: Final = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class _Buffer:
-    """One tensor's memory.
+    """The memory of a tensor.
 
     Attributes:
-        owner: for people: whose it is.
-        memory: all of its bytes.
-        original: what they were, where none may change; None where the tensor itself may be written.
-        stop: position of the byte behind the tensor.
-        own: whether a byte belongs to an element of the tensor.
+        owner: description of the tensor, for messages.
+        memory: all bytes.
+        original: the original bytes if none may change; None if the tensor itself may be written.
+        stop: position of the byte after the tensor.
+        own: whether each byte belongs to an element of the tensor.
     """
 
     owner: str
@@ -47,10 +47,10 @@ class _Buffer:
 
 
 class GuardedMemory:
-    """Makes tensors in guarded memory and checks it.
+    """Allocates tensors in guarded memory and checks it.
 
     Args:
-        pattern: the byte around the tensors, and in memory that nobody has written yet.
+        pattern: the byte around the tensors, and in memory that is not initialized.
     """
 
     def __init__(self, pattern: int) -> None:
@@ -58,29 +58,29 @@ class GuardedMemory:
         self._buffers: list[_Buffer] = []
 
     def place(self, call: Call, requiring: tuple[int, ...], *, written: bool) -> Call:
-        """The call with its tensors in guarded memory: same values, shapes and strides.
+        """The call with its tensors in guarded memory, with equal values, shapes and strides.
 
         Args:
-            requiring: positions of the tensors that then require grad.
+            requiring: positions of the tensors that require grad in the result.
             written: whether eager PyTorch writes to arguments, so that they may change.
         """
-        placed: list[torch.Tensor] = []
+        tensors_: list[torch.Tensor] = []
         for index, tensor in enumerate(call.tensors()):
             owner = f"tensor {index} among the arguments"
-            made = self._placed(tensor, owner, copied=True, fixed=not written)
-            placed.append(made.requires_grad_(index in requiring))
-        return call.with_tensors(placed)
+            guarded_ = self._placed(tensor, owner, copied=True, fixed=not written)
+            tensors_.append(guarded_.requires_grad_(index in requiring))
+        return call.with_tensors(tensors_)
 
     def allocations(self) -> TorchDispatchMode:
-        """A context in which `torch.empty` and its like, called from Python, give guarded memory."""
+        """A context in which `torch.empty` and similar functions of Python allocate guarded memory."""
         return _Allocations(self)
 
     def allocate(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
-        """A guarded tensor in place of one that was made just now; ``written`` if it has values already."""
+        """A guarded tensor in place of a new one; ``written`` if it has values already."""
         return self._placed(tensor, "memory that the executor allocated", copied=written, fixed=False)
 
     def check(self) -> None:
-        """Raise `Breach` if a byte changed that must not."""
+        """Raise `Breach` if a byte changed that must not change."""
         for buffer in self._buffers:
             before = torch.full_like(buffer.memory, self.pattern) if buffer.original is None else buffer.original
             changed = buffer.memory != before
@@ -115,14 +115,14 @@ class GuardedMemory:
         stop = MARGIN + count * size
         memory = torch.full((stop + MARGIN,), self.pattern, dtype=torch.uint8, device=plain.device)
         own = torch.zeros_like(memory, dtype=torch.bool)
-        made = tensor_at(memory, MARGIN, count, plain.dtype, shape, stride, offset)
+        guarded_ = tensor_at(memory, MARGIN, count, plain.dtype, shape, stride, offset)
         if count:
             bytes_of = own.as_strided((*shape, size), (*[s * size for s in stride], 1), MARGIN + offset * size)
             _distinct(bytes_of).fill_(True)
         if copied and count:
-            _distinct(made).copy_(_distinct(plain))
+            _distinct(guarded_).copy_(_distinct(plain))
         self._buffers.append(_Buffer(owner, memory, memory.clone() if fixed else None, stop, own))
-        return made
+        return guarded_
 
 
 def _distinct(tensor: torch.Tensor) -> torch.Tensor:
@@ -149,22 +149,22 @@ class _Allocations(TorchDispatchMode):
 def tensor_at(
     memory: torch.Tensor, start: int, count: int, dtype: torch.dtype, shape: Any, stride: Any, offset: int
 ) -> torch.Tensor:
-    """A tensor whose storage begins at byte ``start`` of ``memory`` and holds ``count`` elements.
+    """A tensor whose storage begins at byte ``start`` of ``memory`` and has ``count`` elements.
 
-    So its storage offset is ``offset``, and PyTorch's own checks of storages hold. It keeps ``memory`` alive. Where the
-    device is neither CPU nor CUDA, the storage is that of ``memory``, and begins before the tensor.
+    Its storage offset is ``offset``, so PyTorch's bounds checks of storages apply. It keeps ``memory`` alive. On
+    devices other than CPU and CUDA, the storage is that of ``memory``, and begins before the tensor.
     """
     size = torch.empty(0, dtype=dtype).element_size()
-    made = torch.empty(0, dtype=dtype, device=memory.device)
+    guarded_ = torch.empty(0, dtype=dtype, device=memory.device)
     if not count:
-        return made.new_empty(shape)
+        return guarded_.new_empty(shape)
     if memory.device.type == "cpu":
         storage = torch.frombuffer(_buffer(memory, start, count * size), dtype=torch.uint8).untyped_storage()
     elif memory.device.type == "cuda":
         storage = torch.as_tensor(_CudaArray(memory, start, count * size), device=memory.device).untyped_storage()
     else:
         storage, offset = memory.untyped_storage(), start // size + offset
-    return made.set_(storage, offset, shape, stride)
+    return guarded_.set_(storage, offset, shape, stride)
 
 
 def _buffer(memory: torch.Tensor, start: int, size: int) -> Any:
@@ -174,7 +174,7 @@ def _buffer(memory: torch.Tensor, start: int, size: int) -> Any:
 
 
 class _CudaArray:
-    """Bytes of a tensor on a GPU, for PyTorch to make a tensor of."""
+    """Bytes of a tensor on a GPU, for conversion to a tensor through the CUDA array interface."""
 
     def __init__(self, memory: torch.Tensor, start: int, size: int) -> None:
         self.owner = memory

@@ -1,4 +1,4 @@
-"""Checks of a derivative that an executor gives: its two calls, made as compiled programs make them."""
+"""Checks of an executor's derivative pair, called as in compiled programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
-from thunder_testing.conformance.asking import Asked, ask, watched
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
     LAYOUTS,
@@ -26,6 +25,7 @@ from thunder_testing.conformance.differentiation import (
     eager_backward,
 )
 from thunder_testing.conformance.failure import Breach, NotApplicable, check_applicable
+from thunder_testing.conformance.queries import Query, query, watched
 from thunder_testing.conformance.results import compare_metadata, strides_that_matter
 from thunder_testing.conformance.running import Run, quietly, run
 from thunder_testing.conformance.subject import Subject
@@ -35,24 +35,24 @@ from thunder_testing.snapshot import storage_key
 
 
 def check_pair(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
-    """Forward and backward keep the contract of `DerivativePair`."""
+    """Check that forward and backward satisfy the contract of `DerivativePair`."""
     positions = tuple(call.differentiable())
     if not positions or not differentiates(call):
         raise NotApplicable("eager PyTorch has no gradients for this call")
-    for asked in ask(tested.executor, subject, call.copy(positions)):
-        if not isinstance(asked.answer, Claimed) or asked.answer.rewrite is not None:
+    for one in query(tested.executor, subject, call.copy(positions)):
+        if not isinstance(one.answer, Claimed) or one.answer.rewrite is not None:
             continue
-        pair = watched("derivative", tested.executor.derivative, asked.line)
+        pair = watched("derivative", tested.executor.derivative, one.line)
         if pair is not None:
-            forward = PairForward(_with_own_state(pair, asked.line), asked)
-            inputs = [asked.positions[proxy.name] for proxy in tensor_inputs_of(asked.line)]
+            forward = PairForward(_with_new_state(pair, one.line), one)
+            inputs = [one.positions[proxy.name] for proxy in tensor_inputs_of(one.line)]
             _check(tested, subject, call, forward, inputs)
             return
     raise NotApplicable("the executor has no derivative of its own for this call")
 
 
-def _with_own_state(pair: DerivativePair, line: BoundSymbol) -> DerivativePair:
-    """A pair that needs a state for each line, with one."""
+def _with_new_state(pair: DerivativePair, line: BoundSymbol) -> DerivativePair:
+    """The pair, with a new state if it needs one per operation."""
     if not isinstance(pair.forward, Stateful):
         return pair
     function, state = pair.forward.function, pair.forward.make(line)
@@ -86,7 +86,7 @@ def _check(tested: Tested, subject: Subject, call: Call, forward: PairForward, i
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What forward returned.
+    """The results of forward.
 
     Attributes:
         outputs: the tensors among its outputs.
@@ -99,25 +99,25 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class PairForward:
-    """Makes the calls.
+    """Calls of forward.
 
     Attributes:
         pair: forward and backward.
-        asked: the line that they stand for.
+        query: the operation that they replace.
     """
 
     pair: DerivativePair
-    asked: Asked
+    query: Query
 
     def run(self, tensors: Sequence[torch.Tensor], *, fake: bool = False) -> Pieces:
-        """Call forward, or what stands for it on fake tensors, with ``tensors`` for those of the line's call."""
+        """Call forward, or its fake implementation if ``fake``, with ``tensors`` for those of the operation's call."""
 
         def value(leaf: Any) -> Any:
-            return tensors[self.asked.positions[leaf.name]] if isinstance(leaf, TensorProxy) else leaf
+            return tensors[self.query.positions[leaf.name]] if isinstance(leaf, TensorProxy) else leaf
 
         function = (self.pair.fake or self.pair.forward) if fake else self.pair.forward
         name = ("fake" if self.pair.fake is not None else "forward on fake tensors") if fake else "forward"
-        args, kwargs = map_leaves(value, self.asked.line.args), map_leaves(value, self.asked.line.kwargs)
+        args, kwargs = map_leaves(value, self.query.line.args), map_leaves(value, self.query.line.kwargs)
         result = called(f"{name} of the pair", function, *args, **kwargs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], tuple)):
             raise Breach("derivative pair", f"{name} returns {_kind(result)}, not (outputs, tuple of residuals)")
@@ -125,7 +125,7 @@ class PairForward:
 
 
 def called(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of a function of the pair. Raises Breach for what it raises."""
+    """The result of a function of the pair. Raises Breach if it raises."""
     __tracebackhide__ = True
     with quietly(), torch.no_grad():
         try:
@@ -142,13 +142,13 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def compare_with_fake(
     real: Pieces, arguments: Sequence[torch.Tensor], fake: Pieces, fakes: Sequence[torch.Tensor]
 ) -> None:
-    """Raise `Breach` where forward returned something else than on fake tensors, for which programs are compiled."""
-    ours, theirs = _leaves(real), _leaves(fake)
-    if len(ours) != len(theirs) or len(real.outputs) != len(fake.outputs):
-        raise Breach("fake", f"forward returns {len(ours)} values, and {len(theirs)} on fake tensors")
+    """Raise `Breach` if the results of forward differ from those on fake tensors, for which programs are compiled."""
+    of_real, of_fake = _leaves(real), _leaves(fake)
+    if len(of_real) != len(of_fake) or len(real.outputs) != len(fake.outputs):
+        raise Breach("fake", f"forward returns {len(of_real)} values, and {len(of_fake)} on fake tensors")
     names = [f"output {index}" for index in range(len(real.outputs))]
-    names += [f"residual {index}" for index in range(len(ours) - len(names))]
-    for name, one, other in zip(names, ours, theirs, strict=True):
+    names += [f"residual {index}" for index in range(len(of_real) - len(names))]
+    for name, one, other in zip(names, of_real, of_fake, strict=True):
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             _compare_tensors(name, one, other)
             shared = _owner(one, arguments)
@@ -194,11 +194,11 @@ class PairBackward:
     """One way to call backward.
 
     Attributes:
-        tested, subject, call: what is tested.
-        forward: what was called before.
-        inputs: positions of the line's tensors among those of the call.
-        wanted: for each of these, whether its gradient is.
-        layout: of the cotangents.
+        tested, subject, call: the executor, the operation and its call.
+        forward: the preceding call of forward.
+        inputs: positions of the operation's tensors among those of the call.
+        wanted: for each of these, whether its gradient is needed.
+        layout: layout of the cotangents.
     """
 
     tested: Tested
@@ -210,9 +210,9 @@ class PairBackward:
     layout: str
 
     def check(self, arguments: Sequence[torch.Tensor], real: Pieces, fake: Pieces, mode: FakeTensorMode) -> None:
-        """Raise `Breach` for gradients with wrong values, metadata or strides, or that are not the same twice.
+        """Raise `Breach` for gradients with wrong values, metadata or strides, or that differ between two calls.
 
-        Raises NotApplicable where eager PyTorch has no gradients to compare with.
+        Raises NotApplicable if eager PyTorch has no gradients to compare with.
         """
         requiring = tuple(sorted({index for index, want in zip(self.inputs, self.wanted) if want}))
         expected = run(self.call.copy(requiring))
@@ -223,34 +223,34 @@ class PairBackward:
         left = iter(given)
         cotangents = tuple([next(left) if tensor.requires_grad else None for tensor in results])
         try:
-            found = self._call(real.residuals, cotangents)
-            self._compare_metadata(found, cotangents, arguments, fake, mode)
+            gradients_ = self._call(real.residuals, cotangents)
+            self._compare_metadata(gradients_, cotangents, arguments, fake, mode)
             again = self._call(real.residuals, cotangents)
-            if not all(map(same_bits, tensors_in(found), tensors_in(again))):
+            if not all(map(same_bits, tensors_in(gradients_), tensors_in(again))):
                 raise Breach("determinism", "backward of the pair, called again, gives different bits")
-            self._compare_values(found, expected, given, requiring)
+            self._compare_values(gradients_, expected, given, requiring)
         except Breach as breach:
             breach.call, breach.cotangents = self.call.copy(requiring), cotangents
             raise
 
     def _call(self, residuals: tuple[Any, ...], cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
         given = tensors_in((residuals, cotangents))
-        kept = [tensor.clone() for tensor in given]
-        found = called("backward of the pair", self.forward.pair.backward, residuals, cotangents, self.wanted)
-        if not isinstance(found, tuple) or len(found) != len(self.wanted):
-            counted = f"{len(found)} items" if isinstance(found, tuple) else f"a {type(found).__name__}"
+        copies = [tensor.clone() for tensor in given]
+        gradients_ = called("backward of the pair", self.forward.pair.backward, residuals, cotangents, self.wanted)
+        if not isinstance(gradients_, tuple) or len(gradients_) != len(self.wanted):
+            counted = f"{len(gradients_)} items" if isinstance(gradients_, tuple) else f"a {type(gradients_).__name__}"
             raise Breach("derivative pair", f"backward returns {counted}, not a tuple of {len(self.wanted)} gradients")
-        for index, (gradient, want) in enumerate(zip(found, self.wanted, strict=True)):
+        for index, (gradient, want) in enumerate(zip(gradients_, self.wanted, strict=True)):
             if isinstance(gradient, torch.Tensor) != want:
                 what = "no tensor for a gradient that is wanted" if want else "a gradient that is not wanted"
                 raise Breach("derivative pair", f"backward returns {what}, at position {index}")
-        if not any(isinstance(tensor, FakeTensor) for tensor in given) and not all(map(same_bits, given, kept)):
+        if not any(isinstance(tensor, FakeTensor) for tensor in given) and not all(map(same_bits, given, copies)):
             raise Breach("arguments unchanged", "backward of the pair writes to a residual or to a cotangent")
-        return found
+        return gradients_
 
     def _compare_metadata(
         self,
-        found: Sequence[Any],
+        gradients_: Sequence[Any],
         cotangents: Sequence[Any],
         arguments: Sequence[torch.Tensor],
         fake: Pieces,
@@ -263,7 +263,7 @@ class PairBackward:
             with mode:
                 fakes = [None if item is None else mode.from_tensor(item) for item in cotangents]
                 expected = self._call(fake.residuals, tuple(fakes))
-        for index, (gradient, other) in enumerate(zip(found, expected, strict=True)):
+        for index, (gradient, other) in enumerate(zip(gradients_, expected, strict=True)):
             if gradient is None:
                 continue
             name = f"gradient {index} of the pair"
@@ -277,20 +277,22 @@ class PairBackward:
                 )
 
     def _compare_values(
-        self, found: Sequence[Any], expected: Run, cotangents: Sequence[torch.Tensor], requiring: Sequence[int]
+        self, gradients_: Sequence[Any], expected: Run, cotangents: Sequence[torch.Tensor], requiring: Sequence[int]
     ) -> None:
         sums: dict[int, torch.Tensor] = {}  # one tensor may be several arguments
-        for index, gradient in zip(self.inputs, found, strict=True):
+        for index, gradient in zip(self.inputs, gradients_, strict=True):
             if gradient is not None:
                 sums[index] = sums[index] + gradient if index in sums else gradient
         call = self.call.copy(tuple(requiring))
 
         def double(wide: Call) -> Sequence[Any]:
-            made = run(wide)
-            return backward(made, [item.to(out.dtype) for item, out in zip(cotangents, made.differentiable())])
+            performed = run(wide)
+            return backward(
+                performed, [item.to(out.dtype) for item, out in zip(cotangents, performed.differentiable())]
+            )
 
         check_values = self.tested.value_check(
-            self.subject, (self.forward.asked,), call, double, scale=cancelling(cotangents, self.layout)
+            self.subject, (self.forward.query,), call, double, scale=cancelling(cotangents, self.layout)
         )
         gradients = eager_backward(expected, cotangents)
         for position, (index, other) in enumerate(zip(requiring, gradients, strict=True)):

@@ -1,4 +1,4 @@
-"""Which checks are made of what."""
+"""The checks that a suite makes for each operation and program."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 import torch
 
 from thunder_core.executors import Executor, OperatorExecutor
-from thunder_testing.conformance.asking import is_claimed
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import differentiates
 from thunder_testing.conformance.forward import check_determinism, check_forward, check_memory
 from thunder_testing.conformance.gradient import check_gradient, check_gradients_of
 from thunder_testing.conformance.pair import check_pair
+from thunder_testing.conformance.queries import is_claimed
 from thunder_testing.conformance.sampler import Sampler
 from thunder_testing.conformance.samples import dtypes_of
 from thunder_testing.conformance.subject import Subject
 from thunder_testing.conformance.tested import Tested
 
 Check = Callable[[Tested, Subject, Call, Sequence[Call]], None]
-"""The last argument: other calls of the same operation."""
+"""The last argument is other calls of the same operation."""
 
 
 def check_variant(tested: Tested, subject: Subject, call: Call, others: Sequence[Call] = ()) -> None:
-    """Result and gradients of a call made from another: with other strides, or of other shapes."""
+    """Check results and gradients of a call that is derived from another: with other strides or other shapes."""
     check_forward(tested, subject, call)
     if differentiates(call):
         check_gradients_of(tested, subject, call, tuple(call.differentiable()))
@@ -40,7 +40,7 @@ CHECKS: Final[Mapping[str, tuple[str, Check]]] = {
     "shapes": ("shapes", check_variant),
     "determinism": ("base", check_determinism),
 }
-"""By the word in test ids: which calls, and what is checked. Memory comes first: writes out of bounds end processes."""
+"""By word in test ids: the kind of calls, and the check. Memory is first: writes out of bounds end the process."""
 
 _EVERYTHING: Final = tuple(CHECKS)
 _VALUES: Final = ("forward", "gradient", "pair")
@@ -48,17 +48,17 @@ _VALUES: Final = ("forward", "gradient", "pair")
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The checks of one executor.
+    """The checks of an executor.
 
-    Of an operation that an executor claims, all are made for the dtypes that are given; else for the first two of
-    floating point and the first other one among those of which a sample is claimed. For further ones, forward and
-    gradients are enough; for those that are always declined, forward. A fusion executor is tested in all ways with
-    programs in the first dtype, since its compiler may be slow; with single operations, one sample each.
+    An operation that the executor claims gets all checks, for the given dtypes, or by default for the first two
+    floating-point dtypes and the first other dtype of which a sample is claimed. Further dtypes get the forward and
+    gradient checks, and dtypes that are always declined the forward check. A fusion executor, whose compiler may be
+    slow, gets all checks with programs in the first dtype, and with single operations one sample each.
 
     Attributes:
         tested: the executor.
-        devices: to test on.
-        dtypes: to test with; None: those that the samples know.
+        devices: the devices to test on.
+        dtypes: the dtypes to test with; None: those of the samples.
         sampler: the calls.
     """
 
@@ -86,15 +86,15 @@ class Plan:
         ]
 
     def words(self, subject: Subject, device: str) -> dict[torch.dtype, tuple[str, ...]]:
-        """The checks that are made, by dtype."""
+        """The checks by dtype."""
         dtypes = self.dtypes or dtypes_of(subject, device)
         if self.tested.executor.fuses:
-            found = {dtype: self._of_fusion(subject, index) for index, dtype in enumerate(dtypes)}
+            checks_ = {dtype: self._of_fusion(subject, index) for index, dtype in enumerate(dtypes)}
         elif self.dtypes is not None:
-            found = dict.fromkeys(dtypes, _EVERYTHING)
+            checks_ = dict.fromkeys(dtypes, _EVERYTHING)
         else:
-            found = self._by_claims(subject, device, dtypes)
-        return {dtype: self._possible(subject, dtype, words) for dtype, words in found.items() if words}
+            checks_ = self._by_claims(subject, device, dtypes)
+        return {dtype: self._possible(subject, dtype, words) for dtype, words in checks_.items() if words}
 
     def calls(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
         """The calls of a kind: ``base``, those with other ``layouts``, or with other ``shapes``."""
@@ -109,15 +109,15 @@ class Plan:
         self, subject: Subject, device: str, dtypes: Sequence[torch.dtype]
     ) -> dict[torch.dtype, tuple[str, ...]]:
         left = {True: 2, False: 1}
-        found: dict[torch.dtype, tuple[str, ...]] = {}
+        checks_: dict[torch.dtype, tuple[str, ...]] = {}
         for dtype in dtypes:
             kind = dtype.is_floating_point
             words: tuple[str, ...] = ("forward",)
             if self.is_claimed(subject, device, dtype):
                 words = _EVERYTHING if left[kind] else _VALUES
                 left[kind] -= bool(left[kind])
-            found[dtype] = words
-        return found
+            checks_[dtype] = words
+        return checks_
 
     def is_claimed(self, subject: Subject, device: str, dtype: torch.dtype) -> bool:
         """Whether a sample is claimed, with gradients or without."""

@@ -1,11 +1,12 @@
-"""Record calls, to find the lines that an operation becomes."""
+"""Recording of calls, to determine the operations of a call in traces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquired import Acquired
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import NotApplicable
@@ -27,12 +28,12 @@ def record(call: Call) -> Acquired:
 
 
 def lines_of(subject: Subject, acquired: Acquired) -> list[BoundSymbol]:
-    """The lines that are the subject's; of a program all."""
+    """The operations that belong to the subject; all operations for a program."""
     return [line for line in acquired.trace.symbols if not subject.symbols or line.symbol in subject.symbols]
 
 
 def is_offered(subject: Subject, call: Call) -> bool:
-    """Whether executors are asked about a line of the subject: not if it is recorded as another, or writes."""
+    """Whether executors are queried about an operation of the subject: not if it is recorded as another, or writes."""
     try:
         lines = lines_of(subject, record(call))
     except NotApplicable:

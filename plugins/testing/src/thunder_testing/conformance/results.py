@@ -1,4 +1,4 @@
-"""Compare what a compiled program did with what eager PyTorch does, property by property."""
+"""Comparison of a compiled call with eager PyTorch, property by property."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_testing.conformance.tolerance import same_bits
 from thunder_testing.snapshot import storage_key
 
 ValueCheck = Callable[[str, int, torch.Tensor, torch.Tensor], None]
-"""Takes the name of a result, its position among the tensors, ours and eager's; raises `Breach`."""
+"""From the name of a result, its position among the tensors, the actual and the expected tensor; raises `Breach`."""
 
 
 def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
@@ -38,14 +38,14 @@ def compare(expected: Run, actual: Run, check_values: ValueCheck) -> None:
 
 
 def compare_arguments(actual: Call, expected: Call, when: str = "the call") -> None:
-    """Raise `Breach` if a tensor among the arguments is not what eager made of it."""
+    """Raise `Breach` if a tensor among the arguments differs from that after the eager call."""
     for index, (one, other) in enumerate(zip(actual.tensors(), expected.tensors(), strict=True)):
         if not same_bits(one, other):
             raise Breach("arguments unchanged", f"tensor {index} among the arguments has other values after {when}")
 
 
 def compare_metadata(name: str, actual: torch.Tensor, expected: torch.Tensor, *, strides: bool = True) -> None:
-    """Raise `Breach` for the first property of a tensor in which the two differ."""
+    """Raise `Breach` for the first property of a tensor that differs."""
     for rule in ("shape", "dtype", "device", "layout"):
         _must_be(rule, name, getattr(actual, rule), getattr(expected, rule))
     if strides and expected.layout is torch.strided and strides_that_matter(actual) != strides_that_matter(expected):
@@ -53,7 +53,7 @@ def compare_metadata(name: str, actual: torch.Tensor, expected: torch.Tensor, *,
 
 
 def strides_that_matter(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The strides of dimensions with several elements: those that decide which memory is read."""
+    """The strides of dimensions with several elements, which determine the memory that is read."""
     if not tensor.numel():
         return ()
     return tuple([stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1])
@@ -90,7 +90,7 @@ def _compare_memory(names: Sequence[str], actual: Run, expected: Run) -> None:
 
 
 def _sharing(names: Sequence[str], run: Run) -> dict[str, str | None]:
-    """For each result the first of the arguments and results before it that has the same memory."""
+    """For each result, the first of the arguments and of the preceding results with the same memory."""
     owners: dict[int, str] = {}
     for index, tensor in enumerate(run.call.tensors()):
         if (key := storage_key(tensor)) is not None:
@@ -105,7 +105,7 @@ def _sharing(names: Sequence[str], run: Run) -> dict[str, str | None]:
 
 
 def _outline(value: Any) -> str:
-    """The containers of a value, with the types of what is in them."""
+    """The containers of a value, with the types of their elements."""
     return str(tree_map(lambda leaf: type(leaf), value)).replace("<class '", "").replace("'>", "")
 
 

@@ -18,7 +18,7 @@ from thunder_testing.seeding import seed_generators
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Runs under a fixed seed and without warnings, and leaves the random generators as they were."""
+    """A context with a fixed seed and without warnings, which restores the state of the random generators."""
     python_state = random.getstate()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
@@ -35,7 +35,7 @@ class Run:
     """A call and its result.
 
     Attributes:
-        call: the call, with its arguments as the call left them.
+        call: the call, with its arguments after the call.
         result: as returned.
     """
 
@@ -52,7 +52,7 @@ class Run:
 
 
 def run(call: Call, program: Callable[..., Any] | None = None) -> Run:
-    """Make the call on the given tensors, not on copies: with eager PyTorch, or as a compiled program."""
+    """Call with the given tensors, not with copies, eager PyTorch or a compiled program."""
     __tracebackhide__ = True
     with quietly():
         return Run(call, (program or call.function)(*call.args, **call.kwargs))

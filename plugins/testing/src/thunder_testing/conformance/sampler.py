@@ -1,4 +1,4 @@
-"""The calls that an operation is tested with: a few samples that differ, and what is made of them."""
+"""Selection of the calls with which an operation is tested, and of their variants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_testing.conformance.variants import as_matrices, is_expanded, layou
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Makes calls, and keeps them.
+    """Creates and caches calls.
 
     Attributes:
         limit: number of samples of each operation, device and dtype.
@@ -36,9 +36,9 @@ class Sampler:
 
     def _make(self, subject: Subject, kind: str, device: str, dtype: torch.dtype) -> list[Call]:
         if kind == "base":
-            found = calls(subject, device, dtype)
-            found = _enriched(found) if subject.checks_shapes else found
-            return _chosen(subject, found, self.limit) or found[:1]
+            available = calls(subject, device, dtype)
+            available = _enriched(available) if subject.checks_shapes else available
+            return _chosen(subject, available, self.limit) or available[:1]
         base = self.calls(subject, "base", device, dtype)
         if kind == "layouts":
             accepted = [call for call in layouts(base) if accepts(call)]
@@ -46,37 +46,39 @@ class Sampler:
         return list(shapes(base, accepts)) if subject.checks_shapes else []
 
 
-def _chosen(subject: Subject, found: Sequence[Call], limit: int) -> list[Call]:
-    """A few that differ; at most one that draws random numbers if others do not, since its values are not compared."""
+def _chosen(subject: Subject, available: Sequence[Call], limit: int) -> list[Call]:
+    """At most ``limit`` different calls; at most one draws random numbers if possible, because its values are not
+    compared.
+    """
 
     def wanted(call: Call) -> bool:
         return is_offered(subject, call)
 
-    random = [call for call in found if draws(call)]
-    others = covering([call for call in found if call not in random], limit, wanted)
+    random = [call for call in available if draws(call)]
+    others = covering([call for call in available if call not in random], limit, wanted)
     if not others:
         return covering(random, limit, wanted)
     return [*others[: max(limit - 1, 1) if random else limit], *covering(random, 1 if limit > 1 else 0, wanted)]
 
 
-def _enriched(found: Sequence[Call]) -> list[Call]:
-    """The calls; with two dimensions if none has as many, since layouts differ from there on; counted from the last."""
-    made = list(found)
-    if not any(tensor.ndim > 1 and tensor.numel() > 1 for call in found for tensor in call.tensors()):
-        made += [call for call in map(as_matrices, found) if accepts(call)]
-    for call in found:
+def _enriched(available: Sequence[Call]) -> list[Call]:
+    """The calls, with matrices instead of vectors if none has two dimensions, and with negative dimensions."""
+    enriched = list(available)
+    if not any(tensor.ndim > 1 and tensor.numel() > 1 for call in available for tensor in call.tensors()):
+        enriched += [call for call in map(as_matrices, available) if accepts(call)]
+    for call in available:
         negative = with_negative_dimensions(call)
         if describe_call(negative) != describe_call(call) and accepts(negative):
-            made.append(negative)
-    return made
+            enriched.append(negative)
+    return enriched
 
 
 def covering(calls: Iterable[Call], limit: int, wanted: Callable[[Call], bool] = lambda call: True) -> list[Call]:
-    """At most ``limit`` calls, in their order: first those that bring most that is new, then new pairs of such things.
+    """At most ``limit`` calls in their order, chosen so that they cover most features, and then most pairs of features.
 
-    New is, in each place of the arguments: the number of dimensions, whether one has the size 0 or 1, the dtype, a
-    truth value or a word, the sign of a number, the length of a sequence; and that a call is one of those given. Calls
-    that are not ``wanted`` are left out; only the others that are chosen are asked about.
+    Features are, for each argument: the number of dimensions, whether a size is 0 or 1, the dtype, a bool or a word,
+    the sign of a number, the length of a sequence; and that the author supplied the call. Calls that are not ``wanted``
+    are excluded; ``wanted`` is called only for candidates.
     """
     candidates = list(calls)
     singles = [frozenset(_features(call)) for call in candidates]

@@ -1,4 +1,4 @@
-"""Calls to test an operation with: from PyTorch's OpInfo database, and from the author of the executor."""
+"""Sample calls of an operation, from PyTorch's OpInfo database and from the author of the executor."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool,
 )  # fmt: skip
-"""What is tested by default, of what OpInfo knows the operation to take."""
+"""The default dtypes, of those that OpInfo lists for the operation."""
 
 OWN_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-"""The same for operations that OpInfo does not know."""
+"""The default dtypes of operations that are not in OpInfo."""
 
 PROGRAM_DTYPES = (torch.float32, torch.bfloat16)
-"""The same for programs of the suite."""
+"""The default dtypes of the suite's programs."""
 
 
 def dtypes_of(subject: Subject, device: str) -> tuple[torch.dtype, ...]:
-    """Those to test the operation with, where the suite does not say."""
+    """The default dtypes for testing an operation."""
     if subject.calls is not None:
         return PROGRAM_DTYPES
     operators = opinfos(subject)
@@ -51,7 +51,7 @@ def dtypes_of(subject: Subject, device: str) -> tuple[torch.dtype, ...]:
 
 
 def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
-    """All calls that there are, of which eager PyTorch accepts each; the author's first. The same whenever asked."""
+    """All calls that eager PyTorch accepts, beginning with the author's. The same in each call."""
     if subject.calls is not None:
         return subject.calls(device, dtype)
     with quietly():
@@ -60,10 +60,10 @@ def calls(subject: Subject, device: str, dtype: torch.dtype) -> list[Call]:
 
 
 def accepts(call: Call) -> bool:
-    """Whether eager PyTorch runs it, and returns something.
+    """Whether eager PyTorch runs the call and returns something.
 
-    A GPU refuses an index that is out of range by ending everything that the process does there. So calls with integers
-    are tried on the CPU first, unless PyTorch has no kernel for them there.
+    An index out of range on a GPU makes CUDA unusable for the process. So calls with integers are tried on the CPU
+    first, unless PyTorch has no kernel for them there.
     """
     if _is_empty_attention(call):
         return False
@@ -71,14 +71,14 @@ def accepts(call: Call) -> bool:
         if any(_may_be_places(tensor) for tensor in call.tensors()):
             with suppress(NotImplementedError):
                 run(call.map_tensors(torch.Tensor.cpu).copy())
-        made = run(call.copy())
+        performed = run(call.copy())
     except Exception:  # noqa: BLE001 - whatever eager refuses is no case
         return False
-    return made.result is not None
+    return performed.result is not None
 
 
 def _is_empty_attention(call: Call) -> bool:
-    """On a GPU, PyTorch 2.11 returns None, ends the process, or reads other memory, by the kernel that it takes."""
+    """On a GPU, PyTorch 2.11 returns None, ends the process, or reads out of bounds, depending on the kernel."""
     attention = call.function is torch.nn.functional.scaled_dot_product_attention
     return attention and any(tensor.is_cuda and not tensor.numel() for tensor in call.tensors())
 
@@ -88,7 +88,7 @@ def _may_be_places(tensor: torch.Tensor) -> bool:
 
 
 def draws(call: Call) -> bool:
-    """Whether eager PyTorch draws random numbers for it."""
+    """Whether eager PyTorch draws random numbers for the call."""
     device = next((tensor.device for tensor in call.tensors()), torch.device("cpu"))
     state = torch.cuda.get_rng_state if device.type == "cuda" else torch.get_rng_state
     copied = call.copy()
@@ -99,9 +99,9 @@ def draws(call: Call) -> bool:
 
 
 def finds_positions(call: Call) -> bool:
-    """Whether integers come out and none went in: places of elements, where any of equal elements is right."""
-    made = [tensor.dtype for tensor in run(call.copy()).tensors()]
-    return torch.int64 in made and all(tensor.dtype is not torch.int64 for tensor in call.tensors())
+    """Whether the results are integers and no input is: indices of elements, which are ambiguous for equal elements."""
+    performed = [tensor.dtype for tensor in run(call.copy()).tensors()]
+    return torch.int64 in performed and all(tensor.dtype is not torch.int64 for tensor in call.tensors())
 
 
 def _given(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[Call]:
@@ -126,7 +126,7 @@ def _from_opinfo(subject: Subject, device: str, dtype: torch.dtype) -> Iterator[
 
 
 def recorded_instead(subject: Subject, device: str) -> set[str]:
-    """What calls of the subject's function are recorded as, where that is something else."""
+    """The names under which calls of the subject's function are recorded, if they differ from the subject."""
     found: set[str] = set()
     function = subject.function
     if function is None:
@@ -141,7 +141,7 @@ def recorded_instead(subject: Subject, device: str) -> set[str]:
 
 
 def _spelling(subject: Subject, operator: OpInfo, found: Sequence[Call]) -> Callable[..., Any] | None:
-    """What to call with the samples so that lines of the subject are recorded: its function, or one of the entry."""
+    """The function to call with the samples so that the subject is recorded: its function, or one of the entry."""
     variants = (subject.function, operator.op, operator.method_variant, operator.inplace_variant)
     for function in [variant for variant in variants if variant is not None]:
         for call in found[:3]:
@@ -159,14 +159,14 @@ def _is_recorded(subject: Subject, call: Call) -> bool:
 
 
 def opinfos(subject: Subject) -> list[OpInfo]:
-    """The entries of the database for an operation, perhaps none."""
+    """The entries of the database for an operation; may be empty."""
     found = {operator.full_name: operator for symbol in subject.symbols for operator in _index().get(symbol, ())}
     return [found[name] for name in sorted(found)]  # the same order in every process
 
 
 @cache
 def _index() -> dict[Symbol, list[OpInfo]]:
-    """The database by the symbols that its entries may become, whatever the spelling."""
+    """The entries of the database, by the symbols as which they may be recorded in any spelling."""
     found: dict[Symbol, list[OpInfo]] = {}
     for operator in _database():
         for symbol in _symbols(operator):
@@ -184,7 +184,7 @@ def _symbols(operator: OpInfo) -> set[Symbol]:
     for name in (f"torch.{operator.name}", *[f"torch.{alias.name}" for alias in operator.aliases]):
         try:
             symbols.add(registry.symbol_named(name))
-        except LookupError:  # an entry of the database that is no function of torch
+        except LookupError:  # an entry of the database that is not a torch function
             continue
     return {symbol for symbol in symbols if Tag.LOCAL not in symbol.tags}
 

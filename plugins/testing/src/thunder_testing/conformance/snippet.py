@@ -1,4 +1,4 @@
-"""A program that shows a failure again."""
+"""Code that reproduces a failure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from thunder_core.ir.tree import map_leaves
 from thunder_testing.conformance.call import Call, recorded_whole
 
 _MOST_VALUES: Final = 128
-"""Of larger tensors the snippet has random values instead."""
+"""Number of elements above which the code has random values."""
 
 _DIGITS: Final = {torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}
-"""With which numbers of these types can be told apart."""
+"""Digits that distinguish the numbers of a dtype."""
 
 
 def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: str | None) -> str:
-    """Python that makes the call with eager PyTorch and compiled, and prints both.
+    """Python code that runs the call with eager PyTorch and compiled, and prints both results.
 
     Args:
-        executors: the argument of `thunder.jit`, spelled; None for an executor that has no name.
+        executors: the argument of `thunder.jit` as code; None for an executor without a name.
     """
     literals = LiteralPrinter()
     lines: list[str] = []
@@ -51,12 +51,12 @@ def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: st
 
 
 def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tensor | None]) -> list[str]:
-    made = [f"    result = run({given})", "    print(result)"]
+    statements = [f"    result = run({given})", "    print(result)"]
     if not cotangents:
-        return made
+        return statements
     given_back = [cotangent for cotangent in cotangents if cotangent is not None]
     return [
-        *made,
+        *statements,
         "    leaves = torch.utils._pytree.tree_leaves(result)",
         "    results = [leaf for leaf in leaves if torch.is_tensor(leaf) and leaf.requires_grad]",
         "    cotangents = [",
@@ -67,16 +67,16 @@ def _gradient(given: str, wanted: Sequence[str], cotangents: Sequence[torch.Tens
 
 
 def _called(literals: LiteralPrinter, function: Callable[..., Any], arguments: str) -> str:
-    whole = getattr(function, "whole", None)  # of a composite
+    whole = getattr(function, "whole", None)  # a function of a composite
     try:
         name = literals.path(function) if whole is None else f"{literals.path(recorded_whole)}({literals.path(whole)})"
-    except TraceError:  # a local function: what it stands for is in the message
+    except TraceError:  # a local function, which the message describes
         return f"function({arguments})  # function: {getattr(function, '__qualname__', function)!s:.80}"
     return f"{name}({arguments})"
 
 
 class _Name:
-    """Prints as a name."""
+    """An object whose ``repr`` is a name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,8 +90,8 @@ def _arguments(literals: LiteralPrinter, call: Call, names: dict[int, str]) -> s
         if isinstance(leaf, torch.Tensor):
             return _Name(names[id(leaf)])
         try:
-            return _Name(literals.spell(leaf))
-        except TraceError:  # nothing that can be written down
+            return _Name(literals.expression(leaf))
+        except TraceError:  # no literal exists
             return _Name(repr(leaf))
 
     args = [repr(item) for item in map_leaves(spelled, call.args)]
@@ -100,7 +100,7 @@ def _arguments(literals: LiteralPrinter, call: Call, names: dict[int, str]) -> s
 
 
 def _tensor(tensor: torch.Tensor) -> str:
-    """An expression that makes an equal tensor with the same strides and offset."""
+    """An expression for an equal tensor with the same strides and offset."""
     plain = tensor.detach()
     end = ".requires_grad_()" if tensor.requires_grad else ""
     options = f"dtype={plain.dtype}" + ("" if tensor.device.type == "cpu" else f', device="{tensor.device}"')
@@ -126,7 +126,7 @@ def _note(tensor: torch.Tensor) -> str:
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """Elements of its storage up to its last one."""
+    """The number of elements of its storage up to its last one."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return 0
     return int(tensor.storage_offset()) + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))

@@ -1,4 +1,4 @@
-"""What is tested: the operations that an executor claims, and small programs."""
+"""The operations that an executor claims, and small programs, as subjects of tests."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from thunder_testing.conformance.call import Call, recorded_whole
 from thunder_testing.conformance.failure import ConformanceError
 
 Samples = Callable[[str, torch.dtype], Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]]]
-"""``samples(device, dtype)`` yields ``(args, kwargs)``; nothing for a dtype that the operation does not take."""
+"""``samples(device, dtype)`` yields ``(args, kwargs)``, and nothing for an unsupported dtype."""
 
 _UNINITIALISED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """One operation, or one program.
+    """An operation or a program.
 
     Attributes:
-        name: in test ids and in messages.
-        function: what is called with samples, unless they say; None for a program.
-        symbols: those of the lines that are claimed. Empty for a program: any line of it.
-        claims: the rows of the executor's table for them, in order; empty for other executors.
-        samples: the user's.
-        calls: for a program, its own calls for a device and a dtype.
+        name: its name in test ids and messages.
+        function: the function to call with samples that do not specify one; None for a program.
+        symbols: the symbols of claimed operations. Empty for a program: all of its operations.
+        claims: the rows of the executor's table for these symbols, in order; empty for other executors.
+        samples: the author's samples.
+        calls: for a program, its calls for a device and a dtype.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Subject:
 
     @property
     def has_state(self) -> bool:
-        """Whether a claim keeps something between calls, so that results may differ from call to call."""
+        """Whether a claim has a state, so that results may differ between calls."""
         return any(claim.state is not None for claim in self.claims)
 
     @property
     def is_uninitialised(self) -> bool:
-        """Whether results hold memory that nobody wrote."""
+        """Whether results contain uninitialized memory."""
         return any(symbol.name.rpartition(".")[2] in _UNINITIALISED for symbol in self.symbols)
 
     @property
     def checks_shapes(self) -> bool:
-        """Whether eager PyTorch refuses arguments whose shapes do not fit, so that any may be tried.
+        """Whether eager PyTorch raises for arguments with invalid shapes, so that arbitrary shapes can be tried.
 
-        Its public functions do. Operators below them, like ``native_batch_norm``, read and write out of bounds instead.
+        Its public functions do. Internal operators such as ``native_batch_norm`` read and write out of bounds instead.
         """
         return all(_checks_shapes(symbol) for symbol in self.symbols)
 
@@ -74,11 +74,11 @@ def _checks_shapes(symbol: Symbol) -> bool:
 
 
 def subjects_of(executor: OperatorExecutor, samples: Mapping[Any, Samples]) -> list[Subject]:
-    """One for each operation that the executor's table names.
+    """The operations in the executor's table of claims.
 
     Raises:
-        ExecutorError: a claim names an operation that there is none of.
-        ConformanceError: samples are for something that the executor does not claim.
+        ExecutorError: a claim names an operation that does not exist.
+        ConformanceError: samples are given for an operation that the executor does not claim.
     """
     given = {symbol_of(key): value for key, value in samples.items()}
     rows: dict[frozenset[Symbol], list[Claim]] = {}
@@ -91,12 +91,12 @@ def subjects_of(executor: OperatorExecutor, samples: Mapping[Any, Samples]) -> l
 
 
 def operation(symbol: Symbol, samples: Mapping[Symbol, Samples]) -> Subject:
-    """An operation, whoever runs it."""
+    """An operation as a subject, independent of an executor."""
     return _subject(frozenset({symbol}), (), samples)
 
 
 def symbol_of(given: Callable[..., Any] | str) -> Symbol:
-    """The symbol of a torch function, or of the name that traces print; methods as ``"torch.Tensor.view"``.
+    """The symbol of a torch function, or of its name in traces; methods as ``"torch.Tensor.view"``.
 
     Raises:
         ConformanceError: there is no such operation.
@@ -122,7 +122,7 @@ def refuse_unknown(executor: str, unknown: Sequence[Symbol], known: Iterable[Sym
 
 
 def printed(symbol: Symbol) -> str:
-    """The name of a symbol; methods and attributes with their class."""
+    """The name of a symbol; with the class for methods and attributes."""
     plain = symbol.style in (CallStyle.FUNCTION, CallStyle.GETITEM)
     return symbol.name if plain else f"torch.Tensor.{symbol.name}"
 
@@ -130,12 +130,16 @@ def printed(symbol: Symbol) -> str:
 def _subject(symbols: frozenset[Symbol], claims: Sequence[Claim], samples: Mapping[Symbol, Samples]) -> Subject:
     ordered = sorted(symbols, key=lambda symbol: (len(symbol.name), symbol.name))
     first = ordered[0]  # of an operator of torch.ops: the packet
-    own = [samples[symbol] for symbol in ordered if symbol in samples]
-    return Subject(printed(first), _function(first), symbols, tuple(claims), own[0] if own else None)
+    given_samples = [samples[symbol] for symbol in ordered if symbol in samples]
+    return Subject(
+        printed(first), _function(first), symbols, tuple(claims), given_samples[0] if given_samples else None
+    )
 
 
 def _function(symbol: Symbol) -> Callable[..., Any]:
-    """What users call; the symbol's target may be another, like ``torch.dropout``. Of a composite, the whole."""
+    """The function that users call: of a composite the composite, else it may differ from the target
+    (``torch.dropout``).
+    """
     if Tag.COMPOSITE in symbol.tags:
         return recorded_whole(symbol.target)
     try:

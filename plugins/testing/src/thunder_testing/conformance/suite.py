@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.config.resolve import settings_of
+from thunder_core.config import settings_of
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_testing.conformance.case import Case, as_test, with_skips
@@ -35,27 +35,28 @@ def executor_suite(
 ) -> Callable[..., None]:
     """The tests of an executor, for a module that pytest collects: ``test_conformance = executor_suite("my_kernels")``.
 
-    ``docs/conformance.md`` says what is tested.
+    ``docs/conformance.md`` describes the tests.
 
     Args:
-        executor: its name, as in a configuration, or the executor itself.
-        options: the options of an executor that is given by name.
-        devices: to test on, as `torch.device` takes them.
-        dtypes: to test in all ways. None: those that the samples know, the first that are claimed in all ways.
-        tolerances: ``(rtol, atol)`` by the name of a symbol, by dtype, or by a pair of both; the defaults are those of
+        executor: its name in a configuration, or the executor itself.
+        options: options of an executor that is given by name.
+        devices: the devices to test on, as for `torch.device`.
+        dtypes: the dtypes that get all checks. None: those of the samples, with all checks for the first that are
+            claimed.
+        tolerances: ``(rtol, atol)`` by name of a symbol, by dtype, or by a pair of both; the defaults are those of
             `torch.testing.assert_close`.
-        samples: by operation, a callable ``(device, dtype)`` that yields pairs ``(args, kwargs)``. For operations that
-            PyTorch's OpInfo database does not know, and for further samples of others.
-        operations: for executors that are no tables of claims: what to test them with besides the usual.
+        samples: by operation, a callable ``(device, dtype)`` that yields pairs ``(args, kwargs)``: for operations that
+            are not in PyTorch's OpInfo database, and as further samples of others.
+        operations: for executors without a table of claims, further operations to test with.
         skip: reasons by pattern of test ids: ``{"*-gradient-bfloat16-*": "sums in bfloat16"}``.
-        limit: number of samples of each operation, device and dtype; they are chosen so that they differ.
+        limit: number of samples of each operation, device and dtype, chosen to differ.
 
     Returns:
-        A function that pytest runs once for each test, with ids like ``torch.nn.functional.silu-forward-float32-0``.
+        A function that pytest runs once per test, with ids like ``torch.nn.functional.silu-forward-float32-0``.
 
     Raises:
         PluginError, ConfigError: the executor cannot be used.
-        ConformanceError: the suite cannot be made, or a device cannot be used here.
+        ConformanceError: the suite cannot be created, or a device is not available.
     """
     cases = executor_cases(
         executor, options=options, devices=devices, dtypes=dtypes, tolerances=tolerances, samples=samples,
@@ -76,7 +77,7 @@ def executor_cases(
     skip: Mapping[str, str] | None = None,
     limit: int = 8,
 ) -> list[Case]:
-    """The tests of `executor_suite`, one by one."""
+    """The tests of `executor_suite` as cases."""
     check_devices(devices)
     tested = _tested(executor, options, Tolerances(tolerances or {}))
     sampler = Sampler(1 if tested.executor.fuses else limit)
@@ -90,7 +91,7 @@ def executor_cases(
 
 
 def check_executor(executor: str, devices: Sequence[str]) -> None:
-    """Raise what `executor_cases` would raise for this name and these devices, without making a test."""
+    """Raise the errors of `executor_cases` for this name and these devices, without creating tests."""
     check_devices(devices)
     _tested(executor, None, Tolerances({}))
 
@@ -105,18 +106,18 @@ def _tested(executor: str | Executor, options: Mapping[str, Any] | None, toleran
     settings = settings_of(executors=[entry])
     if len(settings.executors) != 1:
         raise ConformanceError(f"{entry!r} stands for {len(settings.executors)} executors, and a suite tests one")
-    found = settings.executors[0]
-    plain = found.executor if isinstance(found, ConfiguredExecutor) else found
+    selected = settings.executors[0]
+    plain = selected.executor if isinstance(selected, ConfiguredExecutor) else selected
     spelled = None if isinstance(executor, Executor) else repr([entry])
-    return Tested(found, plain, settings, spelled, tolerances)
+    return Tested(selected, plain, settings, spelled, tolerances)
 
 
 def _subjects(plan: Plan, samples: Mapping[Any, Samples], operations: Iterable[Any]) -> list[Subject]:
-    """What executors without a table are tested with: the operations of which they claim a sample, and programs."""
+    """The subjects for executors without a table of claims: operations of which they claim a sample, and programs."""
     given = {symbol_of(key): value for key, value in samples.items()}
     names = [*dict.fromkeys([*map(symbol_of, operations), *given, *map(symbol_of, OPERATIONS)])]
     subjects = [operation(symbol, given) for symbol in names]
-    if plan.tested.executor.fuses:  # it may run parts of what it does not claim
+    if plan.tested.executor.fuses:  # the executor may run parts of an operation that it declines
         return [*subjects, *program_subjects()]
     claimed = [
         subject for subject in subjects if any(plan.is_claimed(subject, *kind) for kind in _kinds(plan, subject))
@@ -129,7 +130,7 @@ def _kinds(plan: Plan, subject: Subject) -> list[tuple[str, torch.dtype]]:
 
 
 def check_devices(devices: Iterable[str]) -> None:
-    """Raise ConformanceError for the first device on which PyTorch cannot make a tensor here."""
+    """Raise ConformanceError for the first device on which PyTorch cannot create a tensor."""
     for device in devices:
         try:
             torch.empty((), device=device)

@@ -1,4 +1,4 @@
-"""The executor that a suite tests: compiling programs with it, and comparing what they give."""
+"""The tested executor: compilation of programs with it, and comparison of results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, WrongResultError
 from thunder_core.executors import Claimed, Executor
 from thunder_core.executors.states import States
+from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
-from thunder_core.runtime.entry import Entry
-from thunder_core.runtime.function import ThunderFunction
-from thunder_testing.conformance.asking import Asked
+from thunder_core.runtime.compiled import ThunderFunction
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.queries import Query
 from thunder_testing.conformance.recording import program_of
 from thunder_testing.conformance.results import ValueCheck
 from thunder_testing.conformance.running import Run, in_double, quietly, run
@@ -26,19 +26,19 @@ from thunder_testing.conformance.subject import Subject
 from thunder_testing.conformance.tolerance import Tolerances, value_problem
 
 Double = Callable[[Call], Sequence[Any]]
-"""What eager PyTorch gives for a call in double precision."""
+"""The result of eager PyTorch for a call in double precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """An executor, as the tests use it.
+    """An executor under test.
 
     Attributes:
         executor: as configured.
         plain: the executor itself.
-        settings: how programs are compiled: with this executor alone, before the reference executor.
-        spelled: the argument ``executors`` of `thunder.jit` as it is written; None for an executor without a name.
-        tolerances: of values.
+        settings: the settings of compilation, with this executor before the reference executor and no others.
+        spelled: the argument ``executors`` of `thunder.jit` as code; None for an executor without a name.
+        tolerances: tolerances of values.
     """
 
     executor: Executor
@@ -51,8 +51,8 @@ class Tested:
         """The function of a call, compiled with this executor."""
         return ThunderFunction(program_of(call.function), self.settings)
 
-    def entry(self, call: Call) -> Entry:
-        """The program of a call, compiled and not run. Raises Breach for what that raises."""
+    def entry(self, call: Call) -> CacheEntry:
+        """The program of a call, compiled but not run. Raises Breach if that raises."""
         __tracebackhide__ = True
         with quietly():
             try:
@@ -62,19 +62,19 @@ class Tested:
                 raise raised("compiling", error) from error
 
     def run(self, program: Callable[..., Any], call: Call) -> Run:
-        """Call a compiled program. Raises Breach for what it raises, since eager PyTorch runs all calls."""
+        """Call a compiled program. Raises Breach if it raises, because eager PyTorch runs all calls."""
         __tracebackhide__ = True
         try:
             return run(call, program)
         except Exception as error:
             raise raised("the compiled program", error) from error
 
-    def must_have_run(self, program: ThunderFunction, asked: Sequence[Asked]) -> None:
-        """Raise `Breach` if the executor claimed a line and then did not run it.
+    def must_have_run(self, program: ThunderFunction, queries: Sequence[Query]) -> None:
+        """Raise `Breach` if the executor claims an operation and does not run it.
 
-        A fusion executor may refuse a region; then `NotApplicable` is raised, as nothing of it was tested.
+        If a fusion executor rejects a region, `NotApplicable` is raised, because nothing was tested.
         """
-        claimed = [one for one in asked if isinstance(one.answer, Claimed) and one.answer.rewrite is None]
+        claimed = [one for one in queries if isinstance(one.answer, Claimed) and one.answer.rewrite is None]
         if not claimed or program.last is None or self.executor.name in program.last.report.executors:
             return
         reasons = [reason for line in program.last.report.decisions for _, reason in line.declined]
@@ -87,32 +87,34 @@ class Tested:
         )
 
     def value_check(
-        self, subject: Subject, asked: Sequence[Asked], call: Call, double: Double, *, scale: float = 0.0
+        self, subject: Subject, queries: Sequence[Query], call: Call, double: Double, *, scale: float = 0.0
     ) -> ValueCheck:
-        """How values are compared: see `value_problem`; not at all where they are random, or nobody wrote them.
+        """The comparison of values by `value_problem`; none for values that are random or uninitialized.
 
         Args:
-            scale: of numbers that cancel in the result; the relative tolerance is for them as well.
+            scale: magnitude of numbers that cancel in the result, to which the relative tolerance applies as well.
         """
-        drawn = any(one.line.effects.random for one in asked) and draws(call)  # operators may draw without a tag
+        drawn = any(one.line.effects.random for one in queries) and draws(
+            call
+        )  # operators may draw random numbers without a tag
         if drawn or subject.is_uninitialised:
             return _anything
         return _ValueCheck(self.tolerances, subject.name, call, double, scale)
 
 
 def raised(what: str, error: Exception) -> Breach:
-    """The breach that an exception is."""
+    """The breach for an exception."""
     text = error.problem if isinstance(error, ThunderError) else str(error).split("\n", 1)[0]
     rule = error.rule if isinstance(error, WrongResultError) else "runs"
     return Breach(rule, f"{what} raises {type(error).__name__}: {text}; eager PyTorch raises nothing")
 
 
 def _anything(name: str, position: int, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """Values are not compared."""
+    """Accept any value."""
 
 
 class _ValueCheck:
-    """Compares values. The reference in double precision is computed when it is first needed."""
+    """Compares values. The reference in double precision is computed on first use."""
 
     def __init__(self, tolerances: Tolerances, subject: str, call: Call, double: Double, scale: float) -> None:
         self._tolerances, self._subject, self._scale = tolerances, subject, scale
@@ -133,5 +135,5 @@ class _ValueCheck:
                 self._exact = self._double(in_double(self._call))
             except Exception:  # noqa: BLE001 - eager takes no doubles here, so its own result is all there is
                 self._exact = ()
-        found = self._exact[position] if position < len(self._exact) else None
-        return found if isinstance(found, torch.Tensor) else None
+        exact = self._exact[position] if position < len(self._exact) else None
+        return exact if isinstance(exact, torch.Tensor) else None

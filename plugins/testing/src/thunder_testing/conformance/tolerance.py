@@ -1,4 +1,4 @@
-"""How close values must be to eager PyTorch's."""
+"""Tolerances of values relative to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ DEFAULT: Final[dict[torch.dtype, Tolerance]] = {
     torch.complex64: (1.3e-6, 1e-5),
     torch.complex128: (1e-7, 1e-7),
 }
-"""Those of `torch.testing.assert_close`. Values of all other types must be equal."""
+"""The tolerances of `torch.testing.assert_close`. Values of all other dtypes must be equal."""
 
 EAGER_ERRORS: Final = 2.0
-"""How many times eager's own error may be made."""
+"""Largest allowed error, as a multiple of eager's error."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tolerances:
-    """`DEFAULT`, and what a suite says instead.
+    """`DEFAULT`, overridden by the suite's tolerances.
 
     Attributes:
-        given: by symbol name, by dtype, or by a pair of both, which comes first; the name comes before the dtype.
+        given: by symbol name, by dtype, or by a pair of both, which has precedence; a name has precedence over a dtype.
     """
 
     given: Mapping[Any, Tolerance] = field(default_factory=dict)
 
     def of(self, symbol: str, dtype: torch.dtype) -> Tolerance:
-        """For a result of that dtype."""
+        """The tolerance of a result of this dtype."""
         for key in ((symbol, dtype), symbol, dtype):
             if key in self.given:
                 return self.given[key]
@@ -53,15 +53,15 @@ def value_problem(
     tolerance: Tolerance,
     reference: Callable[[], torch.Tensor | None],
 ) -> str | None:
-    """Where and how ``actual`` is further from ``expected`` than it may be; None if it is not.
+    """A description of the largest difference that exceeds the tolerance; None if all are allowed.
 
-    An element is right if it is as near to eager's as the tolerance says. Where one is not, ``reference`` is asked for
-    the result in double precision, and it is still right if its distance from that is at most the tolerance, and twice
-    the largest distance of eager's own elements from it. NaN is equal to NaN.
+    An element is correct if its difference from eager's is within the tolerance. Otherwise ``reference`` computes the
+    result in double precision, and the element is also correct if its difference from that is at most the tolerance,
+    plus twice the largest error of eager's elements. NaN equals NaN.
 
     Args:
         actual, expected: of equal shape and dtype; expected is eager's.
-        reference: the same by eager PyTorch from inputs in double precision; None where there is no such thing.
+        reference: the result of eager PyTorch from inputs in double precision; None if that does not exist.
     """
     ours, theirs = _wide(actual), _wide(expected)
     wrong = ~_equal(ours, theirs) & ~(_distance(ours, theirs) <= _allowed(theirs, tolerance))
@@ -73,7 +73,7 @@ def value_problem(
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the tensors have the same bits in every element; NaN counts as any NaN of the same bits."""
+    """Whether all elements have the same bits, also those of NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if not one.numel():
@@ -83,7 +83,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
-    # A copy, since `contiguous` leaves any stride to a dimension of size one, which `view` then refuses.
+    # A copy, because `contiguous` preserves any stride of a dimension of size one, which `view` then rejects.
     packed = dense.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     return packed.reshape(-1).view(torch.uint8)
 

@@ -1,4 +1,4 @@
-"""Checks of a transform: programs do the same with it and without."""
+"""Checks of a transform: programs behave the same with it and without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from thunder_core.config.settings import Settings
 from thunder_core.errors import VerificationError
-from thunder_core.guards.compiled_modules import ORIGINAL
+from thunder_core.guards.node import ORIGINAL
 from thunder_core.pytorch_internals import tree_leaves
 from thunder_testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
 from thunder_testing.conformance.failure import Breach, NotApplicable
@@ -31,23 +31,23 @@ from thunder_testing.conformance.transform_run import (
 from thunder_testing.difference import Comparison
 
 
-def _original(made: Any) -> Any:
-    return getattr(made, ORIGINAL)
+def _original(compiled_: Any) -> Any:
+    return getattr(compiled_, ORIGINAL)
 
 
 def check_inference(tested: TestedTransform, program: TransformProgram) -> None:
-    """Without gradients: results, what is written to arguments and buffers, random numbers."""
+    """Compare results, writes to arguments and buffers, and random numbers, without gradients."""
     with torch.no_grad():
         _compare(tested, program, replace(tested.comparison, gradients=False))
 
 
 def check_training(tested: TestedTransform, program: TransformProgram) -> None:
-    """The same with gradients, of arguments that can have them and of parameters."""
+    """The same with gradients of arguments and of parameters."""
     _compare(tested, program, replace(tested.comparison, gradients=True), training=True)
 
 
 def check_optimizer(tested: TestedTransform, program: TransformProgram) -> None:
-    """Three steps of training give the same losses and parameters."""
+    """Check that three optimizer steps give the same losses and parameters."""
     expected = _train(program, lambda module: module)
     actual = _train(program, lambda module: compiled(module, tested.settings))
     for step, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
@@ -56,34 +56,34 @@ def check_optimizer(tested: TestedTransform, program: TransformProgram) -> None:
 
 
 def check_state_dict(tested: TestedTransform, program: TransformProgram) -> None:
-    """What ``state_dict()`` of a compiled module gives, another takes; so does it the module's own."""
+    """Check that state dicts of a compiled module and of the plain module can be loaded into a compiled module."""
     source = compiled(program.make(), tested.settings)
     _disturb(_original(source))
     with quietly(), torch.no_grad():
-        source(*arguments_of(program).args)  # some transforms need a call
-    own = _original(source).state_dict()
-    kept = {name: value.clone() for name, value in own.items() if isinstance(value, torch.Tensor)}
+        source(*arguments_of(program).args)  # some transforms act in the first call
+    plain_state = _original(source).state_dict()
+    copies = {name: value.clone() for name, value in plain_state.items() if isinstance(value, torch.Tensor)}
     given = dict(source.state_dict())
-    for name, value in kept.items():
+    for name, value in copies.items():
         _must_be_close(tested, f"{name} after state_dict()", _original(source).state_dict()[name], value)
     target = compiled(program.make(), tested.settings)
     target.load_state_dict(given)
     loaded = _original(target).state_dict()
-    if loaded.keys() != own.keys():
-        raise Breach("state dict", f"after loading, the module has {sorted(loaded)} instead of {sorted(own)}")
-    for name, value in kept.items():
+    if loaded.keys() != plain_state.keys():
+        raise Breach("state dict", f"after loading, the module has {sorted(loaded)} instead of {sorted(plain_state)}")
+    for name, value in copies.items():
         _must_be_close(tested, f"{name} after load_state_dict(state_dict())", loaded[name], value)
 
 
 def check_repeatable(tested: TestedTransform, program: TransformProgram) -> None:
-    """Compiling a program again gives the same program."""
+    """Check that compiling a program twice gives the same program."""
     first, second = (text_of(called(program, tested.settings)) for _ in range(2))
     if first != second:
         raise Breach("repeatable", f"compiled twice, the program differs:\n{difference(first, second)}")
 
 
 def check_changes(tested: TestedTransform, programs: Sequence[TransformProgram]) -> None:
-    """The transform makes a difference to a compiled program, or to the state of a module; else nothing is tested."""
+    """Check that the transform changes a compiled program, or the state of a module; else nothing is tested."""
     for program in programs:
         ours, theirs = (called(program, settings) for settings in (tested.settings, tested.without))
         if text_of(ours) != text_of(theirs) or state_of(ours) != state_of(theirs):
@@ -113,8 +113,8 @@ def _problem(program: TransformProgram, settings: Settings, comparison: Comparis
     __tracebackhide__ = True
 
     def make() -> Callable[..., Any]:
-        made = program.make()
-        return made.train(training) if isinstance(made, nn.Module) else made
+        compiled_ = program.make()
+        return compiled_.train(training) if isinstance(compiled_, nn.Module) else compiled_
 
     def arguments() -> Arguments:
         given = arguments_of(program)
@@ -159,7 +159,7 @@ def _must_be_close(tested: TestedTransform, name: str, actual: torch.Tensor, exp
 
 
 def _disturb(module: nn.Module) -> None:
-    """Other values than a new module has."""
+    """Change the values of a new module."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.mul_(1.5).add_(0.25)

@@ -1,4 +1,4 @@
-"""The programs that transforms are tested with: functions and modules with what transforms get wrong."""
+"""Functions and modules for testing transforms, with constructs that transforms tend to get wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pointwise(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def repeated(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Equal calls, some under another mode, and a value that is its argument."""
+    """Equal calls, some under another mode, and a result that is an argument."""
     return torch.exp(x) * y, torch.exp(x) + y, torch.exp(x.detach()), x + 0
 
 
@@ -30,7 +30,7 @@ def constants(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Writes to an argument and to a value of the program's own."""
+    """Writes to an argument and to an intermediate value."""
     state = x.detach()
     state.add_(1).mul_(2)
     scratch = y * 2
@@ -48,18 +48,18 @@ def views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def containers(x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
-    """A nested result with an argument, a number and None in it."""
+    """A nested result with an argument, a number and None."""
     parts = (x * y).chunk(2)
     return {"parts": list(parts), "argument": x, "number": len(parts), "nothing": None, "nested": (parts[0].sum(),)}
 
 
 def dtypes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Results of several types."""
+    """Results of several dtypes."""
     return (x > y) & (y < 1), x.to(torch.bfloat16) * y.to(torch.bfloat16), (x * 8).to(torch.int64), x.sum() * 2
 
 
 def without_grad(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """A part that no gradient goes through."""
+    """A part without gradients."""
     with torch.no_grad():
         scale = (x * y).abs().amax()
     return x / (scale + 1) + y.detach()
@@ -69,7 +69,7 @@ FUNCTIONS = (pointwise, repeated, constants, in_place, views, containers, dtypes
 
 
 class Normalized(nn.Module):
-    """Layers with statistics: buffers that training writes."""
+    """Layers with statistics, which are buffers that training writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Normalized(nn.Module):
 
 
 class Attention(nn.Module):
-    """A block of a transformer with a causal mask, which depends on no input."""
+    """A transformer block with a causal mask, which depends on no input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Attention(nn.Module):
 
 
 class Counting(nn.Module):
-    """A buffer that each call writes, and a parameter that is not used."""
+    """A buffer that each call writes, and an unused parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Counting(nn.Module):
 
 
 class Dropping(nn.Module):
-    """Random numbers, drawn in an order."""
+    """Random numbers in a fixed order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,18 +146,18 @@ class Tied(nn.Module):
 
 
 def linear_layers() -> nn.Module:
-    """Layers and activations."""
+    """Linear layers and activations."""
     return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2))
 
 
 @dataclass(frozen=True)
 class TransformProgram:
-    """One program.
+    """A program.
 
     Attributes:
-        name: in test ids.
-        make: makes the function or the module; a module with the same parameters each time.
-        arguments: makes the arguments of one call; random ones follow the seed.
+        name: its name in test ids.
+        make: returns the function or the module; a module has the same parameters each time.
+        arguments: returns the arguments of a call; random ones depend on the seed.
     """
 
     name: str
@@ -166,7 +166,7 @@ class TransformProgram:
 
     @property
     def is_module(self) -> bool:
-        """Whether it has parameters."""
+        """Whether it is a module."""
         return isinstance(self.make(), nn.Module)
 
 
@@ -179,7 +179,7 @@ _MODULES: Final[Mapping[type[nn.Module], tuple[int, ...]]] = {
 
 
 def transform_programs() -> Iterator[TransformProgram]:
-    """All of them."""
+    """All programs."""
     for function in FUNCTIONS:
         yield TransformProgram(function.__name__, _itself(function), _two_matrices)
     yield TransformProgram("linear_layers", _seeded(linear_layers), _random(3, 4))

@@ -1,4 +1,4 @@
-"""Compile programs with a transform and without."""
+"""Compilation of programs with a transform and without it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import nn
 
 from thunder_core.config.settings import Settings
 from thunder_core.passes.transform import Transform
-from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.function import ThunderFunction
+from thunder_core.runtime.compiled import Compiled, ThunderFunction
 from thunder_core.runtime.module import compile_module
 from thunder_core.runtime.module_forward import compiled_of
 from thunder_testing.compare import Arguments
@@ -25,12 +24,12 @@ from thunder_testing.difference import Comparison
 
 @dataclass(frozen=True, eq=False)
 class TestedTransform:
-    """A transform, as the tests use it.
+    """A transform under test.
 
     Attributes:
         transform: the transform itself.
-        settings: how programs are compiled with it.
-        without: the same but for the transform.
+        settings: the settings of compilation with it.
+        without: the same settings without it.
         comparison: how values are compared.
     """
 
@@ -41,7 +40,7 @@ class TestedTransform:
 
 
 def compiled(program: Callable[..., Any], settings: Settings) -> Any:
-    """The program as `thunder.jit` makes it."""
+    """The program compiled by `thunder.jit`."""
     if not isinstance(program, nn.Module):
         return ThunderFunction(program, settings)
     for transform in settings.transforms:
@@ -51,7 +50,7 @@ def compiled(program: Callable[..., Any], settings: Settings) -> Any:
 
 @contextmanager
 def verified() -> Iterator[None]:
-    """Every trace is checked between passes (``THUNDER_VERIFY=1``)."""
+    """A context in which every trace is verified between passes (``THUNDER_VERIFY=1``)."""
     before = os.environ.get("THUNDER_VERIFY")
     os.environ["THUNDER_VERIFY"] = "1"
     try:
@@ -64,7 +63,7 @@ def verified() -> Iterator[None]:
 
 
 def arguments_of(program: TransformProgram) -> Arguments:
-    """Arguments for one call."""
+    """The arguments of a call."""
     given = program.arguments()
     return given if isinstance(given, Arguments) else Arguments(*given)
 
@@ -72,36 +71,36 @@ def arguments_of(program: TransformProgram) -> Arguments:
 def called(program: TransformProgram, settings: Settings) -> Any:
     """The compiled program after one call with gradients."""
     with quietly():
-        made = compiled(program.make(), settings)
+        compiled_ = compiled(program.make(), settings)
         given = arguments_of(program)
-        made(*given.args, **given.kwargs)
-    return made
+        compiled_(*given.args, **given.kwargs)
+    return compiled_
 
 
-def text_of(made: Any) -> str:
-    """The compiled program as Python: what runs, forward and backward."""
-    inner: Compiled = compiled_of(made) if isinstance(made, nn.Module) else made
+def text_of(compiled_: Any) -> str:
+    """The compiled forward and backward as Python code."""
+    inner: Compiled = compiled_of(compiled_) if isinstance(compiled_, nn.Module) else compiled_
     if inner.last is None:
         return ""
-    traces = [inner.last.traces[-1], *inner.last.backward_traces[-1:]]
+    traces = list(inner.last.program.executed.values())
     return "\n".join(trace.python() for trace in traces)
 
 
-def state_of(made: Any) -> str:
+def state_of(compiled_: Any) -> str:
     """The metadata of a module's state dict; empty for a function."""
-    if not isinstance(made, nn.Module):
+    if not isinstance(compiled_, nn.Module):
         return ""
-    return str({name: (value.shape, value.dtype) for name, value in made.state_dict().items()})
+    return str({name: (value.shape, value.dtype) for name, value in compiled_.state_dict().items()})
 
 
 def difference(one: str, other: str) -> str:
-    """The lines in which two programs differ."""
+    """The lines that differ between two programs."""
     lines = list(difflib.unified_diff(one.splitlines(), other.splitlines(), "without", "with", n=1, lineterm=""))
     return "\n".join(f"    {line}" for line in lines[:60]) or "    none"
 
 
 def changed_lines(tested: TestedTransform, program: TransformProgram) -> str:
-    """What the transform changes in the program that runs, as far as it can be compiled."""
+    """The changes by the transform in the compiled program, if it can be compiled."""
     try:
         texts = [text_of(called(program, settings)) for settings in (tested.without, tested.settings)]
     except Exception as error:  # noqa: BLE001 - the failure that is being reported is what matters

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from thunder_core.config.resolve import settings_of
+from thunder_core.config import settings_of
 from thunder_core.passes.transform import Transform
 from thunder_testing.conformance.case import Case, as_test, with_skips
 from thunder_testing.conformance.failure import ConformanceError, as_failure
@@ -50,24 +50,24 @@ def transform_suite(
 ) -> Callable[..., None]:
     """The tests of a transform, for a module that pytest collects: ``test_conformance = transform_suite("my_pass")``.
 
-    ``docs/conformance.md`` says what is tested.
+    ``docs/conformance.md`` describes the tests.
 
     Args:
-        transform: its name, as in a configuration, or the transform itself.
-        options: the options of a transform that is given by name.
-        beside: other transforms, which are there with it and without: those that it requires.
-        executors: who runs the programs, with it and without: for a transform that runs only if one of them fuses.
-        tolerance: ``(rtol, atol)`` of values; ``(0, 0)`` for equal ones.
-        gradient_tolerance: the same of gradients, parameters and losses of training.
-        programs: what to test with besides the programs of the suite.
+        transform: its name in a configuration, or the transform itself.
+        options: options of a transform that is given by name.
+        beside: other transforms that it requires, which are used with it and without it.
+        executors: executors of the programs, for a transform that applies only if one of them fuses.
+        tolerance: ``(rtol, atol)`` of values; ``(0, 0)`` for equality.
+        gradient_tolerance: the same for gradients, parameters and losses of training.
+        programs: programs to test with, in addition to those of the suite.
         skip: reasons by pattern of test ids: ``{"dropping-*": "it draws other random numbers"}``.
 
     Returns:
-        A function that pytest runs once for each test, with ids like ``attention-training``.
+        A function that pytest runs once per test, with ids like ``attention-training``.
 
     Raises:
         PluginError, ConfigError, TransformError: the transform cannot be used.
-        ConformanceError: the suite cannot be made.
+        ConformanceError: the suite cannot be created.
     """
     cases = transform_cases(
         transform, options=options, beside=beside, executors=executors, tolerance=tolerance,
@@ -87,14 +87,14 @@ def transform_cases(
     programs: Sequence[TransformProgram] = (),
     skip: Mapping[str, str] | None = None,
 ) -> list[Case]:
-    """The tests of `transform_suite`, one by one."""
+    """The tests of `transform_suite` as cases."""
     how = Comparison(*tolerance, gradient_rtol=gradient_tolerance[0], gradient_atol=gradient_tolerance[1])
     tested = _tested(transform, options, beside, executors, how)
     return with_skips(list(_cases(tested, [*transform_programs(), *programs])), skip or {})
 
 
 def check_transform(transform: str) -> None:
-    """Raise what `transform_cases` would raise for this name, without making a test."""
+    """Raise the errors of `transform_cases` for this name, without creating tests."""
     _tested(transform, None, (), (), Comparison())
 
 
@@ -113,12 +113,12 @@ def _tested(
     entry: Any = {transform: dict(options)} if options else transform
     settings = settings_of(executors=[*executors], transforms=[*beside, entry])
     name = transform.name if isinstance(transform, Transform) else transform.rpartition(".")[2]
-    found = [item for item in settings.transforms if item is transform or item.name == name]
-    if len(found) != 1:
+    matching = [item for item in settings.transforms if item is transform or item.name == name]
+    if len(matching) != 1:
         there = ", ".join(item.name for item in settings.transforms)
         raise ConformanceError(f"there is no transform {name!r} in the configuration with {entry!r}, but {there}")
-    without = replace(settings, transforms=tuple([item for item in settings.transforms if item is not found[0]]))
-    return TestedTransform(found[0], settings, without, how)
+    without = replace(settings, transforms=tuple([item for item in settings.transforms if item is not matching[0]]))
+    return TestedTransform(matching[0], settings, without, how)
 
 
 def _cases(tested: TestedTransform, programs: Sequence[TransformProgram]) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Further calls made from one: with other shapes, dimensions, values and layouts."""
+"""Variants of a call: with other shapes, dimensions, values and layouts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from thunder_core.ir.tree import map_leaves
 from thunder_testing.conformance.call import Call
 
 _MANY: Final = 1031
-"""More elements than a block of most kernels has, and no multiple of anything."""
+"""More elements than a block of most kernels, and a prime number."""
 
 
 def shapes(calls: Iterable[Call], accepts: Callable[[Call], bool]) -> Iterator[Call]:
-    """The calls with other shapes, each once, if ``accepts`` lets them through.
+    """The variants with other shapes that ``accepts`` allows, without duplicates.
 
-    These are empty, of size 1, without dimensions, with more of them, larger, and broadcast.
+    They are empty, of size 1, without dimensions, with more dimensions, larger, and broadcast.
     """
     calls = list(calls)
     known = {_signature(call) for call in calls}
     for call in calls:
-        for made in _candidates(call):
-            if _signature(made) not in known and accepts(made):
-                known.add(_signature(made))
-                yield made
+        for variant in _candidates(call):
+            if _signature(variant) not in known and accepts(variant):
+                known.add(_signature(variant))
+                yield variant
 
 
 def _candidates(call: Call) -> Iterator[Call]:
@@ -51,7 +51,7 @@ def _candidates(call: Call) -> Iterator[Call]:
 
 
 def as_matrices(call: Call) -> Call:
-    """The call with tensors of two dimensions for those of one, where their length can be divided."""
+    """The call with matrices instead of vectors whose length can be divided."""
     return call.map_tensors(_as_matrix, "as matrices")
 
 
@@ -72,8 +72,8 @@ def with_other_values(call: Call) -> Call:
     def other(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided or not tensor.numel() or 0 in tensor.stride():
             return tensor
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-        return made.copy_(tensor.flip(tuple(range(tensor.ndim))))
+        variant = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return variant.copy_(tensor.flip(tuple(range(tensor.ndim))))
 
     return call.map_tensors(other, "other values")
 
@@ -86,7 +86,7 @@ def _as_matrix(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _cut(tensor: torch.Tensor, dimension: int, length: int, size: int) -> torch.Tensor:
-    """The tensor narrowed to ``length``, where it has ``size`` elements in that dimension."""
+    """The tensor narrowed to ``length`` if it has ``size`` elements in that dimension."""
     if tensor.ndim <= dimension or tensor.shape[dimension] != size or size < length:
         return tensor
     return tensor.narrow(dimension, 0, length).clone()
@@ -110,20 +110,20 @@ def _signature(call: Call) -> Any:
 
 
 def layouts(calls: Iterable[Call]) -> Iterator[Call]:
-    """The calls with non-contiguous tensors, in each way in which that changes any of them, each layout once."""
+    """The variants with non-contiguous tensors, without duplicates."""
     known: set[Any] = set()
     for call in calls:
         plain = call.map_tensors(_dense)
         for what, way in _WAYS.items():
-            made = plain.map_tensors(way, what)
-            key = [_layout(tensor) for tensor in made.tensors()]
+            variant = plain.map_tensors(way, what)
+            key = [_layout(tensor) for tensor in variant.tensors()]
             if key != [_layout(tensor) for tensor in plain.tensors()] and str(key) not in known:
                 known.add(str(key))
-                yield made
+                yield variant
 
 
 def is_expanded(call: Call) -> bool:
-    """Whether elements of a tensor are one in memory."""
+    """Whether several elements of a tensor share memory."""
     return any(stride == 0 and n > 1 for t in call.tensors() for n, stride in zip(t.shape, t.stride()))
 
 
@@ -172,5 +172,5 @@ _WAYS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 
 
 def _layout(tensor: torch.Tensor) -> Any:
-    placed = (tensor.stride(), tensor.storage_offset()) if tensor.layout is torch.strided else None
-    return tuple(tensor.shape), tensor.dtype, placed
+    geometry = (tensor.stride(), tensor.storage_offset()) if tensor.layout is torch.strided else None
+    return tuple(tensor.shape), tensor.dtype, geometry

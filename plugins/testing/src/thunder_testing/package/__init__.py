@@ -1,1 +1,1 @@
-"""Tests of a plugin's package: its metadata, what importing it brings in, its options, and its README."""
+"""Tests of a plugin's package: metadata, cost of import, options, and README."""

@@ -1,8 +1,8 @@
-"""What importing a plugin brings in, seen by a fresh interpreter.
+"""The packages that importing a plugin imports, determined in a new interpreter.
 
-``python -m thunder_testing.package.imports NAME TARGET`` imports the plugin, calls its hooks, and prints the
-packages that this imported and that are neither Python's, nor the plugin's own, nor needed to list plugins, by the
-lines that asked for them first.
+``python -m thunder_testing.package.imports NAME TARGET`` imports the plugin, calls its hooks, and prints the imported
+packages that are neither of Python's standard library, nor the plugin's, nor required to list plugins, by the lines
+that imported them first.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from thunder_core.plugins.importing import imported
 from thunder_core.plugins.registration import register
 
 _LIGHT: Final = frozenset({"thunder", "thunder_core"})
-"""Where parts of these are heavy, it is PyTorch that they import."""
+"""Packages that are allowed. Their heavy parts import PyTorch, which is reported."""
 
 
 class _Witness:
-    """A finder that finds nothing, and notes who imports a package first."""
+    """A meta path finder that finds nothing, and records which frame imports a package first."""
 
     def __init__(self, own: str) -> None:
         self.own = own
         self.places: dict[str, str] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        """Called for each module before other finders are asked."""
+        """Called for each module before other finders."""
         self.places.setdefault(_top(name), _place(sys._getframe(1), self.own))
 
 
 def heavy_imports(name: str, target: str) -> dict[str, list[str]]:
-    """The packages, by the file and line that imports them first; both in the order of imports.
+    """The packages, by the file and line that imports them first, in the order of imports.
 
     Raises:
-        BaseException: whatever importing the plugin, or a hook, raises.
+        BaseException: an exception of importing the plugin, or of a hook.
     """
     manager, own = Host().manager, _top(target.partition(":")[0])
     before = {_top(module) for module in sys.modules}
@@ -47,7 +47,7 @@ def heavy_imports(name: str, target: str) -> dict[str, list[str]]:
     sys.meta_path.remove(witness)
     new = {_top(module) for module in sys.modules} - before - _LIGHT - {own}
     heavy: dict[str, list[str]] = {}
-    for package, place in witness.places.items():  # others were put into `sys.modules` by these
+    for package, place in witness.places.items():  # added to `sys.modules` by other modules
         if package in new and not _is_pythons(package):
             heavy.setdefault(place, []).append(package)
     return heavy
@@ -62,7 +62,7 @@ def _is_pythons(package: str) -> bool:
 
 
 def _place(frame: FrameType | None, own: str) -> str:
-    """The innermost line of the plugin; without one, the innermost that is not of Python's import."""
+    """The innermost frame in the plugin; without one, the innermost outside of Python's import system."""
     others = []
     while frame is not None:
         package, line = _top(frame.f_globals.get("__name__", "")), f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,25 +1,25 @@
-"""Checks of what a plugin offers: that it is where it says, and that its options explain themselves."""
+"""Checks of the items that a plugin offers: they can be loaded, and their options are documented."""
 
 from __future__ import annotations
 
 import importlib.resources
 from typing import TYPE_CHECKING, cast
 
-from thunder_core.config.sentences import sentences
+from thunder_core.config.problems import sentences
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import TABLES, Preset
 from thunder_core.private_names import PrivateNames
 from thunder_testing.conformance.failure import Breach
 from thunder_testing.package.project import Item
-from thunder_testing.package.readme_options import own_options
+from thunder_testing.package.readme_options import specific_options
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
 def check_load(item: Item) -> None:
-    """What the specification names is there. Where the plugin cannot be used, it is not looked for."""
+    """Check that the object named by the specification exists, if the plugin can be used."""
     item.plugin.require()
     if isinstance(item.spec, Preset):
         _check_preset(item.spec)
@@ -27,16 +27,19 @@ def check_load(item: Item) -> None:
     try:
         offered = host().load(item.plugin.name).of(type(item.spec))
         spec = next(spec for spec in offered if Item(item.plugin, spec).name == item.name)
-        found = host().import_object(spec)
+        loaded = host().import_object(spec)
     except PluginError as error:
         raise Breach("load", error.problem) from error
-    if not isinstance(item.spec, TABLES) and not callable(found) and not isinstance(found, PrivateNames):
-        raise Breach("load", f"{item.spec.load}, for the {item.title}, is {type(found).__name__}, and cannot be called")
+    if not isinstance(item.spec, TABLES) and not callable(loaded) and not isinstance(loaded, PrivateNames):
+        raise Breach(
+            "load", f"{item.spec.load}, for the {item.title}, is {type(loaded).__name__}, and cannot be called"
+        )
 
 
 def check_described(item: Item) -> None:
-    """Each option says what it means."""
-    silent = [name for name, field in own_options(item.spec.options).items() if not (field.description or "").strip()]
+    """Check that each option has a description."""
+    options = specific_options(item.spec.options)
+    silent = [name for name, field in options.items() if not (field.description or "").strip()]
     if silent:
         raise Breach(
             "descriptions",
@@ -46,8 +49,8 @@ def check_described(item: Item) -> None:
 
 
 def check_misspelt(item: Item) -> None:
-    """An option that there is not is refused, and the nearest one is named."""
-    names = own_options(item.spec.options)
+    """Check that an unknown option is an error that suggests the nearest name."""
+    names = specific_options(item.spec.options)
     name = next(iter(names))
     wrong = name[0] + name
     while wrong in names:
@@ -69,8 +72,8 @@ def check_misspelt(item: Item) -> None:
 
 def _check_preset(preset: Preset) -> None:
     try:
-        found = (importlib.resources.files(preset.package) / preset.file).is_file()
+        exists = (importlib.resources.files(preset.package) / preset.file).is_file()
     except ImportError as error:
         raise Breach("load", f"the preset {preset.name} is in {preset.package}, which cannot be imported") from error
-    if not found:
+    if not exists:
         raise Breach("load", f"the preset {preset.name} is {preset.file} in {preset.package}, and that is not there")

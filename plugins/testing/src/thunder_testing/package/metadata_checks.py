@@ -1,4 +1,4 @@
-"""Checks of a plugin as it is found: entry points, hooks, and that importing it costs little."""
+"""Checks of a plugin's discovery: entry points, hooks, and light imports."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from thunder_testing.package.project import Plugin, Project
 
 
 def check_metadata(project: Project) -> None:
-    """What is installed has the entry points of ``pyproject.toml``."""
+    """Check that the installed entry points are those of ``pyproject.toml``."""
     try:
         installed = importlib.metadata.distribution(project.name).entry_points
     except importlib.metadata.PackageNotFoundError:
         raise Breach("metadata", f"{project.name} is not installed: {project.install}") from None
     for group, declared in ((GROUP, project.plugins), (API_GROUP, project.interfaces)):
-        found = {point.name: point.value for point in installed.select(group=group)}
-        if found != declared:
+        installed_points = {point.name: point.value for point in installed.select(group=group)}
+        if installed_points != declared:
             raise Breach(
                 "metadata",
-                f"{project.name} is installed with {found} in the group {group}, and pyproject.toml has "
+                f"{project.name} is installed with {installed_points} in the group {group}, and pyproject.toml has "
                 f"{dict(declared)}: {project.install}",
             )
 
 
 def check_interface(plugin: Plugin) -> None:
-    """It says which number of the interface it was written for, and that is today's."""
+    """Check that it declares the version of the plugin interface, and that this is the current one."""
     declared = plugin.project.interfaces.get(plugin.name)
     line = f'[project.entry-points."{API_GROUP}"] {plugin.name} = "{API}"'
     if declared is None:
@@ -45,7 +45,7 @@ def check_interface(plugin: Plugin) -> None:
 
 
 def check_hooks(plugin: Plugin) -> None:
-    """It can be imported, and its hooks return what the manual says."""
+    """Check that it can be imported, and that its hooks return valid specifications."""
     try:
         plugin.specs()
     except FAILURES as error:
@@ -53,7 +53,7 @@ def check_hooks(plugin: Plugin) -> None:
 
 
 def check_light(plugin: Plugin) -> None:
-    """Importing it and calling its hooks imports nothing that costs time."""
+    """Check that importing it and calling its hooks imports no heavy packages."""
     command = [sys.executable, "-m", "thunder_testing.package.imports", plugin.name, plugin.target]
     done = subprocess.run(command, cwd=plugin.project.folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""The Python blocks of a README, run one after the other as one program."""
+"""The Python blocks of a README, executed in order as one program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN: Final = ("thunder", "thunder_core")
 
 
 def check_examples(project: Project, plugins: Sequence[Plugin]) -> None:
-    """They run, in an empty folder. It stops, and is skipped, where one needs a GPU or a library that is not there."""
+    """Execute the blocks in an empty folder, up to one that needs a GPU or a library that is not available."""
     programs = _programs(project.readme) if project.readme is not None else []
     if not programs:
         raise NotApplicable("there is no README in Markdown with a block of Python")
@@ -40,12 +40,12 @@ def check_examples(project: Project, plugins: Sequence[Plugin]) -> None:
 
 
 def _programs(readme: Path) -> list[CodeType]:
-    """The blocks, with the README's own file name and line numbers. Raises Breach for one that is no Python."""
+    """The compiled blocks, with the file name and line numbers of the README. Raises Breach for invalid Python."""
     text, programs = readme.read_text(encoding="utf-8"), []
-    for found in _BLOCK.finditer(text):
-        above = "\n" * text.count("\n", 0, found.start("code"))
+    for match in _BLOCK.finditer(text):
+        above = "\n" * text.count("\n", 0, match.start("code"))
         try:
-            programs.append(compile(above + found["code"], str(readme), "exec", dont_inherit=True))
+            programs.append(compile(above + match["code"], str(readme), "exec", dont_inherit=True))
         except SyntaxError as error:
             raise Breach("examples", f"README.md:{error.lineno}: {error.msg}") from error
     return programs
@@ -53,7 +53,7 @@ def _programs(readme: Path) -> list[CodeType]:
 
 @contextlib.contextmanager
 def _registered(module: types.ModuleType) -> Iterator[None]:
-    """Classes that the examples define are looked for in their module."""
+    """A context in which classes of the examples can be looked up in their module."""
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
@@ -65,10 +65,10 @@ def _registered(module: types.ModuleType) -> Iterator[None]:
 
 
 def _what_is_absent(error: BaseException, project: Project, plugins: Sequence[Plugin]) -> str:
-    """What a machine like this one does not have, if the error, or one that it comes from, says so; else empty.
+    """The missing device or library, if the error or one of its causes is about that; else empty.
 
-    PyTorch says that there is no GPU where it sets up its device; Thunder repeats why a plugin cannot be used. Where a
-    plugin cannot be used, what cannot be imported is its library, unless it is of the plugin's own.
+    PyTorch raises when it initializes a missing device, and Thunder repeats the reason why a plugin cannot be used. If
+    a plugin cannot be used, an import error is attributed to its library, unless the module is the plugin's.
     """
     reasons = [why for why in (plugin.why_not() for plugin in plugins) if why]
     for one in _with_causes(error):
@@ -91,7 +91,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_about_a_device(error: BaseException) -> bool:
-    """Whether it comes from where PyTorch sets a device up, as `torch.cuda._lazy_init`."""
+    """Whether it was raised by PyTorch's initialization of a device, such as `torch.cuda._lazy_init`."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     where = frames[-1] if frames else None
     module = "" if where is None else str(where.f_globals.get("__name__", ""))
@@ -99,6 +99,6 @@ def _is_about_a_device(error: BaseException) -> bool:
 
 
 def _line(error: BaseException, program: CodeType) -> int:
-    """The last line of the README on the way to the error."""
+    """The last line of the README in the traceback."""
     walked = traceback.walk_tb(error.__traceback__)
     return [line for frame, line in walked if frame.f_code.co_filename == program.co_filename][-1]

@@ -1,4 +1,4 @@
-"""The tables of options in a README: between two marks each, and made from the models."""
+"""The tables of options in a README, between two comments each, generated from the options' models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Project
 
 UPDATE: Final = "UPDATE_DOCUMENTS"
-"""The environment variable that has the tables written anew."""
+"""The environment variable with which the tables are updated."""
 
 _START: Final = "<!-- options {} -->"
 _END: Final = "<!-- end of options -->"
@@ -28,13 +28,13 @@ _TABLE: Final = re.compile(
     r"(?P<start><!-- options (?P<names>[^>\n]*) -->\n)(?:(?!<!--).)*(?P<end><!-- end of options -->)", re.DOTALL
 )
 _LONGEST: Final = 12
-"""Lines of a difference that are shown."""
+"""Largest number of lines of a difference in messages."""
 
 
 def check_options(project: Project, models: Mapping[str, Any]) -> None:
-    """The README has the options of each model; those of executors and transforms come by their names.
+    """Check that the README documents the options of each model; executors and transforms are identified by name.
 
-    A table for several has what they have in common, and one for a single one the rest of its own.
+    A table for several has their common options, and a table for a single one its remaining options.
     """
     rows = {name: option_rows(model) for name, model in models.items()}
     rows = {name: own for name, own in rows.items() if own}
@@ -45,9 +45,9 @@ def check_options(project: Project, models: Mapping[str, Any]) -> None:
             "options", f"{project.folder} has no README in Markdown, to tell of the options of {', '.join(rows)}"
         )
     text = project.readme.read_text(encoding="utf-8")
-    tables = _tables([tuple(found["names"].split()) for found in _TABLE.finditer(text)], rows)
+    tables = _tables([tuple(match["names"].split()) for match in _TABLE.finditer(text)], rows)
     expected = _TABLE.sub(
-        lambda found: f"{found['start']}\n{options_table(tables[tuple(found['names'].split())])}\n\n{found['end']}",
+        lambda match: f"{match['start']}\n{options_table(tables[tuple(match['names'].split())])}\n\n{match['end']}",
         text,
     )
     if text == expected:
@@ -61,7 +61,7 @@ def check_options(project: Project, models: Mapping[str, Any]) -> None:
         shown = "".join(f"\n    {line}" for line in list(changes)[:_LONGEST])
         raise Breach(
             "options",
-            f"the tables are not those of the models: run {UPDATE}=1 pytest {project.asked} -k readme-options, and "
+            f"the tables are not those of the models: run {UPDATE}=1 pytest {project.start} -k readme-options, and "
             f"look at the difference{shown}",
         )
 
@@ -69,14 +69,14 @@ def check_options(project: Project, models: Mapping[str, Any]) -> None:
 def _tables(
     marks: Sequence[tuple[str, ...]], rows: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, ...], list[str]]:
-    """The rows below each mark. Raises Breach for a mark that is of no use, and for options that are in no table."""
+    """The rows of each table. Raises Breach for a comment without options, and for options that are in no table."""
     for name in (name for names in marks for name in names):
         if name not in rows:
             mark = _START.format(name)
             raise Breach("options", f"{mark}: nothing called so has options of its own{suggestion(name, rows)}")
     left = {name: dict(own) for name, own in rows.items()}
     tables = {}
-    for names in sorted(marks, key=len, reverse=True):  # what several have in common is not said again of each
+    for names in sorted(marks, key=len, reverse=True):  # common options are not repeated
         first = left[names[0]] if names else {}
         common = {option: row for option, row in first.items() if all(left[name].get(option) == row for name in names)}
         if not common:
@@ -98,13 +98,13 @@ _HEAD: Final = "| option | values | default | meaning |\n|---|---|---|---|\n"
 _WORDS: Final = {
     "array": "list",
     "boolean": "`true`, `false`",
-    "integer": "whole number",
+    "integer": "integer",
     "null": "`null`",
     "number": "number",
     "object": "mapping",
-    "string": "text",
+    "string": "string",
 }
-_PLURALS: Final = {"number": "numbers", "text": "texts", "whole number": "whole numbers"}
+_PLURALS: Final = {"number": "numbers", "string": "strings", "integer": "integers"}
 _BOUNDS: Final = {
     "minimum": "at least",
     "exclusiveMinimum": "more than",
@@ -113,21 +113,21 @@ _BOUNDS: Final = {
 }
 
 
-def own_options(model: type[ExecutorOptions] | type[TransformOptions]) -> dict[str, FieldInfo]:
-    """The options that not every executor, or every transform, has, by the names that configurations call them."""
+def specific_options(model: type[ExecutorOptions] | type[TransformOptions]) -> dict[str, FieldInfo]:
+    """The options that are not common to all executors, or to all transforms, by their names in configurations."""
     base = ExecutorOptions if issubclass(model, ExecutorOptions) else TransformOptions
     return {field.alias or name: field for name, field in model.model_fields.items() if name not in base.model_fields}
 
 
 def option_rows(model: type[ExecutorOptions] | type[TransformOptions]) -> dict[str, str]:
-    """The rows of `own_options`: name, values, default and meaning. Values are written as in JSON, and so in YAML."""
+    """The rows of `specific_options`: name, values, default and meaning. Values are written as in JSON and YAML."""
     try:
         schema = model.model_json_schema()
     except PydanticUserError:  # types of a plugin's own may have no counterpart in JSON
         schema = {}
     known, definitions = schema.get("properties", {}), schema.get("$defs", {})
     rows = {}
-    for name, field in own_options(model).items():
+    for name, field in specific_options(model).items():
         values = (
             _values(known[name], definitions) if name in known else f"`{inspect.formatannotation(field.annotation)}`"
         )
@@ -138,12 +138,12 @@ def option_rows(model: type[ExecutorOptions] | type[TransformOptions]) -> dict[s
 
 
 def options_table(rows: Iterable[str]) -> str:
-    """A table of such rows, without a line break at its end."""
+    """A table of such rows, without a trailing newline."""
     return _HEAD + "\n".join(rows)
 
 
 def _values(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """What a JSON schema allows, in words."""
+    """A description of the values that a JSON schema allows."""
     if "$ref" in schema:
         return _values(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     for several in ("anyOf", "oneOf"):

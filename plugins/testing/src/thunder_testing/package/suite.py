@@ -14,7 +14,7 @@ from thunder_testing.package.item_checks import check_described, check_load, che
 from thunder_testing.package.metadata_checks import check_hooks, check_interface, check_light, check_metadata
 from thunder_testing.package.project import Item, Plugin, Project, project_of
 from thunder_testing.package.readme_examples import check_examples
-from thunder_testing.package.readme_options import check_options, own_options
+from thunder_testing.package.readme_options import check_options, specific_options
 
 Check = Callable[[], None]
 
@@ -22,24 +22,24 @@ Check = Callable[[], None]
 def package_suite(path: str | os.PathLike[str], *, skip: Mapping[str, str] | None = None) -> Callable[..., None]:
     """The tests of a plugin's package, for a module that pytest collects: ``test_package = package_suite(__file__)``.
 
-    ``docs/conformance.md`` says what is tested.
+    ``docs/conformance.md`` describes the tests.
 
     Args:
         path: a file or a folder of the project, which is that of the nearest ``pyproject.toml`` above.
         skip: reasons by pattern of test ids: ``{"readme-examples": "they download a model"}``.
 
     Returns:
-        A function that pytest runs once for each test, with ids like ``my_kernels-light``.
+        A function that pytest runs once per test, with ids like ``my_kernels-light``.
 
     Raises:
-        ConformanceError: the suite cannot be made.
+        ConformanceError: the suite cannot be created.
     """
     cases = package_cases(path, skip=skip)
     return as_test(cases, "The package: metadata, imports, options, README.")
 
 
 def package_cases(path: str | os.PathLike[str], *, skip: Mapping[str, str] | None = None) -> list[Case]:
-    """The tests of `package_suite`, one by one."""
+    """The tests of `package_suite` as cases."""
     project = project_of(path)
     return with_skips(list(_cases(project)), skip or {})
 
@@ -71,9 +71,9 @@ def _checks(project: Project) -> Iterator[tuple[str, Check]]:
 def _items(plugin: Plugin) -> list[Item]:
     try:
         return [Item(plugin, spec) for spec in plugin.specs()]
-    except FAILURES:  # which the test of its hooks tells
+    except FAILURES:  # reported by the test of its hooks
         return []
 
 
 def _has_options(item: Item) -> bool:
-    return isinstance(item.spec, ExecutorSpec | TransformSpec) and bool(own_options(item.spec.options))
+    return isinstance(item.spec, ExecutorSpec | TransformSpec) and bool(specific_options(item.spec.options))

@@ -1,7 +1,7 @@
-"""How models spell composites out, by area, one file each.
+"""The forms in which models write composites, with a file for each area.
 
-To add a spelling, write it as a function of the composite's parameters and give it a row. Of two rows that fit, the
-first is taken; so the longer one stands before the shorter.
+To add a form, write it as a function of the composite's parameters and add a row for it. If two rows match, the first
+is used, so longer ones precede shorter ones.
 """
 
 from thunder_plugin_composites.symbols.patterns import (

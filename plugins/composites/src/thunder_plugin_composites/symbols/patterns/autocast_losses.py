@@ -1,7 +1,7 @@
 """The loss of a language model under autocast on a GPU.
 
-Autocast takes `torch.nn.functional.cross_entropy` apart there: the logarithms of probabilities are rounded to the half
-precision of the logits, and the loss is made of them in float32. What is meant is the loss of converted logits.
+Autocast decomposes `torch.nn.functional.cross_entropy` there: log probabilities are rounded to the dtype of the float16
+or bfloat16 logits, and the loss is computed from them in float32. The composite is the loss of cast logits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thunder_plugin_composites.symbols.patterns.losses import FLATTENINGS, Step,
 Tensor = torch.Tensor
 
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-"""As operators of ``torch.ops`` have them."""
+"""As in operators of ``torch.ops``."""
 
 
 def _loss(

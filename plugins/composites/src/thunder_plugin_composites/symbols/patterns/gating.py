@@ -1,4 +1,4 @@
-"""Gated linear units, between their linear layers: those of LitGPT's and Transformers' Llama and Gemma."""
+"""Gated linear units without their linear layers, as in LitGPT's and Transformers' Llama and Gemma."""
 
 from __future__ import annotations
 

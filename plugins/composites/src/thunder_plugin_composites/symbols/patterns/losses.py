@@ -1,7 +1,7 @@
-"""The loss of a language model: linear layer, a choice of positions, conversion, flattening, cross entropy.
+"""The loss of a language model: linear layer, selection of positions, cast, flattening, cross entropy.
 
-A program whose result has the logits as well needs them in memory, so it has no match with the linear layer; converted
-logits that nobody else reads then need not exist.
+A program that also returns the logits needs them in memory, so the linear layer is not part of a match; cast logits
+that nothing else reads still need not be materialized.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 Step = Callable[[Tensor], Tensor]
 Part = Callable[[Tensor, int | None, int | None], Tensor]
 Loss = Callable[..., Tensor]
-"""Of logits and target; its further parameters are called like those of the composites."""
+"""From logits and target to the loss; its further parameters have the names of the composites' parameters."""
 
 
 def loss_after(steps: tuple[Step, ...], loss: Loss, input: Tensor, target: Tensor, **options: Any) -> Tensor:
@@ -39,7 +39,7 @@ def linear_loss(
     bias: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """``loss`` of the logits that a linear layer gives, after some steps."""
+    """``loss`` of the logits of a linear layer after some steps."""
     return loss_after(steps, loss, F.linear(input, weight, bias), target, **options)
 
 
@@ -67,9 +67,9 @@ def upcast(logits: Tensor) -> Tensor:
 
 
 def narrow_upcast(logits: Tensor) -> Tensor:
-    """``logits.float()`` of those for which it is a conversion."""
+    """``logits.float()`` of float16 and bfloat16 logits."""
     if logits.dtype.itemsize >= torch.float32.itemsize:
-        raise TypeError(f"{logits.dtype} is not converted")
+        raise TypeError(f"{logits.dtype} is not cast")
     return logits.to(torch.float32)
 
 
@@ -84,7 +84,7 @@ def reshape(logits: Tensor) -> Tensor:
 
 
 def flatten(logits: Tensor) -> Tensor:
-    """``logits.flatten(0, 1)``, of more dimensions ``logits.flatten(0, 2)`` and so on."""
+    """``logits.flatten(0, 1)``, and with more dimensions ``logits.flatten(0, 2)`` and so on."""
     return logits.flatten(0, logits.ndim - 2)
 
 
@@ -114,7 +114,7 @@ def last_but_one(logits: Tensor, start: int | None, stop: int | None) -> Tensor:
 
 
 def _of_sequences(logits: Tensor) -> Tensor:
-    """Logits whose second dimension is the last but one, which is what the composite cuts."""
+    """Logits whose second dimension is the last but one, which the composite slices."""
     if logits.ndim != 3:
         raise TypeError(f"logits of {logits.ndim} dimensions")
     return logits

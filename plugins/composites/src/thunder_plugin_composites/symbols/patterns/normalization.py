@@ -1,4 +1,4 @@
-"""RMSNorm. With tensors of float32 most conversions vanish, and several spellings are one."""
+"""RMSNorm. With float32 tensors most casts are absent, and several forms are equal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gemma(input: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def litgpt_unit_offset(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``RMSNorm`` with ``add_unit_offset``, in LitGPT. It adds before it converts: another operation in bfloat16."""
+    """``RMSNorm`` with ``add_unit_offset``, in LitGPT. It adds before casting, which differs in bfloat16."""
     return (_normalized_by_product(_wide(input), eps) * (1 + _wide(weight))).to(input.dtype)
 
 
@@ -43,12 +43,12 @@ def litgpt_by_power(input: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def promoted(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``Olmo2RMSNorm`` in Transformers, which leaves the conversion of the weight to promotion."""
+    """``Olmo2RMSNorm`` in Transformers, which casts the weight by promotion."""
     return (weight * _normalized(_wide(input), eps)).to(input.dtype)
 
 
 def llama(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``LlamaRMSNorm`` and its like, in Transformers."""
+    """``LlamaRMSNorm`` and similar modules in Transformers."""
     return weight * _normalized(_wide(input), eps).to(input.dtype)
 
 
@@ -58,12 +58,12 @@ def llama_by_product(input: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def llama_of_meta(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``RMSNorm`` of Meta's Llama, which converts by ``type_as``."""
+    """``RMSNorm`` of Meta's Llama, which casts by ``type_as``."""
     return weight * _normalized(_wide(input), eps).type_as(input)
 
 
 def t5(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """``T5LayerNorm`` in Transformers, which leaves the conversion of the input to promotion."""
+    """``T5LayerNorm`` in Transformers, which casts the input by promotion."""
     scales = torch.rsqrt(_wide(input).pow(2).mean(-1, keepdim=True) + eps)
     return weight * (input * scales).to(input.dtype)
 

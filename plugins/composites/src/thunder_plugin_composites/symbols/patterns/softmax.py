@@ -1,4 +1,4 @@
-"""The weights of attention that is spelled out."""
+"""The softmax of attention, with scale and mask."""
 
 from __future__ import annotations
 

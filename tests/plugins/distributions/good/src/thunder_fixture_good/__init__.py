@@ -1,7 +1,7 @@
 """Offers one of everything. Importing it imports neither PyTorch nor the rest of this package."""
 
 from thunder_core.plugins import (
-    Check,
+    CheckSpec,
     ExecutorOptions,
     ExecutorSpec,
     Preset,
@@ -41,4 +41,4 @@ def thunder_presets():
 
 @hookimpl
 def thunder_doctor():
-    return [Check("doubling", "thunder_fixture_good.check:run")]
+    return [CheckSpec("doubling", "thunder_fixture_good.check:run")]

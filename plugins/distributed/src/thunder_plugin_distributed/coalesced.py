@@ -1,0 +1,93 @@
+"""Collectives that all-gather or reduce-scatter several tensors at once: split, merged, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.storage_sizes import element_bytes
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.process_groups import ranks_of
+from thunder_core.symbols.registry import registry
+from thunder_plugin_distributed.collectives import reduce_scatter
+from thunder_plugin_distributed.hardware import Hardware
+from thunder_plugin_distributed.program_collectives import Collective, collectives_of
+from thunder_plugin_distributed.sharded_parameters import gather, gather_again
+
+# The symbols are looked up at each use: a transform of a configuration is imported before the plugin's rows, with which
+# the registry returns other symbols, are registered.
+
+
+def is_parameter_gather(line: BoundSymbol) -> bool:
+    """Whether the line gathers parameters. Its second argument has a length for each."""
+    return line.symbol is registry.symbol_of(gather) or line.symbol is registry.symbol_of(gather_again)
+
+
+def is_scatter(line: BoundSymbol) -> bool:
+    """Whether the line reduces and scatters gradients."""
+    return line.symbol is registry.symbol_of(reduce_scatter)
+
+
+def gathers_of_inputs(trace: Trace) -> set[int]:
+    """The identities of lines that gather parameters which are inputs of the trace, so that they may start with it.
+
+    Other collectives of the program, even of an input, keep their place among its effects.
+    """
+    given = {proxy.name for proxy in trace.inputs}
+    gathers = [line for line in trace.symbols if is_parameter_gather(line)]
+    return {id(line) for line in gathers if all(proxy.name in given for proxy in line.inputs())}
+
+
+def part_of(line: BoundSymbol, places: Sequence[int]) -> BoundSymbol:
+    """The line for the tensors at these places of its list."""
+    lists, others = _split(line)
+    args = [type(values)([values[place] for place in places]) for values in lists]
+    kwargs = {name: [values[place] for place in places] for name, values in line.kwargs.items()}
+    return replace(line, args=(*args, *others), kwargs=kwargs, output=[line.output[place] for place in places])
+
+
+def merged(lines: Sequence[BoundSymbol]) -> BoundSymbol:
+    """One line for those of several with the same `merge_key`, in order."""
+    first, others = lines[0], _split(lines[0])[1]
+    columns = zip(*[_split(line)[0] for line in lines], strict=True)
+    args = [type(column[0])([item for values in column for item in values]) for column in columns]
+    kwargs = {name: [item for line in lines for item in line.kwargs[name]] for name in first.kwargs}
+    return replace(first, args=(*args, *others), kwargs=kwargs, output=[item for line in lines for item in line.output])
+
+
+def merge_key(line: BoundSymbol) -> Any:
+    """Equal for lines that can be one: of a symbol, dtype and device, in a process group, with the same options."""
+    kinds = {(proxy.dtype, proxy.device) for proxy in tensor_inputs_of(line)}
+    return line.symbol, frozenset(kinds), _split(line)[1], tuple(line.kwargs), line.effects
+
+
+def _split(line: BoundSymbol) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The positional arguments that have an item for each tensor, and the others. Keyword arguments have one, too."""
+    lists = 2 if is_parameter_gather(line) else 1
+    return line.args[:lists], line.args[lists:]
+
+
+def latency_seconds(line: BoundSymbol, hardware: Hardware) -> float:
+    """The time of a collective that is there however few bytes it sends."""
+    return sum(hardware.latency_seconds(ranks_of(each.group)) for each in collectives_of(line))
+
+
+def transfer_seconds(line: BoundSymbol, hardware: Hardware) -> float:
+    """The time of the bytes that a collective sends."""
+    return sum(_transfer(each, hardware) for each in collectives_of(line))
+
+
+def _transfer(collective: Collective, hardware: Hardware) -> float:
+    ranks = ranks_of(collective.group)
+    return hardware.transfer_seconds(collective.sent(len(ranks)), ranks)
+
+
+def whole_bytes(line: BoundSymbol) -> int:
+    """Bytes of the whole tensors of a collective: those that a gather returns, or that a reduce-scatter reads.
+
+    Gradients that a gather passes to its derivative do not count.
+    """
+    whole = tensor_outputs_of(line) if is_parameter_gather(line) else tensor_inputs_of(line)
+    return sum(map(element_bytes, whole))

@@ -1,0 +1,260 @@
+"""The collectives of a program: the tensors that each op sends, its process group, and the op that waits for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+
+from thunder_core.autodiff.derivatives.derivative import PLAIN
+from thunder_core.ir.annotation import SHORT_DTYPES
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.keys import call_key
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import as_constant
+from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.passes.base import Phase
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, schema_of
+from thunder_core.report.collectives_report import CollectiveReport
+from thunder_core.report.operation_counts import count_operations
+from thunder_core.tracing.trace_call import refuse_objects, trace_call
+from thunder_core.tracing.tracer import Level
+from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS, START
+
+_KINDS: Final = (
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send",
+    "recv", "barrier",
+)  # fmt: skip
+_EVEN: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
+_REDUCTIONS: Final = frozenset({"reduce_op", "operation", "op"})
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operator that communicates, as a line of a program calls it.
+
+    Attributes:
+        kind: ``all_reduce``, ``all_gather`` and the like; the name of the line for one that is not known.
+        symbol: what the line calls.
+        group: the name of the process group.
+        tensors: shape and dtype of each tensor that the operator sends from this rank.
+        reduction: by which values of ranks are reduced, as ``sum``; empty for a kind that does not reduce, and where
+            an operator of ``torch.ops.c10d`` is called otherwise than by functions of `torch.distributed`, or in a
+            coalescing manager: it takes an object that PyTorch gives no way to read.
+        even: whether the tensors must have as many elements on all ranks, and have these in each run.
+        location: the user's line.
+        varies: whether the number of elements, equal on all ranks, varies between runs.
+    """
+
+    kind: str
+    symbol: str
+    group: str
+    tensors: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    reduction: str = ""
+    even: bool = False
+    location: SourceLocation | None = None
+    varies: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors that it is given."""
+        return sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in self.tensors)
+
+    def sent(self, ranks: int) -> int:
+        """Bytes that each of ``ranks`` sends, by the algorithms that send the least (rings); the mean for a root's."""
+        if self.kind in ("send", "recv", "barrier"):
+            return self.bytes if self.kind == "send" else 0
+        if self.kind == "all_gather":
+            return self.bytes * (ranks - 1)
+        rounds = 2 if self.kind == "all_reduce" else 1
+        return rounds * self.bytes * (ranks - 1) // ranks
+
+    def describe(self) -> str:
+        """As ``all_reduce 'sum' of f32[2, 4] (program.py:5 in f: dist.all_reduce(y))``."""
+        shown = [f"{SHORT_DTYPES.get(dtype, dtype)}{list(shape)}" for shape, dtype in self.tensors]
+        if len(shown) > 3:
+            shown[3:] = [f"{len(shown) - 3} more"]
+        text = f"{self.kind} {self.reduction!r}" if self.reduction else self.kind
+        text += f" of {', '.join(shown)}" if shown else ""
+        return text if self.location is None else f"{text} ({self.location.describe()})"
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A line that starts to communicate.
+
+    Attributes:
+        collectives: what it starts, in order.
+        index: its position among the lines of its trace.
+        wait: the position of the first line that waits for a result of it; None if none does.
+        between: the lines from there to here that compute.
+        inside: the line stands in a program that the line at ``index`` runs, and so do ``wait`` and ``between``.
+    """
+
+    collectives: tuple[Collective, ...]
+    index: int
+    wait: int | None
+    between: tuple[BoundSymbol, ...]
+    inside: bool = False
+
+
+def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase, Issue]]:
+    """The lines that communicate of the programs that run, in order."""
+    derivatives: dict[str, Trace] = {}
+    for phase, trace in programs.items():
+        for issue in issues_of(trace, derivatives):
+            yield phase, issue
+        derivatives |= derivatives_of(trace)
+
+
+def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType({})) -> Iterator[Issue]:
+    """The lines of a trace that communicate, in the order in which they run; those of bodies where these stand.
+
+    Args:
+        derivatives: what lines of a backward run that go through a graph that forward recorded, by its name.
+    """
+    lines = trace.symbols
+    for index, line in enumerate(lines):
+        recorded = [derivatives[proxy.name] for proxy in line.inputs() if proxy.name in derivatives]
+        if not (recorded or line.effects.groups):
+            continue
+        bodies = recorded or programs_of(line.symbol)[:1] or bodies_of(line)
+        for body in bodies:
+            yield from _inside(body, index)
+        if bodies:
+            continue
+        wait = _wait_of(lines, index)
+        between = () if wait is None else tuple([other for other in lines[index + 1 : wait] if not _is_apart(other)])
+        yield Issue(collectives_of(line), index, wait, between)
+
+
+def _inside(body: Trace, index: int) -> Iterator[Issue]:
+    for issue in issues_of(body):
+        yield replace(issue, index=index, inside=True)
+
+
+def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
+    """The collectives of an op: the communicating operators that it calls when it runs on fake tensors.
+
+    Dynamic sizes have the values of the call for which the program was recorded. An op that cannot run on fake tensors
+    counts as one collective of unknown kind, with the tensors among its arguments.
+    """
+    if line.varies():
+        return tuple(
+            [replace(each, even=False, varies=each.even) for each in collectives_of(line.with_sizes(as_constant))]
+        )
+    if line.symbol is EXCHANGE_OBJECTS:
+        return (Collective(line.args[0], line.symbol.name, line.args[1], (), location=line.location),)
+    if line.symbol is START:
+        operator, written, *args = line.args
+        return (_started(line, operator, written, tuple(args)),)
+    key = call_key(line, PLAIN)
+    found = _lines(line) if key is None else _cache.get(key, lambda: _lines(line))
+    return tuple([_collective(each, line) for each in found])
+
+
+def collectives_of_programs(
+    programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]
+) -> tuple[CollectiveReport, ...]:
+    """The collectives of the programs of an entry; ``groups`` has the ranks of process groups by name."""
+    return tuple(
+        [
+            CollectiveReport(
+                phase.value,
+                each.kind,
+                each.symbol,
+                None if each.location is None else each.location.place(),
+                each.group,
+                len(groups[each.group]),
+                len(each.tensors),
+                each.sent(len(groups[each.group])),
+                None if issue.wait is None else len(issue.between),
+                sum(count_operations(line) or 0 for line in issue.between),
+            )
+            for phase, issue in issues_of_programs(programs)
+            for each in issue.collectives
+        ]
+    )
+
+
+_cache: Final = BoundedCache[tuple[BoundSymbol, ...]](1024)
+
+
+def _lines(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The communicating operators that an op calls; the op itself if that is unknown."""
+    if _operator(line) is not None:
+        return (line,)
+    try:
+        refuse_objects(line)
+        trace = trace_call(line.symbol.target, line.args, line.kwargs, PLAIN, Level.ATEN)
+    except Exception:  # noqa: BLE001 - the function does not support fake tensors: the op itself is returned
+        return (line,)
+    return tuple([op for op in trace.symbols if op.effects.groups]) or (line,)
+
+
+def _operator(line: BoundSymbol) -> OpOverload | None:
+    target = line.symbol.target
+    if isinstance(target, OpOverloadPacket):
+        target = getattr(target, target.overloads()[0])
+    return target if isinstance(target, OpOverload) else None
+
+
+def _collective(op: BoundSymbol, line: BoundSymbol) -> Collective:
+    operator, kind, reduction = _operator(op), "", ""
+    if operator is not None:
+        names = [argument.name for argument in schema_of(operator).arguments]
+        given = dict(zip(names, op.args, strict=False)) | op.kwargs
+        # operators of torch.ops.c10d take an object that PyTorch gives no way to read
+        reduction = next((value for name, value in given.items() if name in _REDUCTIONS and isinstance(value, str)), "")
+        kind = _kind(operator)
+    tensors = [leaf for leaf in iterate_leaves(op.args) if isinstance(leaf, TensorProxy)]
+    group = op.effects.groups[0]
+    metadata = tuple(map(_metadata, tensors))
+    even = kind in _EVEN
+    return Collective(kind or line.symbol.name, line.symbol.name, group, metadata, reduction, even, line.location)
+
+
+def _started(line: BoundSymbol, operator: OpOverload, written: tuple[int, ...], args: tuple[Any, ...]) -> Collective:
+    """The collective of an operator of ``torch.ops.c10d``, whose arguments include the tensors that it writes."""
+    tensors = [leaf for leaf in iterate_leaves(args) if isinstance(leaf, TensorProxy)]
+    sent = [tensor for place, tensor in enumerate(tensors) if place not in written] or tensors
+    kind = _kind(operator)
+    (group,) = line.effects.groups
+    metadata = () if kind == "barrier" else tuple(map(_metadata, sent))
+    name = schema_of(operator).name
+    # lists of gathers and scatters may hold tensors of several sizes
+    even = kind in _EVEN and ("base" in name or "tensor" in name or kind not in ("all_gather", "reduce_scatter"))
+    reduction = line.kwargs.get("reduction", "")
+    return Collective(kind or line.symbol.name, str(operator), group, metadata, reduction, even, line.location)
+
+
+def _kind(operator: OpOverload) -> str:
+    """The item of `_KINDS` for an operator; empty if there is none."""
+    plain = re.sub("[^a-z]", "", schema_of(operator).name.partition("::")[2])
+    return next((kind for kind in _KINDS if kind.replace("_", "") in plain), "")
+
+
+def _metadata(tensor: TensorProxy) -> tuple[tuple[int, ...], torch.dtype]:
+    return tuple(map(int, tensor.shape)), tensor.dtype
+
+
+def _wait_of(lines: tuple[BoundSymbol, ...], index: int) -> int | None:
+    names = {proxy.name for proxy in lines[index].outputs()}
+    for position in range(index + 1, len(lines)):
+        line = lines[position]
+        if names.isdisjoint([proxy.name for proxy in line.inputs()]):
+            continue
+        return position
+    return None
+
+
+def _is_apart(line: BoundSymbol) -> bool:
+    """Whether a line computes nothing: it communicates, waits, or is a view."""
+    return bool(line.effects.channels) or line.is_view()

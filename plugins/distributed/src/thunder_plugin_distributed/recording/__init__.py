@@ -1,0 +1,1 @@
+"""How collectives are recorded. This package counts as Thunder's: what its code reads is not guarded."""

@@ -1,0 +1,198 @@
+"""One step of a program of many ranks, without machines: it is compiled as one rank of a fake process group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from thunder_core.errors import OptionError, ThunderError
+from thunder_core.pytorch_internals import FakeStore
+from thunder_core.report.collectives_report import CollectiveReport
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.program_cache import NotRun
+from thunder_plugin_distributed.hardware import Hardware
+from thunder_plugin_distributed.simulation.memory import Peak, peak_of
+from thunder_plugin_distributed.simulation.timeline import Times, times_of
+from thunder_plugin_distributed.simulation.unallocated import Unallocated
+
+Optimizer = Literal["none", "sgd", "adamw"]
+_STATES: dict[str, int] = {"none": 0, "sgd": 0, "adamw": 2}  # tensors of states for each parameter
+Made = Callable[[DeviceMesh], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of one rank, in bytes.
+
+    Attributes:
+        parameters, buffers: those of the model on this rank.
+        optimizer: the states of an optimizer.
+        programs: the peak of other tensors of the programs, gradients included.
+        phase, location: the program and the user's line of the peak.
+    """
+
+    parameters: int
+    buffers: int
+    optimizer: int
+    programs: int
+    phase: str
+    location: str | None
+
+    @property
+    def peak(self) -> int:
+        """The sum."""
+        return self.parameters + self.buffers + self.optimizer + self.programs
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The prediction for one step of one rank.
+
+    Attributes:
+        world_size, mesh, rank: how many ranks there are, the sizes of the mesh by name, and the rank.
+        hardware: the name of the hardware of `times`.
+        collectives: its collectives.
+        axes: the dimension of the mesh that a process group is, by the group's name.
+        memory, times: predicted.
+        compile_seconds: the duration of the compilation on this machine.
+    """
+
+    world_size: int
+    mesh: dict[str, int]
+    rank: int
+    hardware: str
+    collectives: tuple[CollectiveReport, ...]
+    axes: dict[str, str]
+    memory: Memory
+    times: Times
+    compile_seconds: float
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the rank sends."""
+        return sum(each.bytes for each in self.collectives)
+
+
+def simulate(
+    make: Made,
+    world_size: int,
+    mesh: Mapping[str, int],
+    hardware: Hardware,
+    *,
+    rank: int = 0,
+    train: bool = True,
+    optimizer: Optimizer = "adamw",
+    options: Mapping[str, Any] | None = None,
+) -> Simulation:
+    """Compile the program that ``make`` returns for one rank, and predict its step. Nothing is run.
+
+    Args:
+        make: called with the mesh, on the CPU; returns the model, or a function, and arguments for one call. Large
+            tensors that it creates are not initialized. Tensors on the device ``meta`` are then moved to the CPU, not
+            initialized either.
+        mesh: sizes by name; their product is the number of ranks.
+        optimizer: the optimizer whose states are included; "adamw" has two tensors for each parameter.
+        options: for `thunder.jit`.
+
+    Raises:
+        OptionError: the mesh does not have ``world_size`` ranks, or ``rank`` is none of them.
+        ThunderError: a process group is initialized already, or the program is not compiled but run by eager PyTorch.
+    """
+    sizes = dict(mesh) or {"ranks": world_size}
+    if prod(sizes.values()) != world_size:
+        shape = " x ".join(f"{name}={size}" for name, size in sizes.items())
+        raise OptionError(f"the mesh {shape} has {prod(sizes.values())} ranks, and the world {world_size}")
+    if not 0 <= rank < world_size:
+        raise OptionError(f"rank {rank} is none of {world_size} ranks")
+    with _fake_world(rank, world_size):
+        device_mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        with Unallocated():
+            program, args, kwargs = make(device_mesh)
+            if isinstance(program, torch.nn.Module) and any(each.device.type == "meta" for each in _tensors([program])):
+                program.to_empty(device="cpu")
+        entry = _compiled(program, args, kwargs, train, dict(options or {}))
+        programs = entry.program.executed
+        memory = _memory(program, peak_of(programs), optimizer if train else "none")
+        axes = {str(device_mesh.get_group(name).group_name): name for name in sizes}
+        times = times_of(programs, entry.groups, hardware)
+        report = entry.report
+        collectives, seconds = report.collectives, report.seconds
+        return Simulation(world_size, sizes, rank, hardware.name, collectives, axes, memory, times, seconds)
+
+
+@contextmanager
+def _fake_world(rank: int, world_size: int) -> Iterator[None]:
+    if dist.is_initialized():
+        raise ThunderError("a process group is initialized, and the simulation needs one of its own")
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _compiled(
+    program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], train: bool, options: dict[str, Any]
+) -> CacheEntry:
+    """The entry of a call, which does not run."""
+    import thunder
+    from thunder._inspection import compiled_program
+
+    jitted = thunder.jit(program, **options)
+    compiled = compiled_program(jitted)
+    compiled.compiles_only = True
+    try:
+        with torch.set_grad_enabled(train):
+            jitted(*args, **kwargs)
+    except NotRun as stopped:
+        if stopped.entry.raised is not None:
+            raise ThunderError(
+                "the program raises an exception in this call, or where the values that it reads are not those of a "
+                "run: the simulation computes none"
+            ) from stopped
+        return stopped.entry
+    reasons = "; ".join(compiled.fallbacks) or "it has a program already"
+    raise ThunderError(f"nothing was compiled, as eager PyTorch ran the program: {reasons}")
+
+
+def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
+    parameters = buffers = states = 0
+    for tensor in _tensors(_modules(program)):
+        size = _bytes_here(tensor)
+        if not isinstance(tensor, torch.nn.Parameter):
+            buffers += size
+            continue
+        parameters += size
+        states += _STATES[optimizer] * size * tensor.requires_grad
+    return Memory(parameters, buffers, states, peak.bytes, peak.phase, peak.location)
+
+
+def _modules(program: Any) -> list[torch.nn.Module]:
+    """The program, or the modules that a function closes over or uses as globals, or that an object has."""
+    values: list[Any] = [program, getattr(program, "__self__", None)]
+    if inspect.isfunction(program):
+        variables = inspect.getclosurevars(program)
+        values += [*variables.nonlocals.values(), *variables.globals.values()]
+    elif not isinstance(program, torch.nn.Module):
+        values += getattr(program, "__dict__", {}).values()
+    return [value for value in values if isinstance(value, torch.nn.Module)]
+
+
+def _tensors(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    """The parameters and buffers of the modules, each once."""
+    every = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    return list({id(tensor): tensor for tensor in every}.values())
+
+
+def _bytes_here(tensor: Any) -> int:
+    """Of the elements that this rank has: a DTensor's shard."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return int(local.numel() * local.element_size())

@@ -1,0 +1,109 @@
+"""How long programs compute and communicate, by a deterministic cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.storage_sizes import element_bytes
+from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
+from thunder_core.passes.base import Phase
+from thunder_core.report.operation_counts import count_operations
+from thunder_plugin_distributed.hardware import Hardware
+from thunder_plugin_distributed.program_collectives import Issue, issues_of_programs
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one step.
+
+    Attributes:
+        compute: of all ops that compute.
+        communication: of the collectives, one after the other.
+        exposed: that the program waits for collectives.
+    """
+
+    compute: float
+    communication: float
+    exposed: float
+
+    @property
+    def step(self) -> float:
+        """Until the last op and the last collective end."""
+        return self.compute + self.exposed
+
+
+def times_of(programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]], hardware: Hardware) -> Times:
+    """The times of programs that run one after the other.
+
+    Ops compute one after the other. The collectives of a process group run one after the other, in parallel with the
+    ops and with the collectives of other groups. An op that waits for a collective starts when the collective has
+    ended. A collective without such an op is waited for at once.
+    """
+    compute = exposed = communication = now = 0.0
+    free = dict.fromkeys(groups, 0.0)
+    started: dict[Phase, list[Issue]] = {}
+    for phase, issue in issues_of_programs(programs):
+        started.setdefault(phase, []).append(issue)
+    derivatives: dict[str, Trace] = {}
+    for phase, trace in programs.items():
+        issues: dict[int, list[Issue]] = {}
+        for issue in started.get(phase, ()):
+            issues.setdefault(issue.index, []).append(issue)
+        ends: dict[int, float] = {}
+        for index, op in enumerate(trace.symbols):
+            if index in ends:
+                late = max(0.0, ends.pop(index) - now)
+                exposed, now = exposed + late, now + late
+            seconds = compute_seconds(op, hardware, derivatives)
+            compute, now = compute + seconds, now + seconds
+            for issue in issues.get(index, ()):
+                for each in issue.collectives:
+                    ranks = groups[each.group]
+                    took = hardware.communication_seconds(each.sent(len(ranks)), ranks)
+                    communication += took
+                    end = max(now, free[each.group]) + took
+                    free[each.group] = end
+                    if issue.wait is None or issue.inside:
+                        exposed, now = exposed + end - now, end
+                    else:
+                        ends[issue.wait] = max(ends.get(issue.wait, 0.0), end)
+        derivatives |= derivatives_of(trace)
+        late = max([0.0, *[end - now for end in ends.values()]])
+        exposed, now = exposed + late, now + late
+    return Times(compute, communication, exposed)
+
+
+def compute_seconds(
+    op: BoundSymbol, hardware: Hardware, derivatives: Mapping[str, Trace] = MappingProxyType({})
+) -> float:
+    """The time of an op: the sum over the ops of its programs and bodies.
+
+    Args:
+        derivatives: backward programs of graphs that autograd recorded, by their names.
+    """
+    return sum(_seconds(each, hardware) for each in _run_by(op, derivatives))
+
+
+def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[BoundSymbol]:
+    """The ops that compute when ``op`` runs: those of its programs, or itself."""
+    bodies = [*programs_of(op.symbol)[:1], *bodies_of(op)]
+    bodies += [derivatives[proxy.name] for proxy in op.inputs() if proxy.name in derivatives]
+    for body in bodies:
+        for inner in body.symbols:
+            yield from _run_by(inner, {})
+    if not bodies and (op.effects.external or not op.effects.channels):
+        yield op
+
+
+def _seconds(op: BoundSymbol, hardware: Hardware) -> float:
+    if op.is_view():
+        return 0.0
+    tensors = {proxy.name: proxy for proxy in (*tensor_inputs_of(op), *tensor_outputs_of(op))}
+    moved = sum(map(element_bytes, tensors.values()))
+    dtype = next((proxy.dtype for proxy in tensors.values()), torch.float32)
+    return hardware.compute_seconds(count_operations(op) or 0, moved, dtype)

@@ -1,0 +1,11 @@
+"""Gradients that are accumulated under `fully_shard`, by programs and by eager PyTorch in two processes."""
+
+from __future__ import annotations
+
+import pytest
+from accumulation_cases import CASES
+
+from thunder_testing.processes import process_suite
+
+pytestmark = pytest.mark.slow
+test_two_processes = process_suite("accumulation_cases", CASES)

@@ -1,0 +1,9 @@
+"""Each collective of PyTorch in a compiled program, between two processes, compared with eager."""
+
+from __future__ import annotations
+
+from collective_cases import CASES
+
+from thunder_testing.processes import process_suite
+
+test_two_processes = process_suite("collective_cases", CASES)

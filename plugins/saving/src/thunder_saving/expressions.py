@@ -1,0 +1,141 @@
+"""Evaluation of expressions in a printed module: names are values, dotted names are imported, others are literals."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from thunder_core.errors import TraceSyntaxError
+from thunder_core.ir.literals import CONSTANTS
+from thunder_saving.module_syntax import ModuleSyntax
+
+_SIGNS = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+
+
+class ExpressionReader:
+    """Evaluates the expressions of one function.
+
+    Args:
+        module: for error messages.
+        names: the proxies (and bodies) by name at this point; may grow.
+    """
+
+    def __init__(self, module: ModuleSyntax, names: Mapping[str, Any]) -> None:
+        self.module = module
+        self.names = names
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of ``node``. Raises TraceSyntaxError."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self._name(node, name)
+            case ast.Tuple(elts=items):
+                return tuple([self.value(item) for item in items])
+            case ast.List(elts=items):
+                return [self.value(item) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                return self._dict(node, keys, values)
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return slice(*[None if part is None else self.value(part) for part in (lower, upper, step)])
+            case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
+                return self._signed(node, _SIGNS[type(sign)], self.value(operand))
+            case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub()):  # complex numbers: 1+2j
+                return self._sum(node, self.value(left), self.value(right), isinstance(node.op, ast.Sub))
+            case ast.Attribute():
+                return self.object(node)
+            case ast.Call():
+                return self._call(node)
+        raise self.module.error(
+            f"{ast.unparse(node)!r} is neither a value nor a literal", node, "give it a line of its own"
+        )
+
+    def keywords(self, node: ast.Call) -> dict[str, Any]:
+        """The keyword arguments of a call."""
+        values: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value)
+            values.update({keyword.arg: value} if keyword.arg is not None else value)
+        return values
+
+    def object(self, node: ast.expr) -> Any:
+        """The object of a dotted name, which is imported if necessary."""
+        path = dotted(node)
+        if path is None or path.split(".")[0] in self.names:
+            raise self.module.error(
+                f"{ast.unparse(node)!r} is neither a value nor a literal", node, "give it a line of its own"
+            )
+        try:
+            return _import(path)
+        except (ImportError, AttributeError) as error:
+            raise self.module.error(f"there is no {path}: {error}", node) from error
+
+    def _name(self, node: ast.expr, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        try:
+            return _import(f"builtins.{name}")
+        except AttributeError:
+            raise self.module.error(f"{name!r} is not defined before this line", node) from None
+
+    def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
+        if None in keys:
+            raise self.module.error("'**' has no place in a dict of a trace", node)
+        return {self.value(key): self.value(value) for key, value in zip(keys, values, strict=True) if key is not None}
+
+    def _signed(self, node: ast.expr, sign: Any, operand: Any) -> Any:
+        if not isinstance(operand, int | float | complex):
+            raise self.not_a_literal(node)
+        return sign(operand)
+
+    def _sum(self, node: ast.expr, left: Any, right: Any, minus: bool) -> Any:
+        if not isinstance(left, int | float | complex) or not isinstance(right, complex):
+            raise self.not_a_literal(node)
+        return left - right if minus else left + right
+
+    def _call(self, node: ast.Call) -> Any:
+        """A literal in the form of a constructor call: ``torch.Size([2])``, ``torch.device("cpu")``."""
+        kind = self.value(node.func)
+        if not isinstance(kind, type):
+            raise self.not_a_literal(node)
+        try:
+            return kind(*[self.value(item) for item in node.args], **self.keywords(node))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise self.module.error(f"{ast.unparse(node)}: {error}", node) from error
+
+    def not_a_literal(self, node: ast.expr) -> TraceSyntaxError:
+        """The error for a computation in place of a literal or a name."""
+        return self.module.error(
+            f"{ast.unparse(node)!r} is a computation inside of another", node, "give it a line of its own"
+        )
+
+
+def dotted(node: ast.expr) -> str | None:
+    """``"torch.nn.functional.linear"``; None if the expression is not a dotted name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value)
+        return None if owner is None else f"{owner}.{node.attr}"
+    return None
+
+
+def _import(path: str) -> Any:
+    first, *parts = path.split(".")
+    value, path = importlib.import_module(first), first
+    for part in parts:
+        path = f"{path}.{part}"
+        value = getattr(value, part) if hasattr(value, part) else _submodule(value, part, path)
+    return value
+
+
+def _submodule(owner: Any, part: str, path: str) -> Any:
+    if not hasattr(owner, "__path__"):
+        return getattr(owner, part)  # raises Python's AttributeError
+    return importlib.import_module(path)

@@ -1,0 +1,46 @@
+"""Interceptions of functions that DTensor and jagged tensors call below the torch functions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from thunder_core.acquire.interception import Interception, for_private_name, refusal, run_once
+from thunder_core.acquire.recorder import active_recorder
+from thunder_plugin_subclasses import jagged
+from thunder_plugin_subclasses.calls import ask_metadata
+from thunder_plugin_subclasses.pytorch_internals import jagged_torch_function, nested_view_dummy, select_sdp_backend
+
+INTERCEPTIONS: Final = (
+    Interception(
+        "torch.distributed.tensor._api:",
+        "check_tensor_meta",
+        refusal(
+            "DTensor.from_local(..., run_check=True) inside a compiled program would compare shapes between processes "
+            "once, at compile time",
+            "leave out run_check",
+            "or create the DTensor outside of the compiled program",
+        ),
+        "it would communicate once",
+        when=active_recorder,
+    ),
+    Interception(
+        "torch.distributed.tensor._sharding_prop:ShardingPropagator",
+        "_propagate_tensor_meta_non_cached",
+        ask_metadata,
+        "DTensor infers shapes on its own fake tensors",
+    ),
+    Interception(
+        "torch.distributed.tensor._random:OffsetBasedRNGTracker",
+        "_distribute_region",
+        refusal(
+            "a random function of a DTensor sets the offset of the device's random generator for each shard, which is "
+            "not recorded",
+            "call it outside of the compiled program",
+            "or on the local tensor: dropout(x.to_local()), with a seed for each process",
+        ),
+        "the state of the generator would be set once",
+    ),
+    *for_private_name(nested_view_dummy, run_once, "PyTorch caches the jagged tensor that it creates"),
+    *for_private_name(jagged_torch_function, jagged.call, "jagged tensors are recorded by their values and offsets"),
+    *for_private_name(select_sdp_backend, jagged.choose_backend, "attention over jagged tensors is one line"),
+)

@@ -1,0 +1,213 @@
+"""The line of a call with wrapper subclasses that require grad: forward and backward programs on inner tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from thunder_core.acquire.autograd_functions import apply_of
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.region import Region
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import on_fakes
+from thunder_core.ir.trace import OpPrograms, Trace
+from thunder_core.symbols.opaque import callable_symbol
+
+
+class WrapperLine:
+    """A line that is written with the call, and completed with its derivative when that is recorded.
+
+    Args:
+        recorder: the recorder of the program.
+        forward: the lines of the call.
+        given: by name of each value that carries a gradient, the value with this gradient in its place.
+
+    Attributes:
+        inside: the values in ``forward``, by their names outside.
+        symbol: the symbol of the line.
+    """
+
+    def __init__(self, recorder: Recorder, forward: Region, given: dict[str, Proxy]) -> None:
+        self.forward = forward
+        self.inside: dict[str, Proxy] = {}
+        self._recorder = recorder
+        self._given = given
+        self._defined = forward.defined()
+        free = {proxy.name: proxy for proxy in forward.free()}
+        self._free = free | {name: replace(proxy, name=name) for name, proxy in given.items() if name not in free}
+        self._programs = _Programs()
+        self.symbol = callable_symbol(apply_of(_function(self._programs)), "Wrapper_apply")
+        self._results: tuple[TensorProxy, ...] = ()
+        self._saved: tuple[Proxy, ...] = ()
+        self._places: list[int] = []
+        self._backward: Any = None
+
+    def write(self, results: Sequence[TensorProxy], differentiable: int, at: int | None = None) -> list[TensorProxy]:
+        """Append the line, or insert it at the index ``at``; returns the results with their names outside.
+
+        Args:
+            results: values of ``forward``, of which the first ``differentiable`` require grad.
+        """
+        trace = self._recorder.trace
+        self._results = tuple(results)
+        outputs = [
+            replace(proxy, name=trace.names.intermediate(), requires_grad=index < differentiable)
+            for index, proxy in enumerate(results)
+        ]
+        self.inside |= {output.name: proxy for output, proxy in zip(outputs, results, strict=True)}
+        with torch.no_grad():
+            body = self.forward.body("forward_body", tuple(self._free.values()), self._results)
+        self._programs.without_derivative(body, differentiable)
+        arguments = tuple([self._given.get(name, proxy) for name, proxy in self._free.items()])
+        trace.write(self.symbol, arguments, {}, tuple(outputs), self.forward.effects())
+        if at is not None:
+            trace.ops.insert(at, trace.ops.pop())
+        return outputs
+
+    def position(self) -> int:
+        """The index of the line in the trace."""
+        lines = self._recorder.trace.ops
+        return next(index for index, line in enumerate(lines) if line.symbol is self.symbol)
+
+    def use(self, others: dict[str, Proxy]) -> None:
+        """Replace arguments of the line: takes the new values by the names of the old ones."""
+        lines, index = self._recorder.trace.ops, self.position()
+        line = lines[index]
+        lines[index] = replace(line, args=tuple([others.get(proxy.name, proxy) for proxy in line.args]))
+
+    def complete(self, backward: Region, cotangents: list[Proxy], into: dict[str, Proxy]) -> str | None:
+        """Add the derivative to the line, and the values that it reads as further arguments.
+
+        Args:
+            cotangents: the cotangents of the results that require grad.
+            into: the gradients of arguments, values of ``backward``, by the names of the arguments.
+
+        Returns:
+            None on success; otherwise the name of a value that ``backward`` reads and that is not available at the
+            line, as it was written after it.
+        """
+        trace, index = self._recorder.trace, self.position()
+        read = {proxy.name: proxy for proxy in (*backward.free(), *into.values())}
+        for name in (*backward.defined(), *[proxy.name for proxy in cotangents]):
+            read.pop(name, None)
+        saved = {name: self.inside.get(name, proxy) for name, proxy in read.items()}
+        more = {p.name: p for p in saved.values() if p.name not in self._defined and p.name not in self._free}
+        visible = {proxy.name for proxy in self._recorder.inputs.proxies}
+        for lines in (trace.ops[:index], *trace.outer_ops):
+            visible.update(proxy.name for line in lines for proxy in line.outputs())
+        for name in more:
+            if name not in visible:
+                return name
+        self._free |= more
+        gradients = tuple([into[name] for name in self._free if name in into])
+        with torch.no_grad():
+            self._backward = backward.body("backward_body", (*cotangents, *read.values()), gradients)
+        self._saved = tuple(saved.values())
+        self._places = [place for place, name in enumerate(self._free) if name in into]
+        line = trace.ops[index]
+        trace.ops[index] = replace(line, args=(*line.args, *more.values()))
+        return None
+
+    def finish(self, returned: set[str]) -> None:
+        """Remove results that only autograd used, and compile both programs.
+
+        Args:
+            returned: the names of the values that the lines around return.
+        """
+        lines, index = self._recorder.trace.ops, self.position()
+        used = returned | {proxy.name for line in lines[index + 1 :] for proxy in line.inputs()}
+        first = self._programs.differentiable
+        pairs = list(zip(lines[index].output, self._results, strict=True))
+        pairs = pairs[:first] + [pair for pair in pairs[first:] if pair[0].name in used]
+        lines[index] = replace(lines[index], output=tuple([outer for outer, _ in pairs]))
+        results = tuple([inner for _, inner in pairs])
+        with torch.no_grad():
+            forward = self.forward.body("forward_body", tuple(self._free.values()), (*results, *self._saved))
+        self._programs.with_derivative(forward, self._backward, len(self._free), self._places, len(results))
+
+
+class _Programs(OpPrograms):
+    """The programs of a line.
+
+    Attributes:
+        forward, backward: the programs; without a derivative the second is None.
+        traces: their traces, for printing.
+        differentiable: the number of results of ``forward`` that require grad, first among its results. Their
+            cotangents are the first arguments of ``backward``.
+        returned: the number of results that the line returns; the others are further arguments of ``backward``.
+        arguments: the number of arguments of the line.
+        places: the indices of the arguments whose gradients ``backward`` returns.
+        expected: the cotangents that ``backward`` takes, as proxies.
+    """
+
+    def __init__(self) -> None:
+        self.forward: Any = None
+        self.backward: Any = None
+        self.differentiable = self.returned = self.arguments = 0
+        self.places: list[int] = []
+        self.expected: tuple[Proxy, ...] = ()
+
+    def without_derivative(self, forward: Trace, differentiable: int) -> None:
+        """Set the forward program only: lines may run before the end of the program, when it reads values."""
+        compiled: list[Any] = []
+
+        def compile_and_run(*args: Any) -> Any:
+            if not compiled:
+                compiled.append(compile_trace(forward))
+            return compiled[0](*args)
+
+        self.forward, self.traces = compile_and_run, (forward,)
+        self.differentiable, self.returned = differentiable, len(forward.output)
+
+    def with_derivative(
+        self, forward: Trace, backward: Trace, arguments: int, places: list[int], returned: int
+    ) -> None:
+        self.forward, self.backward = compile_trace(forward), compile_trace(backward)
+        self.traces = forward, backward
+        self.returned, self.arguments, self.places = returned, arguments, places
+        self.expected = backward.inputs[: self.differentiable]
+
+
+def _function(programs: _Programs) -> type[torch.autograd.Function]:
+    """The autograd.Function of the two programs."""
+
+    class Wrapper(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            values = programs.forward(*args)
+            ctx.mark_non_differentiable(*values[programs.differentiable : programs.returned])
+            saved = values[programs.returned :]
+            ctx.save_for_backward(*[value if isinstance(value, torch.Tensor) else None for value in saved])
+            ctx.objects = [None if isinstance(value, torch.Tensor) else value for value in saved]
+            return tuple(values[: programs.returned])
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *given: Any) -> Any:
+            pairs = zip(given, programs.expected, strict=False)
+            cotangents = [_laid_out(cotangent, proxy) for cotangent, proxy in pairs]
+            pairs = zip(ctx.saved_tensors, ctx.objects, strict=True)
+            saved = [value if tensor is None else tensor for tensor, value in pairs]
+            computed = programs.backward(*cotangents, *saved)
+            gradients: list[Any] = [None] * programs.arguments
+            for place, gradient in zip(programs.places, computed, strict=True):
+                gradients[place] = gradient
+            return tuple(gradients)
+
+    cls: Any = Wrapper
+    cls.programs = programs
+    return Wrapper
+
+
+def _laid_out(tensor: torch.Tensor, proxy: Proxy) -> torch.Tensor:
+    """A tensor with the strides of its proxy, with which the program was recorded."""
+    assert isinstance(proxy, TensorProxy)
+    if tensor.stride() == proxy.stride:
+        return tensor
+    empty = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=tensor.dtype, device=tensor.device)
+    return empty.copy_(tensor)

@@ -1,0 +1,47 @@
+"""DTensor and `parallelize_module` in two processes, and in one; the cases are in `tensor_parallel_cases`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tensor_parallel_cases import CASES, FUNCTIONS
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import thunder
+from thunder_core.ir.effects import WAITS, Effects
+from thunder_testing.processes import fake_process_group, process_suite, run_cases
+
+pytestmark = pytest.mark.slow
+
+MODULE = "tensor_parallel_cases"
+
+test_two_processes = process_suite(MODULE, CASES)
+
+
+def test_one_process(tmp_path: Path) -> None:
+    names = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules", "parallel_loss_inside")
+    results = run_cases(MODULE, names, tmp_path, processes=1)
+    assert {name: texts for name, texts in results.items() if any(texts)} == {}
+
+
+@pytest.fixture
+def fake_group() -> Iterator[None]:
+    with fake_process_group():
+        yield
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_backward_lines_that_communicate_have_the_channel_of_their_group() -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    model = thunder.jit(parallelize_module(layers, init_device_mesh("cpu", (2,)), plan), executors=[])
+    model(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    lines = [line for line in thunder.last_backward_traces(model)[-1].symbols if not line.effects.pure]
+    assert [line.symbol.name.rpartition(".")[2] for line in lines] == ["gradients_of"]
+    assert [line.effects for line in lines] == [Effects(channels=("0", WAITS))]
+    (found,) = [each for each in thunder.explain(model).entries[-1].collectives if each.phase == "backward"]
+    assert (found.kind, found.group, found.ranks) == ("all_reduce", "0", 2)

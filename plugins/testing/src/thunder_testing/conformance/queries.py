@@ -1,0 +1,130 @@
+"""Queries of an executor for the operations of a call, and checks of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.executors import Claimed, Decision, Declined, Executor
+from thunder_core.executors.configured import ConfiguredExecutor
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import Context
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
+from thunder_fusion import FusionExecutor
+from thunder_testing.conformance.call import Call
+from thunder_testing.conformance.failure import Breach, NotApplicable
+from thunder_testing.conformance.recording import lines_of, record
+from thunder_testing.conformance.running import quietly
+from thunder_testing.conformance.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An operation that was offered to an executor, and the answer.
+
+    Attributes:
+        line: the recorded operation.
+        context: the modes of the whole program.
+        answer: the executor's answer.
+        positions: positions of the operation's inputs among the tensors of the call, by name, if they are arguments of
+            it.
+    """
+
+    line: BoundSymbol
+    context: Context
+    answer: Decision
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+def query(executor: Executor, subject: Subject, call: Call) -> tuple[Query, ...]:
+    """The operations of a recorded call that belong to the subject, with the executor's answers.
+
+    Raises:
+        Breach: an answer is invalid, or the query has side effects.
+        NotApplicable: the call has no such operation.
+    """
+    acquired = record(call)
+    lines = lines_of(subject, acquired)
+    if not lines:
+        raise NotApplicable(f"the program records no line of {subject.name} for this call")
+    if subject.symbols and all(line.effects.mutates for line in lines):
+        raise NotApplicable("it writes to its arguments, and executors only get functional programs")
+    places = {id(tensor): index for index, tensor in enumerate(call.tensors())}
+    positions = {
+        proxy.name: places[id(value)]
+        for proxy, value in zip(acquired.trace.inputs, acquired.inputs, strict=True)
+        if id(value) in places
+    }
+    return tuple([Query(line, acquired.trace.context, answer_of(executor, line), positions) for line in lines])
+
+
+def is_claimed(executor: Executor, subject: Subject, call: Call) -> bool:
+    """Whether the executor claims an operation of the call. Invalid answers count as no; other tests report them."""
+    try:
+        return any(isinstance(one.answer, Claimed) for one in query(executor, subject, call))
+    except Breach:
+        return True
+    except NotApplicable:
+        return False
+
+
+def answer_of(executor: Executor, line: BoundSymbol) -> Decision:
+    """The executor's answer for an operation.
+
+    Raises Breach if the query raises, computes, or draws random numbers, or if a decline has no reason.
+    """
+    name = line.symbol.name
+    unconfigured = executor.executor if isinstance(executor, ConfiguredExecutor) else executor
+    if isinstance(unconfigured, FusionExecutor):
+        reason = watched(f"can_fuse for {name}", unconfigured.can_fuse, line)
+        refuse_unreasoned(f"can_fuse for {name}", reason)
+    answer = watched(f"the query about {name}", executor.claim, line)
+    if not isinstance(answer, Claimed | Declined):
+        raise Breach("answers", f"the answer for {name} is {answer!r}, which is not a decision")
+    if isinstance(answer, Declined):
+        refuse_unreasoned(f"the answer to {name}", answer.reason)
+    return answer
+
+
+def refuse_unreasoned(what: str, answer: object) -> None:
+    """Raise `Breach` unless an answer is True or a reason."""
+    if answer is True or (isinstance(answer, str) and answer.strip()):
+        return
+    raise Breach("decline reasons", f"{what} is {answer!r}: it must be True, or a text that says why not")
+
+
+def watched(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a query. Raises Breach if it raises, computes, or draws random numbers."""
+    __tracebackhide__ = True
+    watch = _Watch()
+    with quietly():
+        before = torch.get_rng_state()
+        try:
+            with watch:
+                answer = function(*args, **kwargs)
+        except Exception as error:
+            raise Breach("answers", f"{what} raises {type(error).__name__}: {error}") from error
+        drawn = not torch.equal(before, torch.get_rng_state())
+    if watch.seen or drawn:
+        computed = ", ".join(dict.fromkeys(watch.seen)) or "random numbers"
+        raise Breach("pure queries", f"{what} computes {computed}; a query must look at metadata alone")
+    return answer
+
+
+class _Watch(TorchDispatchMode):
+    """Records operators that compute, which excludes those on fake and meta tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        involved = [leaf for leaf in iterate_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        if not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in involved):
+            self.seen.append(str(func))
+        return result

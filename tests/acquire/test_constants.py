@@ -1,0 +1,68 @@
+"""Values that depend on no input are computed while a program is recorded, under the modes of their calls."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import thunder
+from thunder_core.errors import DataDependentError
+
+
+def test_a_constant_has_the_rounding_of_its_autocast_region() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        a = torch.full((8, 8), 0.1234567)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            product = (a @ a)[0, 0]
+        return x * product.item()
+
+    x = torch.randn(3)
+    assert torch.equal(thunder.jit(program)(x), program(x))
+
+
+def test_a_checkpoint_region_reads_a_constant_from_outside() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        factor = torch.tensor(2.0) * 3
+        return checkpoint(lambda y: y * factor.item(), x, use_reentrant=False)
+
+    x = torch.randn(3, requires_grad=True)
+    assert torch.equal(thunder.jit(program)(x), program(x))
+
+
+def test_a_size_in_a_tensor_is_read_in_a_region_that_writes_it() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        size = torch.tensor(x.shape[0])
+
+        def region(y: torch.Tensor) -> torch.Tensor:
+            size.view(1).add_(1)
+            return y * int(size)
+
+        return checkpoint(region, x, use_reentrant=False)
+
+    compiled = thunder.jit(program, dynamic=True)
+    for length in (3, 4, 5):
+        x = torch.randn(length, requires_grad=True)
+        assert torch.equal(compiled(x), program(x))
+
+
+@torch.library.custom_op("thunder_tests::draws_and_raises", mutates_args=())
+def draws_and_raises(x: torch.Tensor) -> torch.Tensor:
+    torch.rand(3)
+    if x.sum() > 0:
+        raise ValueError("after a draw")
+    return x.clone()
+
+
+def test_a_call_on_constants_that_draws_and_raises_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.suppress(ValueError):
+            draws_and_raises(torch.ones(2))
+        return x + 1
+
+    before = torch.get_rng_state()
+    with pytest.raises(DataDependentError, match="draws random numbers"):
+        thunder.jit(program)(torch.ones(2))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,192 @@
+"""Programs that use rarely used functions, dtypes and arguments of PyTorch, against eager."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import thunder
+from thunder_core.errors import UnsupportedError
+
+
+def t(*shape: int) -> torch.Tensor:
+    return torch.randn(shape or (4, 6))
+
+
+def writes_through_views_of_views(x: torch.Tensor) -> Any:
+    inner = x.view(2, 2, 6)[1]
+    rows = inner.t()[2:]
+    rows.mul_(2)
+    inner[0, ::2].add_(1)
+    part = x.reshape(-1)[3:9].view(2, 3)
+    part.zero_()
+    return inner, rows, part, x.sum()
+
+
+def writes_to_out(x: torch.Tensor) -> Any:
+    grown, transposed, wide = torch.empty(0), torch.empty(6, 4).t(), torch.empty(4, 6, dtype=torch.float64)
+    torch.mul(x, x, out=grown)
+    torch.sub(x, 1, out=transposed)
+    torch.add(x, x, out=wide)
+    return grown, transposed, wide
+
+
+def swaps_data(x: torch.Tensor) -> Any:
+    first, second = x * 2, x * 3
+    first.data, second.data = second.data, first.data
+    return first, second
+
+
+def indexes(x: torch.Tensor) -> Any:
+    return (
+        *(
+            x[[0, 2]],
+            x[[0, 2], [1, 3]],
+            x[None, ..., None],
+            x[1:, ::2],
+            x[[True, False, True, False]],
+            x[True],
+            x[False],
+        ),
+        *(x[:, [1, 2], None], x[-2:, -3:-1], x[np.array([0, 1])], x[torch.tensor(1)], x[:, 9:]),
+    )
+
+
+def assigns_to_items(x: torch.Tensor) -> torch.Tensor:
+    x[[0, 2]] = x[[1, 3]]
+    x[x > 0] = 0
+    x[..., 1] = 5
+    x[1:, ::2] += 1
+    x[[0, 0], [1, 1]] += 3
+    x[[True, False, False, True]] = 9
+    x.index_put_((torch.tensor([0, 0]), torch.tensor([1, 1])), torch.ones(2), accumulate=True)
+    x.masked_scatter_(x > 1, torch.arange(24.0))
+    return x
+
+
+def computes_with_sizes(x: torch.Tensor) -> Any:
+    size = x.shape
+    more = torch.Size([1])
+    return size + more, more + size, size * 2, size[::-1], size == (4, 6), f"{size}", x.new_zeros(size + more)
+
+
+def uses_tensors_as_keys(x: torch.Tensor) -> Any:
+    y = x + 1
+    scales = {x: 1.0, y: 2.0}
+    return x * scales[x] + y * scales[y], x in [x], [y, x].index(y)
+
+
+def reads_inference(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y, view = x * 2, x[0]
+        part = y[0]
+    tensors = (x, y, view, part, part[1:], torch.ones(2))
+    return [tensor.is_inference() for tensor in tensors], torch.is_inference(y)
+
+
+def makes_tensors_of_numpy_numbers(x: torch.Tensor) -> Any:
+    number = np.float64(2)
+    return (
+        *(torch.tensor(number), torch.as_tensor(number), torch.asarray(number), torch.tensor([[number], [True]])),
+        *(torch.tensor([number, 2j]), torch.scalar_tensor(number), x.new_tensor(number), torch.tensor(np.float16(2))),
+        *(torch.tensor(data=number), torch.as_tensor(data=[number])),
+        *(torch.tensor(number, dtype=torch.float32), torch.full((1,), number), x * number),
+    )
+
+
+def restores_in_contexts(x: torch.Tensor) -> Any:
+    log = []
+
+    @contextlib.contextmanager
+    def scaled(factor: float) -> Any:
+        nonlocal x
+        x = x * factor
+        try:
+            yield x
+        finally:
+            log.append(factor)
+            x = x / factor
+
+    with contextlib.suppress(ValueError), scaled(3):
+        raise ValueError
+    with scaled(2) as y:
+        z = y + 1
+    return x, z, log
+
+
+def sends_to_generators(x: torch.Tensor) -> Any:
+    def totals(count: int) -> Any:
+        total = x.sum()
+        for index in range(count):
+            sent = yield total * index
+            if sent is not None:
+                total = total + sent
+
+    generator = totals(4)
+    return next(generator), generator.send(x.mean()), list(generator)
+
+
+PROGRAMS: tuple[Callable[..., Any], ...] = (
+    writes_through_views_of_views,
+    writes_to_out,
+    swaps_data,
+    indexes,
+    assigns_to_items,
+    computes_with_sizes,
+    uses_tensors_as_keys,
+    reads_inference,
+    makes_tensors_of_numpy_numbers,
+    restores_in_contexts,
+    sends_to_generators,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_program(program: Callable[..., Any], check: Callable[..., None]) -> None:
+    check(program, lambda: (t(),))
+
+
+def test_complex_views(check: Callable[..., None]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        x.imag.zero_()
+        x.real.add_(1)
+        lazy = x.conj()
+        lazy.mul_(2j)
+        return x, lazy, lazy.imag, torch.view_as_real(x)
+
+    check(program, lambda: (torch.randn(3, dtype=torch.complex64),))
+
+
+def test_is_inference_in_inference_mode() -> None:
+    with torch.inference_mode():
+        assert thunder.jit(lambda x: (x * 2).is_inference())(torch.ones(2))
+
+
+def test_is_set_to_with_a_tensor_of_the_program_as_keyword() -> None:
+    whole = torch.ones(2)
+    with pytest.raises(UnsupportedError, match="is_set_to"):
+        thunder.jit(lambda x, y: (x.is_set_to(tensor=y.view(2)), y + 1))(whole[:], whole)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, dtype=torch.quint8).int_repr(),
+    ],
+)
+def test_quantized_tensors_are_refused(program: Callable[..., Any]) -> None:
+    """PyTorch's fake tensors have another dtype, and ``dequantize`` of these returns its argument."""
+    with pytest.raises(UnsupportedError, match=r"quantized tensor, of the dtype torch\.qu?int8"):
+        thunder.jit(program)(t())
+
+
+def test_errors_name_the_line_that_calls_the_standard_library() -> None:
+    with pytest.raises(UnsupportedError, match=r"test_unusual_programs\.py"):
+        thunder.jit(lambda x: copy.copy(x + 1))(t())

@@ -1,1 +1,0 @@
-"""Tensors that hold tensors: wrapper subclasses in compiled programs."""

@@ -1,0 +1,215 @@
+"""Torch functions that are not recorded as one op of the trace: a table with a handler for each.
+
+The torch-function mode (`thunder_core.acquire.mode`) sees a call and looks its function up in `HANDLERS`. A function
+without a handler becomes an op of the trace (`Recorder.call`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import MethodWrapperType
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire import subclasses
+from thunder_core.acquire.arguments import CallArguments
+from thunder_core.acquire.aten_calls import FROM_DATA
+from thunder_core.acquire.constants import evaluate
+from thunder_core.acquire.data_dependence import ValueNeeded, ValueRequest
+from thunder_core.acquire.deferred import number
+from thunder_core.acquire.hooks import register_hook
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.size_arguments import has_size, index_by_sizes, make_tensor, with_starts
+from thunder_core.acquire.tensor_state import (
+    BASE,
+    GRAD,
+    GRAD_FN,
+    METADATA,
+    STORAGE,
+    VERSION,
+    deepcopy,
+    is_read,
+    read_base,
+    read_gradient,
+    read_metadata,
+    read_node,
+    read_storage,
+    read_version,
+)
+from thunder_core.acquire.traced_number import TracedNumber
+from thunder_core.acquire.traced_size import TracedSize
+from thunder_core.acquire.traced_tensor import describe, is_traced
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import (
+    DisableTorchFunctionSubclass,
+    set_grad_enabled,
+)
+from thunder_core.symbols.metadata import value_readers
+from thunder_core.symbols.registry import registry
+from thunder_core.tracing.user_frames import called_by_debugger, user_location
+
+Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
+
+Handler = Callable[..., Any]
+"""Called as ``handler(recorder, function, *args, **kwargs)``, as the handler of an `Interception`."""
+
+_NUMBERS: Final = frozenset(getattr(torch, name) for name in dir(torch) if name.startswith("sym_"))
+_INFERRING_DTYPE: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+"""Functions that infer the dtype from the classes of Python and NumPy numbers."""
+_FUNCTIONAL_COLLECTIVES: Final = "torch._ops._c10d_functional"
+
+
+def handler_of(func: Any) -> Handler | None:
+    """The handler of a torch function, by `HANDLERS`, its kind or its module; None if it becomes an op."""
+    handler = HANDLERS.get(func)
+    if handler is not None:
+        return handler
+    if type(func) is MethodWrapperType:
+        return _access_property
+    module = str(getattr(func, "__module__", ""))
+    if module.startswith("torch.distributed"):
+        return _call_distributed
+    return _call_functional_collective if module.startswith(_FUNCTIONAL_COLLECTIVES) else None
+
+
+def _type(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if is_read(func, args, kwargs):
+        return read_metadata(recorder, func, *args, **kwargs)
+    return recorder.call(func, args, kwargs)
+
+
+def _read_value(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """The result of a call that reads values into Python, from a resolver; an error if none resolves it."""
+    with recorder.suspension:
+        symbol, args, kwargs = registry.resolve(func, args, kwargs)
+        call = CallArguments(recorder.inputs, args, kwargs)
+        return recorder.resolve(ValueRequest(symbol, args, kwargs, call, ValueNeeded(symbol.name)))
+
+
+def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Record a comparison of tensors: the program may return the bool, and only other uses need its value."""
+    with recorder.suspension:
+        symbol, args, kwargs = registry.resolve(func, args, kwargs)
+        call = CallArguments(recorder.inputs, args, kwargs)
+        if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
+            return evaluate(recorder, symbol.target, args, kwargs)
+        proxy = NumberProxy(recorder.trace.names.intermediate(), bool)
+        recorder.trace.write(symbol, call.args, call.kwargs, proxy)
+        return number(recorder, proxy, symbol, tuple(call.variables))
+
+
+def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    tensor = args[0]
+    if type(tensor) is not Tensor or tensor.dim() or tensor.is_meta:
+        with recorder.mode:  # PyTorch formats the number of a 0-d tensor, and the repr of others
+            return object.__format__(*args)
+    return _read_value(recorder, func, *args, **kwargs)
+
+
+def _represent(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if is_traced(args[0]) and called_by_debugger():
+        return describe(args[0])
+    return _read_value(recorder, func, *args, **kwargs)
+
+
+def _create_from_data(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and type(args[0]) is TracedSize:
+        created = make_tensor(recorder, func, args[0], kwargs)
+        if created is not None:
+            return created
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and func in _INFERRING_DTYPE and kwargs.get("dtype") is None:
+        leaves = list(iterate_leaves((args, kwargs)))
+        kinds = set(map(type, leaves))
+        if numpy.float64 in kinds:  # becomes a float in the trace, from which PyTorch would infer the default dtype
+            kwargs = {
+                **kwargs,
+                "dtype": torch.complex128 if any(map(_is_complex, leaves)) else torch.float64,
+            }
+    return recorder.call(func, args, kwargs)
+
+
+def _is_complex(value: Any) -> bool:
+    return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex)
+
+
+def _refuse_element_function(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Refuse a function that calls Python for each element of a storage: it would crash on fakes."""
+    raise UnsupportedError(
+        f"Tensor.{func.__name__} calls a Python function for each element",
+        location=user_location(),
+        advice=("compute with torch functions on the whole tensor", "do this outside of the compiled function"),
+    )
+
+
+def _retain_grad(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    # a result becomes an instance of its class through a view, whose gradient is not the gradient of the tensor
+    subclasses.refuse_classes(args, "a tensor whose gradient is to be retained", subclasses.is_computed)
+    return recorder.call(func, args, kwargs)
+
+
+def _access_property(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if func.__name__ == "__set__":
+        subclasses.refuse_classes(args[1:], "a tensor to be assigned to an attribute", subclasses.is_computed)
+    result = recorder.call(func, args, kwargs)
+    # PyTorch leaks a reference to the result of a function that sets or deletes a property
+    return None if func.__name__ in ("__set__", "__delete__") else result
+
+
+def _call_distributed(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Run a function of `torch.distributed`; the operators that it calls are recorded one by one."""
+    subclasses.refuse_classes((args, kwargs), "a tensor to be communicated", subclasses.is_computed)
+    with DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
+
+
+def _call_functional_collective(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    subclasses.refuse_classes((args, kwargs), "a tensor to be communicated", subclasses.is_computed)
+    return recorder.call(func, args, kwargs)
+
+
+def _call_on_numbers(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`torch.sym_max` and the like: Python arithmetic, unless a number of the trace is among the arguments."""
+    return recorder.call(func, args, kwargs) if TracedNumber in map(type, args) else func(*args, **kwargs)
+
+
+def _index(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if recorder.inputs.input_sizes is not None:
+        if func is Tensor.__getitem__:
+            args = (args[0], with_starts(recorder, *args))
+        if has_size(args[1]):
+            return index_by_sizes(recorder, func, *args)
+    return recorder.call(func, args, kwargs)
+
+
+def _set_grad_enabled(recorder: Recorder, original: Any, enabled: bool) -> None:
+    set_grad_enabled(enabled)  # each op stores the modes that it was called under
+
+
+HANDLERS: Final[dict[Any, Handler]] = {
+    **dict.fromkeys(METADATA, read_metadata),
+    **dict.fromkeys(value_readers(), _read_value),
+    **dict.fromkeys(STORAGE, read_storage),
+    **dict.fromkeys((torch.equal, Tensor.equal, torch.allclose, Tensor.allclose), _compare),
+    **dict.fromkeys(FROM_DATA | _INFERRING_DTYPE, _create_from_data),
+    **dict.fromkeys((Tensor.apply_, Tensor.map_, Tensor.map2_), _refuse_element_function),
+    **dict.fromkeys(_NUMBERS, _call_on_numbers),
+    **dict.fromkeys((Tensor.__getitem__, Tensor.__setitem__), _index),
+    VERSION: read_version,
+    GRAD_FN: read_node,
+    GRAD: read_gradient,
+    BASE: read_base,
+    Tensor.type: _type,
+    Tensor.__format__: _format,
+    Tensor.__repr__: _represent,
+    Tensor.retain_grad: _retain_grad,
+    Tensor.__deepcopy__: deepcopy,
+    Tensor.register_hook: register_hook,
+    Tensor.register_post_accumulate_grad_hook: register_hook,
+    set_grad_enabled: _set_grad_enabled,
+}
+"""The handler of each function that is not simply recorded as an op of the trace."""

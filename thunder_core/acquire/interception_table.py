@@ -1,0 +1,395 @@
+"""The interceptions of the core: calls that a torch-function mode does not see.
+
+`torch.autograd.Function.apply`, `torch.utils.checkpoint`, `torch.cond`, backward hooks of modules and the seeding
+functions are plain Python to PyTorch, as are ``print``, loggers and warnings. `TABLE` has a row for each; plugins add
+theirs with the hook ``thunder_interceptions`` (`thunder_core.acquire.interceptions`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.hooks import RemovableHandle
+
+from thunder_core.acquire import (
+    autograd_functions,
+    checkpoints,
+    control_flow,
+    deferred,
+    eager_calls,
+    eager_paths,
+    generator_state,
+    hooks,
+    module_calls,
+    printing,
+    subclasses,
+)
+from thunder_core.acquire.communication import SUBJECT
+from thunder_core.acquire.interception import (
+    ApplyInterception,
+    Interception,
+    Setting,
+    apply_handler,
+    for_private_name,
+    outside_modes,
+    refusal,
+    run_once,
+    setting_for_private_name,
+)
+from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
+from thunder_core.acquire.traced_size import larger_or_smaller, root_or_logarithm
+from thunder_core.pytorch_internals import (
+    RecursiveScriptModule,
+    ScriptMethod,
+    SyncBatchNormFunction,
+    detect_is_causal_mask,
+    is_compiling_flag,
+    module_backward_hook,
+    nested_tensor_from_mask,
+    nested_tensor_from_mask_left_aligned,
+)
+from thunder_core.symbols import generators
+
+Rows = tuple[Interception | Setting, ...]
+
+
+def _apply(
+    recorder: Recorder, original: Callable[..., Any], cls: type[torch.autograd.Function], /, *args: Any, **kwargs: Any
+) -> Any:
+    handler = apply_handler(cls)
+    if handler is not None:
+        return handler(recorder, original, cls, *args, **kwargs)
+    return autograd_functions.autograd_function(recorder, cls, args, kwargs)
+
+
+APPLY: Final = Interception(
+    torch.autograd.Function, "apply", _apply, "an autograd.Function is one symbol with its own backward"
+)
+
+_PROGRAMS: Final[Rows] = (
+    APPLY,
+    ApplyInterception(
+        CheckpointFunction, autograd_functions.apply_checkpoint, "a checkpoint is one symbol with a body"
+    ),
+    ApplyInterception(
+        SyncBatchNormFunction,
+        refusal(
+            "SyncBatchNorm communicates with other processes in training",
+            "call it outside of the compiled function",
+            subject=SUBJECT,
+        ),
+        "a plugin records it",
+    ),
+    Interception(
+        torch.autograd.function.BackwardCFunction,
+        "__init__",
+        autograd_functions.refuse_context,
+        "an autograd.Function that is applied through an unknown alias would run once",
+    ),
+    *for_private_name(*checkpoints.WITHOUT_REENTRANT, "a checkpoint is one symbol with a body"),
+    Interception(torch, "cond", control_flow.cond, "both branches are recorded"),
+    Interception(torch, "_assert", deferred.assert_true, "a condition that depends on inputs is checked in each run"),
+    Interception(
+        saved_tensors_hooks,
+        "__enter__",
+        checkpoints.enter_saved_tensors_hooks,
+        "hooks on saved tensors would run on traced tensors",
+    ),
+    *[
+        Interception(
+            owner,
+            name,
+            refusal(
+                problem,
+                "call the Python function that it was scripted from",
+                "or call it outside of the compiled function, and pass the result",
+                subject="TorchScript",
+            ),
+            "a plugin records them",
+        )
+        for owner, name, problem in (
+            (torch.jit.ScriptFunction, "__call__", "the program calls a function in TorchScript"),
+            (ScriptMethod, "__call__", "the program calls a method of a module in TorchScript"),
+            (RecursiveScriptModule, "__setattr__", "the program assigns to an attribute of a module in TorchScript"),
+        )
+    ],
+    Interception(
+        forward_ad,
+        "enter_dual_level",
+        refusal(
+            "forward-mode differentiation inside a compiled program is not recorded",
+            "call torch.func.jvp or torch.func.jacfwd instead",
+            "put it around the call of the compiled function",
+        ),
+        "dual numbers are not recorded",
+    ),
+)
+"""Calls that take functions of the program, or that change how autograd records."""
+
+_MODULES: Final[Rows] = (
+    Interception(
+        torch.nn.Module,
+        "__call__",
+        module_calls.call_module,
+        "lazy modules, modules that run as eager does, and sharded modules",
+        when=active_recorder,
+    ),
+    *for_private_name(module_backward_hook, hooks.backward_hook, "backward hooks of modules become ops"),
+    Interception(RemovableHandle, "remove", hooks.remove, "the removal of a hook on a tensor is an op"),
+    Interception(
+        DistributedDataParallel,
+        "forward",
+        refusal(
+            "DistributedDataParallel inside a compiled program would prepare its reducer once, at compile time, and "
+            "average gradients in the first step alone",
+            "put it around the compiled module: DistributedDataParallel(thunder.jit(module))",
+            subject=SUBJECT,
+        ),
+        "its reducer would be prepared once",
+    ),
+    Interception(
+        "torch.distributed.device_mesh:DeviceMesh",
+        "__getitem__",
+        run_once,
+        "the mesh of some dimensions is the same in each run",
+    ),
+    *[
+        Interception(module, name, partial(eager_calls.update, function), "updates that depend on values")
+        for module, name, function in eager_calls.UPDATES
+    ],
+)
+"""Calls of modules, and calls that act on modules."""
+
+_RANDOM: Final[Rows] = (
+    *[
+        Interception(module, name, partial(generator_state.write, symbol), "each run seeds anew", when=program_recorder)
+        for module, name, symbol in generators.WRITES
+    ],
+    *[
+        Interception(
+            module, name, partial(generator_state.read, symbol), "each run reads its state", when=program_recorder
+        )
+        for module, name, symbol in generators.READS
+    ],
+    Interception(
+        torch.random,
+        "initial_seed",
+        generator_state.initial_seed,
+        "ops before it may have seeded",
+        when=program_recorder,
+    ),
+    Interception(
+        torch.random,
+        "seed",
+        refusal(
+            "torch.seed inside a compiled function would run once, at compile time",
+            "call torch.seed outside the compiled function",
+            "torch.manual_seed is supported inside",
+        ),
+        "it would run once",
+        when=program_recorder,
+    ),
+)
+"""Reads and writes of the state of random generators."""
+
+
+def _clear_autocast_cache(recorder: Recorder, original: Callable[[], None], /) -> None:
+    recorder.trace.end_autocast_region()
+    original()
+
+
+_AUTOCAST: Final[Rows] = (
+    Interception(
+        torch,
+        "clear_autocast_cache",
+        _clear_autocast_cache,
+        "each region of autocast converts parameters anew",
+        when=program_recorder,
+    ),
+)
+"""Ends of regions of autocast."""
+
+_MATH: Final[Rows] = tuple(
+    [
+        Interception(math, name, deferred.predicate, "numbers that ops compute", when=active_recorder)
+        for name in ("isnan", "isinf", "isfinite")
+    ]
+    + [
+        Interception(math, name, root_or_logarithm, "floats that ops compute", when=active_recorder)
+        for name in ("sqrt", "log", "log2", "log10")
+    ]
+    + [
+        Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)
+        for name in ("max", "min")
+    ]
+)
+"""Functions of numbers."""
+
+_TEXT: Final[Rows] = (
+    Interception(builtins, "print", printing.print_values, "each run prints", when=active_recorder),
+    Interception(torch, "set_printoptions", printing.set_printoptions, "it acts on what ops print"),
+    *[
+        Interception(
+            logging.Logger,
+            name,
+            partial(printing.log_at, level),
+            "each run logs",
+            when=active_recorder,
+            always=True,
+        )
+        for name, level in printing.LEVELS.items()
+    ],
+    Interception(logging.Logger, "log", printing.log, "each run logs", when=active_recorder, always=True),
+    Interception(warnings, "warn", printing.warn, "each run warns", when=active_recorder, always=True),
+)
+"""Prints, logs and warnings of a program."""
+
+_TENSORS: Final[Rows] = (
+    Interception(
+        torch.Tensor,
+        "as_subclass",
+        subclasses.as_subclass,
+        "traced tensors of the user's classes",
+        when=active_recorder,
+    ),
+    Interception(
+        torch.Tensor, "_make_subclass", subclasses.make_subclass, "parameters, and tensors of the user's classes"
+    ),
+    *[
+        Interception(
+            torch.storage.TypedStorage,
+            name,
+            refusal(
+                f"TypedStorage.{name} inside a compiled function: storages have no elements while it is recorded",
+                "use tensors: torch.tensor, torch.frombuffer",
+                "do this outside of the compiled function",
+            ),
+            "storages of fakes have no elements",
+        )
+        for name in ("__getitem__", "__setitem__", "tolist", "fill_", "copy_")
+    ],
+    Interception(torch.UntypedStorage, "__new__", outside_modes, "among fakes it would be on the device meta"),
+    Interception(torch.UntypedStorage, "from_buffer", outside_modes, "among fakes it would be on the device meta"),
+)
+"""Functions that create tensors and storages below the torch functions."""
+
+_ENVIRONMENT: Final[Rows] = (
+    Interception(
+        torch,
+        "set_default_device",
+        refusal(
+            "torch.set_default_device inside a compiled function changes the modes that record it",
+            "use `with torch.device(...)`",
+            "call it outside of the compiled function",
+        ),
+        "it would change the modes that record",
+        when=active_recorder,
+    ),
+    Interception(
+        importlib._bootstrap,
+        "_find_and_load",
+        run_once,
+        "an import runs once in a process and is no part of the program",
+        when=active_recorder,
+    ),
+    Interception(
+        torch.compiler, "is_compiling", eager_paths.is_compiling, "attention modules and optimizers run as in eager"
+    ),
+    *setting_for_private_name(is_compiling_flag, True, "checks whether a program is compiled return True"),
+)
+"""State of the process around a program: default device, imports, flags of compilation."""
+
+_ATTENTION: Final[Rows] = (
+    *[
+        Interception(
+            torch.overrides,
+            name,
+            partial(eager_paths.has_torch_function, arguments_of),
+            "attention modules and the user's code do not see the recorder",
+            when=program_recorder,
+        )
+        for name, arguments_of in eager_paths.HAS_TORCH_FUNCTION.items()
+    ],
+    *for_private_name(
+        nested_tensor_from_mask_left_aligned, eager_paths.is_left_aligned, "an encoder takes the path of eager"
+    ),
+    *for_private_name(
+        nested_tensor_from_mask, eager_paths.without_padding, "an encoder that removes padding is one op"
+    ),
+    *for_private_name(
+        detect_is_causal_mask,
+        eager_paths.is_causal_mask,
+        "a mask that depends on inputs is applied as it is",
+        when=active_recorder,
+    ),
+    Interception(
+        torch.nn.TransformerEncoder,
+        "forward",
+        eager_paths.encoder,
+        "an encoder that removes padding is one op",
+        when=active_recorder,
+    ),
+)
+"""The paths of PyTorch's attention modules."""
+
+
+def _refused_communication() -> Iterator[Interception]:
+    """Rows for functions of `torch.distributed` that would act once, at compile time."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    once: list[tuple[Any, str]] = [(distributed, "init_process_group"), (distributed, "destroy_process_group")]
+    if "_start_coalescing" in vars(distributed.ProcessGroup):
+        once.append((distributed.ProcessGroup, "_start_coalescing"))
+    for owner, name in once:
+        refuse = refusal(
+            f"{name} inside a compiled function would run once, at compile time",
+            "call it outside of the compiled function",
+            "collectives are part of the program: all_reduce, broadcast, isend, all_gather_object and the like",
+        )
+        yield Interception(owner, name, refuse, "it would communicate once")
+    for name in _OF_OBJECTS:
+        refuse = refusal(
+            f"the program communicates with other processes, by {name}",
+            "call it outside of the compiled function",
+            subject=SUBJECT,
+        )
+        for module in (distributed, distributed.distributed_c10d):
+            yield Interception(module, name, refuse, "a plugin records it")
+
+
+_OF_OBJECTS: Final = (
+    "all_gather_object",
+    "gather_object",
+    "broadcast_object_list",
+    "scatter_object_list",
+    "send_object_list",
+    "recv_object_list",
+)
+"""The functions of `torch.distributed` that send Python objects."""
+
+TABLE: Final[Rows] = (
+    *_PROGRAMS,
+    *_MODULES,
+    *_RANDOM,
+    *_AUTOCAST,
+    *_MATH,
+    *_TEXT,
+    *_TENSORS,
+    *_ENVIRONMENT,
+    *_ATTENTION,
+    *_refused_communication(),
+)
+"""All interceptions and settings of the core."""

@@ -1,0 +1,267 @@
+"""One recording of a program: its Python runs under the observer and the recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thunder_core.acquire import (
+    data_dependence,
+    subclasses,
+)
+from thunder_core.acquire.acquired import Acquired
+from thunder_core.acquire.aten_calls import record_aten
+from thunder_core.acquire.attempt import Attempt, RecordAgain
+from thunder_core.acquire.communication import communication
+from thunder_core.acquire.final_checks import (
+    check_arrays,
+    check_cached_functions,
+    check_generators,
+    check_leaks,
+    check_outliving_generators,
+)
+from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
+from thunder_core.acquire.interceptions import intercepted, intercepting, original_of, stand_in_of
+from thunder_core.acquire.mode import AcquisitionMode, length
+from thunder_core.acquire.program_exceptions import contents, ends_program, note, raising
+from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
+from thunder_core.acquire.recorder import ChangesNeeded, Recorder, set_active_recorder
+from thunder_core.acquire.resolvers import RESOLVERS
+from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers, NumbersNeeded
+from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
+from thunder_core.guards.observer import Observer
+from thunder_core.guards.source import ConstantSource, Source
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.context import only_kernels
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.tracing.sizes import Sizes, compiling_with
+from thunder_core.tracing.user_frames import calls_program, raising_location
+
+
+def record(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    attempt: Attempt,
+    advanced: list[str],
+) -> Acquired:
+    """Record ``function(*args, **kwargs)`` once, with the options of ``attempt``. Changes to Python objects are undone.
+
+    Args:
+        advanced: if the program has to be recorded again, the names of iterators and files that it advanced and that
+            cannot be rewound are appended.
+
+    Raises:
+        RecordAgain: the program has to be recorded with another attempt.
+        Exception: as for `thunder_core.acquire.acquire.acquire`, which may start another attempt after it.
+    """
+    if not attempt.has_data_dependent_sizes and attempt.varying is None:
+        observer = Observer(function, args, kwargs, stand_in_of)
+        return _record(function, attempt, advanced, observer, None)
+    sizes = Sizes(general=attempt.has_data_dependent_sizes and attempt.general)
+    input_sizes = InputSizes(attempt.varying or VaryingSizes(), sizes, InputNumbers())
+    numbers = attempt.varying.wanted_numbers() if attempt.varying is not None else []
+    with compiling_with(sizes):
+        observer = Observer(function, args, kwargs, stand_in_of, numbers, input_sizes.number, {"len": length})
+        return _record(function, attempt, advanced, observer, input_sizes)
+
+
+def _record(
+    function: Callable[..., Any],
+    attempt: Attempt,
+    advanced: list[str],
+    observer: Observer,
+    input_sizes: InputSizes | None,
+) -> Acquired:
+    def source_of(value: Any) -> Source | None:
+        """The path to an object. A function that is intercepted, such as `print` as a hook, is a constant."""
+        source = observer.source_of(value)
+        if source is None and (original := original_of(value)) is not value:
+            return ConstantSource(original)
+        return source
+
+    recorder = Recorder(
+        source_of,
+        RESOLVERS,
+        record_aten,
+        attempt,
+        closure_of=observer.closure_of,
+        generators=observer.generators,
+        input_sizes=input_sizes,
+    )
+    outputs: list[Proxy] = []
+    try:
+        try:
+            reconstruction, raised = _run_checked(function, recorder, observer, outputs)
+            random_states = tuple(observer.consumed_python_rng())
+            check_generators(observer.generators)
+        except (Exception, RecordAgain, ClassNeeded) as error:
+            ending = _ending(error, recorder, observer)
+            if isinstance(ending, RecordAgain | DataDependentError | UnsupportedError) or input_sizes is not None:
+                advanced += observer.rewind()
+            if ending is error:
+                raise
+            raise ending from None
+        finally:
+            observer.undo()
+        if raised is None:  # the frames of an exception hold tensors of the program
+            recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
+            check_leaks(recorder.tensors)
+        trace = _trace_of(recorder, outputs, raised)
+        sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
+    finally:
+        recorder.close()
+    if raised is None:
+        check_outliving_generators(observer.generators)
+    return Acquired(
+        trace,
+        sources,
+        objects,
+        observer,
+        reconstruction,
+        random_states,
+        recorder.saw_strides,
+        raised,
+        input_sizes=input_sizes if _varies(input_sizes) else None,
+        constant_sizes=attempt.constant_sizes,
+        constant_floats=attempt.constant_floats,
+        traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
+        defined=() if input_sizes is None else tuple(input_sizes.sizes.defined),
+    )
+
+
+def _varies(input_sizes: InputSizes | None) -> bool:
+    return input_sizes is not None and bool(input_sizes.inputs or input_sizes.sizes.defined)
+
+
+def _run_checked(
+    function: Callable[..., Any], recorder: Recorder, observer: Observer, outputs: list[Proxy]
+) -> tuple[Reconstruction, Exception | None]:
+    """Call `_run`, then check that the recording is valid for the numbers of other calls, too."""
+    input_sizes = recorder.inputs.input_sizes
+    if input_sizes is not None:
+        input_sizes.floats.bind(recorder)
+    with recording():
+        reconstruction, raised = _run(function, recorder, observer, outputs)
+    if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
+        raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
+    if _varies(input_sizes) and "int" in observer.reads_class_of:
+        reason = "the function reads the class of a number that varies, which is not int"
+        raise SizeVariesError(reason, location=observer.reads_class_of["int"])
+    if input_sizes is not None and input_sizes.floats.any and "float" in observer.reads_class_of:
+        raise input_sizes.floats.constants(observer.reads_class_of["float"])
+    if recorder.has_traced_numbers and (raised is not None or observer.reads_class_of):
+        raise NumbersNeeded
+    if _may_repeat_changes(recorder, observer):
+        raise ChangesNeeded
+    check_cached_functions(observer)
+    communication().check(recorder, observer)
+    check_arrays(recorder)
+    return reconstruction, raised
+
+
+def _may_repeat_changes(recorder: Recorder, observer: Observer) -> bool:
+    """Whether changes of Python objects may be those of functions that are one op, whose inference repeats them."""
+    return recorder.calls_unwatched_functions and bool(observer.writes())
+
+
+def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> BaseException:
+    """The exception that ends a recording after ``error``: ``error`` itself, or a `RecordAgain`.
+
+    Numbers of the trace in place of Python numbers, and repeated changes of Python objects, may be the cause of any
+    exception.
+    """
+    if isinstance(error, RecordAgain):
+        return error
+    if isinstance(error, ClassNeeded):
+        input_sizes = recorder.inputs.input_sizes
+        if input_sizes is not None and input_sizes.floats.any:
+            return input_sizes.floats.constants(error.location)
+        error = DataDependentError("the program reads the class of a data-dependent number", location=error.location)
+    if recorder.has_traced_numbers:
+        return NumbersNeeded()
+    return ChangesNeeded() if _may_repeat_changes(recorder, observer) else error
+
+
+def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None) -> Trace:
+    if recorder.defined_sizes is not None:
+        outputs += recorder.defined_sizes.proxies
+    trace = Trace(
+        "computation",
+        tuple(recorder.inputs.proxies),
+        tuple(recorder.trace.ops) if raised is None else without_guesses(recorder.trace.ops),
+        tuple(outputs),
+        Stage.ACQUIRED,
+        "acquisition",
+        recorder.trace.ambient,
+    )
+    if recorder.inputs.input_sizes is not None:
+        trace.check_sizes()
+        recorder.inputs.check_sharing(trace.symbols, outputs)
+    return trace
+
+
+def without_guesses(ops: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """The ops without checks of values: a program that ends with an exception runs for this call only."""
+    return tuple([op for op in ops if Tag.GUESS not in op.symbol.tags])
+
+
+def _refused_by_fakes(error: Exception) -> UnsupportedError:
+    return UnsupportedError(
+        f"PyTorch needs values of tensors for a call that cannot be recorded: {str(error).partition(chr(10))[0]}",
+        location=raising_location(error),
+        advice=("do this outside of the compiled function, as torch.jit.trace and other compilers of PyTorch's",),
+    )
+
+
+@calls_program
+def _run(
+    function: Callable[..., Any],
+    recorder: Recorder,
+    observer: Observer,
+    outputs: list[Proxy],
+) -> tuple[Reconstruction, Exception | None]:
+    function = intercepted(function)
+    previous = set_active_recorder(recorder)
+    result: Any = None
+    raised: Exception | None = None
+    try:
+        with (
+            only_kernels(recorder.trace.kernels),
+            intercepting(),
+            recorder.tensors.fake_mode,
+            AcquisitionMode(recorder, observer),
+        ):
+            with observer:
+                try:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = observer
+                    result = observer.run(function)
+                except data_dependence.EXCEPTIONS as error:
+                    raise _refused_by_fakes(error) from error
+                except Exception as error:
+                    subclasses.explain(error)
+                    if not ends_program(error, recorder.trace):
+                        raise
+                    result, raised = contents(error), error
+                finally:
+                    if recorder.inputs.input_sizes is not None:
+                        recorder.inputs.input_sizes.sizes.watcher = None
+            communication().finish(recorder)
+            recorder.inputs.created_objects.check()
+            recorder.inputs.check_captured()
+            changed = recorder.switches.left_changed()
+        writes = observer.writes()
+        reconstruction = Reconstructor(recorder, observer, outputs).reconstruction(result, writes, changed)
+        recorder.wrapper_calls.finish(outputs)
+        return (reconstruction, None) if raised is None else (raising(reconstruction, raised), raised)
+    except AcquisitionError as error:
+        if raised is None or error is raised:
+            raise
+        note(raised, str(error.problem))
+    finally:
+        recorder.switches.undo()
+        set_active_recorder(previous)
+    raise raised

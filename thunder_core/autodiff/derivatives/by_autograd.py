@@ -1,0 +1,80 @@
+"""The derivative of an op by PyTorch's autograd, traced on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import torch
+
+from thunder_core.autodiff.activity import differentiable
+from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query
+from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
+from thunder_core.errors import LoweringError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
+from thunder_core.tracing.sizes import operators_for_sizes
+from thunder_core.tracing.tracer import Level
+
+_AUTOGRAD_KEYS: Final = ("Autograd", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd")
+
+
+def derive_by_autograd(query: Query) -> Derivative:
+    """The derivative recorded from running the op and its backward on fake tensors.
+
+    Raises:
+        LoweringError: the op or its backward does not run on fake tensors; the message has the reason.
+    """
+    try:
+        return split_log(query, _Tracing(query, Level.ATEN).log(), "PyTorch's autograd")
+    except LoweringError:
+        raise
+    except Exception as error:  # any error of PyTorch's kernels, or of a user's formula, on fake tensors
+        raise LoweringError(f"{type(error).__name__}: {error}") from error
+
+
+class _Tracing(OpTracing):
+    """Runs forward under autograd, and backward with `torch.autograd.grad`."""
+
+    def forward(self) -> list[torch.Tensor]:
+        args, kwargs = self.arguments()
+        assert self.bound.context is not None
+        context = replace(self.bound.context, grad_enabled=True, inference=False)
+        with self.tracer.recording(context), operators_for_sizes(self.bound):
+            result = self.bound.symbol.target(*args, **kwargs)
+        _refuse_unregistered(self.tracer.ops)
+        return self.results(result)
+
+    def backward(self, results: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        reached = [result if result.requires_grad else None for result in results]
+        pairs = zip(reached, self.cotangents(reached), strict=True)
+        reached_pairs = [
+            (result, cotangent) for result, cotangent in pairs if result is not None and cotangent is not None
+        ]
+        wanted = [(name, fake) for name, fake in self.fakes.items() if name in self.query.wanted]
+        if not reached_pairs or not wanted:
+            return {}
+        with self.tracer.recording(PLAIN):
+            gradients = torch.autograd.grad(
+                [result for result, _ in reached_pairs],
+                [fake for _, fake in wanted],
+                [cotangent for _, cotangent in reached_pairs],
+                allow_unused=True,
+            )
+        return {name: tensor for (name, _), tensor in zip(wanted, gradients, strict=True) if tensor is not None}
+
+
+def _refuse_unregistered(ops: Iterable[BoundSymbol]) -> None:
+    """Raise `LoweringError` if an operator has no autograd kernel, such as one of a `torch.library.Library`.
+
+    PyTorch then warns and differentiates what the operator's kernel calls. Fake tensors do not run this kernel.
+    """
+    for op in ops:
+        operator = op.symbol.target
+        if isinstance(operator, OpOverload) and any(map(differentiable, op.inputs())) and not _has_autograd(operator):
+            raise LoweringError(f"{operator.name()} has no autograd kernel, so eager PyTorch differentiates its kernel")
+
+
+def _has_autograd(operator: OpOverload) -> bool:
+    return any(dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in _AUTOGRAD_KEYS)

@@ -1,0 +1,114 @@
+"""The derivative of an op: by its executor, a hand-written rule, PyTorch's autograd, or eager autograd at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from thunder_core.autodiff.derivatives.by_autograd import derive_by_autograd
+from thunder_core.autodiff.derivatives.by_eager import derive_by_eager
+from thunder_core.autodiff.derivatives.by_executor import derive_by_executor
+from thunder_core.autodiff.derivatives.by_hook import calls_hooks_later, derive_by_hook
+from thunder_core.autodiff.derivatives.by_rule import derive_by_rule
+from thunder_core.autodiff.derivatives.derivative import Derivative, Query
+from thunder_core.autodiff.derivatives.rules import find_rule
+from thunder_core.errors import LoweringError
+from thunder_core.executors.decision import Declined
+from thunder_core.executors.disk_tables import OpTable
+from thunder_core.executors.executor import Executor
+from thunder_core.executors.query import query_executors
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.keys import call_key
+from thunder_core.ir.symbol import Tag
+
+_TABLE: Final = OpTable("derivatives 2")
+_OTHER_FIELDS: Final = tuple([field.name for field in fields(Derivative) if field.name not in ("bound", "forward")])
+
+
+def read(key: Any, query: Query) -> Derivative | None:
+    """The derivative that another process stored on disk for an equal query; None if there is none."""
+    entry = _TABLE.read(key, query.bound) if _is_storable(key, query) else None
+    if entry is None:
+        return None
+    bound, (forward, others) = entry
+    return Derivative(bound, tuple([op or bound for op in forward]), **others)
+
+
+def write(key: Any, query: Query, derivative: Derivative) -> None:
+    """Store a derivative on disk, if it can be serialized. It must not have decisions of executors."""
+    if _is_storable(key, query):
+        forward = [None if op is derivative.bound else op for op in derivative.forward]
+        _TABLE.write(key, derivative.bound, (forward, {name: getattr(derivative, name) for name in _OTHER_FIELDS}))
+
+
+def _is_storable(key: Any, query: Query) -> bool:
+    rule = find_rule(query.bound.symbol)
+    return key is not None and (rule is None or rule.__module__.split(".")[0] == "thunder_core")
+
+
+_cache: Final = BoundedCache[Derivative](2048)
+
+
+def derive(query: Query, executors: Sequence[Executor]) -> Derivative:
+    """The derivative of an op, cached for equal ops, such as those of the layers of a model.
+
+    The result is expressed for the op `Derivative.bound`, whose values may have other names than those of the query.
+    """
+    if calls_hooks_later(query.bound):
+        return derive_by_hook(query)
+    op_key = _key(query)
+    key = None if op_key is None else (op_key, *executors)
+    return _cache.get(key, lambda: _derive(query, executors, op_key))
+
+
+def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
+    """The derivative from the first source that has one.
+
+    The decisions of executors are stored with it, because forward may no longer contain the op when ops are assigned to
+    executors.
+    """
+    if Tag.LOCAL in query.bound.symbol.tags:
+        return derive_by_eager(query, "it is a function of the user's")
+    decisions = query_executors(executors, query.bound)
+    pair = derive_by_executor(query, executors, decisions)
+    if isinstance(pair, Derivative):
+        return pair
+    failures: list[str] = []
+    if isinstance(pair, Declined):
+        decisions = (*decisions[:-1], pair)
+        failures += [pair.reason] if pair.failed else []
+    derivative = _without_executors(query, key)
+    reason = "; ".join([*failures, *([derivative.reason] if derivative.reason else [])])
+    return replace(derivative, reason=reason, decisions=decisions)
+
+
+def _without_executors(query: Query, key: Any) -> Derivative:
+    """The derivative that does not depend on executors: read from disk, or derived."""
+    stored = read(key, query)
+    if stored is not None:
+        return stored
+    failures: list[str] = []
+    for source in (derive_by_rule, derive_by_autograd):
+        try:
+            derivative = source(query)
+        except LoweringError as error:
+            failures.append(str(error))
+            continue
+        if derivative is not None:
+            derivative = replace(derivative, reason="; ".join(failures))
+            write(key, query, derivative)
+            return derivative
+    return derive_by_eager(query, "; ".join(failures))
+
+
+def _key(query: Query) -> Any:
+    bound = query.bound
+    assert bound.context is not None
+    key = call_key(bound, bound.context)
+    if key is None:
+        return None
+    wanted = tuple([proxy.name in query.wanted for proxy in bound.inputs()])
+    reached = tuple([proxy.name in query.reached for proxy in bound.outputs()])
+    strides = tuple([query.cotangent_strides.get(proxy.name) for proxy in bound.outputs()])
+    return (key, wanted, reached, strides)

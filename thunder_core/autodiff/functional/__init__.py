@@ -1,0 +1,1 @@
+"""Functional transformations, ``grad`` and ``vjp``, which a program can call while it is recorded."""

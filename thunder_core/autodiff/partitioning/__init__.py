@@ -1,0 +1,1 @@
+"""The partition of a joint trace into forward and backward, by a minimum cut."""

@@ -1,0 +1,138 @@
+"""The objects that a program stores in the user's objects and variables, from where other code may read them.
+
+`thunder_core.guards.following` reads the contents that objects had at their first visit. If the program stores another
+object of the user there, as a context manager does that sets the current configuration, all code that reads the place
+may read the attributes of this object from then on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from thunder_core.guards.class_reads import Follow
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.heap import Heap
+from thunder_core.guards.node import (
+    CONTAINERS,
+    MISSING,
+    MODULE_DICTIONARIES,
+    Node,
+    NodeKind,
+    content_of,
+    namespace_of,
+    slot_names,
+)
+from thunder_core.guards.plain import ATOM_TYPES, is_plain
+from thunder_core.guards.stored_content import entries, same_items, stored_items
+
+
+class StoredObjects:
+    """Follows the objects that executed code stores, by the names of the code that may read them."""
+
+    def __init__(self, heap: Heap, following: Follow) -> None:
+        self._heap = heap
+        self._following = following
+        self._may_change: dict[object, dict[Node, None]] = {}  # nodes by key of the code that stores objects
+        self._entered: dict[int, CodeNames] = {}
+
+    def entered(self, names: CodeNames) -> None:
+        """Code with these names is entered."""
+        self._entered[id(names)] = names
+
+    def reached(self, node: Node, names: CodeNames) -> None:
+        """Code with these names, which stores objects, reaches a node: it may change its contents."""
+        self._may_change.setdefault(names.key, {})[node] = None
+
+    def code_ran(self, names: CodeNames) -> None:
+        """Code with these names, which stores objects, has called a function or returned."""
+        for node in tuple(self._may_change.get(names.key, ())):
+            for label, value in tuple(_stored(node, names)):
+                node.changed_by[names.key] = names
+                for reader in tuple(node.followed.values()):
+                    self._following.reach(value, reader, label)
+        for variable, before in tuple(self._heap.stored_globals.values()):
+            if variable.name in names.stored_globals or variable.name in names.stored_attributes:
+                self._variable(variable.name, before, variable.namespace.get(variable.name, before))
+        for closure, cell, before in tuple(self._heap.stored_cells.values()):
+            if closure.name in names.stored_cells:
+                self._variable(closure.name, before, content_of(cell))
+
+    def follow(self, node: Node, names: CodeNames) -> None:
+        """Code with these names reads a node for the first time, after other code may have stored objects in it."""
+        for writer in tuple(node.changed_by.values()):
+            for label, value in tuple(_stored(node, writer)):
+                self._following.reach(value, names, label)
+
+    def frame_left(self, frame: FrameType, names: CodeNames, callers: Iterable[CodeNames]) -> None:
+        """A frame of code that stores objects is left; its callers may read them from objects that they created."""
+        self.code_ran(names)
+        variables = frame.f_locals
+        values = [variables.get(name) for name in (*names.arguments, *names.free)]
+        created = [value for value in values if self._is_created(value)]
+        for reader in callers if created else ():
+            for value in created:
+                self._following.reach(value, reader, None)
+
+    def _is_created(self, value: Any) -> bool:
+        """Whether a value is an object of the program's, in which it can store others."""
+        return _is_object(value) and id(value) not in self._heap.nodes
+
+    def _variable(self, name: str, before: Any, value: Any) -> None:
+        changed = value is not before and value is not MISSING and _is_object(value)
+        for reader in tuple(self._entered.values()) if changed else ():
+            if reader.reads_variable(name):
+                self._following.reach(value, reader, name)
+
+
+def _is_object(value: Any) -> bool:
+    return type(value) not in ATOM_TYPES and not isinstance(value, Tensor)
+
+
+def _stored(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
+    """The objects, with labels, that code with these names may have stored in the object of a node.
+
+    References to them must not outlive the caller: the program may have created them.
+    """
+    changed: Iterator[tuple[str | None, Any]] = _changed_attributes(node, names)
+    if names.stores_items and node.kind in CONTAINERS:
+        changed = itertools.chain(changed, _changed_items(node))
+    return ((label, value) for label, value in changed if _is_object(value))
+
+
+def _changed_attributes(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
+    """Names and values of the attributes that differ from those at the first visit."""
+    value = node.object
+    own = namespace_of(value) or {}
+    slots = slot_names(type(value))
+    stored: Iterable[str] = tuple(own.keys() | slots) if names.stores_computed else names.stored_attributes
+    tables = [(own, node.attributes)]
+    if node.kind is NodeKind.MODULE:
+        tables += [
+            (own.get(name) or {}, before) for name, before in zip(MODULE_DICTIONARIES, node.content, strict=True)
+        ]
+    for name in stored:
+        for now, before in tables:
+            if name in now and now[name] is not before.get(name, MISSING):
+                yield name, now[name]
+        if name in slots:
+            held = getattr(value, name, MISSING)
+            if held is not MISSING and held is not node.attributes.get(name, MISSING):
+                yield name, held
+
+
+def _changed_items(node: Node) -> Iterator[tuple[str | None, Any]]:
+    """Labels and values of the items that differ from those at the first visit."""
+    if node.kind is NodeKind.DICTIONARY:
+        for key, item in tuple(entries(node.object)):
+            if item is not node.content.get(key, MISSING):
+                yield (f"[{key!r}]" if is_plain(key) else None), item
+        return
+    items = stored_items(node.object)
+    if not same_items(items, node.content):
+        before = set(map(id, node.content))
+        yield from ((None, item) for item in items if id(item) not in before)

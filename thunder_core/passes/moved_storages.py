@@ -1,0 +1,63 @@
+"""Storages of a trace that a pass places inside other storages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.size import Size
+from thunder_core.ir.tree import map_leaves
+
+
+class StoragePosition(NamedTuple):
+    """The position of one storage inside another.
+
+    Attributes:
+        storage: the number of the outer storage.
+        shift: offset of the inner storage in bytes, since views may have another dtype.
+    """
+
+    storage: int
+    shift: Size = 0
+
+    @classmethod
+    def between(cls, old: TensorProxy, new: TensorProxy) -> StoragePosition:
+        """The position of the storage of ``old`` in that of ``new``, such that both tensors have the same elements."""
+        if old.offset is new.offset and old.dtype is new.dtype:
+            return cls(new.storage)  # avoids the difference of equal symbolic offsets
+        return cls(new.storage, new.offset * new.dtype.itemsize - old.offset * old.dtype.itemsize)
+
+    def moved(self, proxy: TensorProxy) -> TensorProxy:
+        """A proxy in the inner storage as a proxy in the outer one."""
+        distance = self.shift // proxy.dtype.itemsize
+        return replace(proxy, storage=self.storage, offset=proxy.offset + distance)
+
+
+class MovedStorages:
+    """The positions of moved storages. False while none has moved."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, StoragePosition] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._positions)
+
+    def move(self, old: TensorProxy, new: TensorProxy) -> None:
+        """Place the storage of ``old`` in that of ``new``, such that both tensors have the same elements."""
+        self._positions[old.storage] = StoragePosition.between(old, self.value(new))
+
+    def value(self, leaf: Any) -> Any:
+        """A proxy in its current storage; other leaves unchanged."""
+        if type(leaf) is not TensorProxy or leaf.storage not in self._positions:
+            return leaf
+        return self._positions[leaf.storage].moved(leaf)
+
+    def op(self, op: BoundSymbol) -> BoundSymbol:
+        """An op with all its values in their current storages."""
+        positions = self._positions
+        proxies = op.inputs() + op.outputs() if positions else ()
+        if not any(type(proxy) is TensorProxy and proxy.storage in positions for proxy in proxies):
+            return op
+        return replace(op.map_arguments(self.value), output=map_leaves(self.value, op.output))

@@ -1,0 +1,56 @@
+"""The report of the regions that executors fused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thunder_core.executors.compiled_regions import RegionCounts
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport(RegionCounts):
+    """The regions that executors compiled for a program.
+
+    Attributes:
+        contents: a sentence for each different region that runs, in the order in which they run.
+    """
+
+    contents: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, counts: RegionCounts, programs: Iterable[Trace]) -> RegionReport:
+        """The report for the counts of a compilation and its executable programs."""
+        return cls(
+            **{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=_contents(programs)
+        )
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        different = self.known + self.read + self.compiled
+        counts = f"{self.compiled} compiled, {self.read} read from disk, {self.known} known"
+        contents = [f"  {content}" for content in self.contents]
+        return [f"{self.regions} regions, {different} of them different: {counts}", *contents, *self.notes]
+
+
+def _contents(programs: Iterable[Trace]) -> tuple[str, ...]:
+    """A sentence for each different region; a region is a claimed op without an importable name that has parts."""
+    equal: dict[Any, list[tuple[str, BoundSymbol]]] = {}
+    for program in programs:
+        for op in program.symbols:
+            if op.symbol.executor is not None and Tag.LOCAL in op.symbol.tags and op.parts:
+                equal.setdefault(op.symbol.target, []).append((program.name, op))
+    return tuple([_content(*regions[0], len(regions)) for regions in equal.values()])
+
+
+def _content(program: str, region: BoundSymbol, count: int) -> str:
+    times = f", {count} times" if count > 1 else ""
+    inputs, outputs = len(list(region.inputs())), len(list(region.outputs()))
+    operations = Counter([part.symbol.name.removeprefix("torch.ops.") for part in region.parts])
+    names = ", ".join([f"{count} x {name}" if count > 1 else name for name, count in operations.items()])
+    return f"{region.symbol.name} in {program}{times}: from {inputs} to {outputs} tensors by {names}"

@@ -1,0 +1,37 @@
+"""The garbage collector while a program is compiled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_BY_PYTHON: Final = 1000
+"""More objects than Python freezes when it starts (375 in 3.12, none in 3.11 and 3.13), and far fewer than users do."""
+_YOUNG: Final = 50_000
+"""New objects before the collector looks at them, instead of Python's 700 to 2,000."""
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """A context that excludes existing objects from garbage collection, and collects new ones less often.
+
+    A compilation creates many long-lived objects, which triggers repeated full collections. Scanning the million
+    objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk; new objects
+    took a twentieth of the acquisition of a model. Objects that the user has frozen remain frozen, and a threshold that
+    the user or the program has raised or set to zero remains unchanged.
+    """
+    if gc.get_freeze_count() > _BY_PYTHON:  # by the user, or by a compilation around this one
+        yield
+        return
+    gc.freeze()
+    young, *older = gc.get_threshold()
+    raised = (_YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
+    gc.set_threshold(*raised)
+    try:
+        yield
+    finally:
+        if gc.get_threshold() == raised:
+            gc.set_threshold(young, *older)
+        gc.unfreeze()

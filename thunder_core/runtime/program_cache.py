@@ -1,0 +1,304 @@
+"""The cache of a program: its compiled entries, the choice of one for a call, and the compilation of new ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.acquire.attempt import EagerCallNeeded, Guesses
+from thunder_core.acquire.input_sizes import VaryingSizes
+from thunder_core.acquire.program_exceptions import folded
+from thunder_core.acquire.recorder import this_thread
+from thunder_core.config.settings import Settings
+from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.executors.states import States
+from thunder_core.guards.dispatch import Dispatcher
+from thunder_core.guards.global_state import GlobalState
+from thunder_core.guards.guard import Change
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.compile import compile_program
+from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
+from thunder_core.runtime.recompilations import Recompilations
+from thunder_core.runtime.size_policy import SizePolicy
+from thunder_core.tracing.user_frames import calls_program, warn_user
+
+_MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
+_logger = logging.getLogger("thunder.recompiles")
+
+
+class NotRun(BaseException):
+    """Raised instead of running a program that was compiled for a call, if `ProgramCache.compiles_only`."""
+
+    def __init__(self, entry: CacheEntry) -> None:
+        super().__init__("the program is not run")
+        self.entry = entry
+
+
+class ProgramCache:
+    """The compiled entries of a program: a call runs the entry whose guards hold, or compiles one.
+
+    Thread-safe: a compilation takes a lock, a lookup does not. While another program is recorded, a call runs the
+    original function, so compiled programs can be nested.
+
+    Attributes:
+        function: the program.
+        name: its name, for messages.
+        settings: how it is compiled.
+        states: the states of ops of executors.
+        entries: the cached entries, oldest first.
+        last: the entry of the latest compilation.
+        hits, misses: the numbers of calls with and without an entry.
+        fallbacks: the number of calls that eager PyTorch ran, by reason.
+        compiles_only: whether a call without an entry raises `NotRun` instead of running the new one.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, settings: Settings) -> None:
+        self.function = function
+        self.name = name
+        self.settings = settings
+        self.states = States()
+        self.hits = 0
+        self.misses = 0
+        self.entries: list[CacheEntry] = []
+        self.last: CacheEntry | None = None
+        self.fallbacks: Counter[str] = Counter()
+        self._dispatcher = Dispatcher()
+        self._sizes = SizePolicy(settings.config.dynamic, function)
+        self._recompilations = Recompilations(name, settings.config)
+        self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
+        self.compiles_only = False
+        self._lock = threading.RLock()
+        self._outcomes = 0
+        self._likely = LikelyOutcomes()
+        self._at_outcome_limit = (
+            f"it reads other values, and the outcome limit of {settings.config.outcome_limit} is reached"
+        )
+        self._warned_unfit = False
+        self._not_recorded = ""
+
+    @calls_program
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if this_thread.recorder is not None:
+            return self.function(*args, **kwargs)
+        try:
+            found = self._dispatcher.find(args, kwargs)
+            if found is None:
+                return self._miss(args, kwargs)
+            self.hits += 1
+            entry, inputs = found
+            return self._run(entry, inputs, args, kwargs) if entry.guesses else entry.run(inputs, args, kwargs)
+        except Exception as error:
+            error.__traceback__ = folded(error)
+            self._notify_transforms(error)
+            raise
+
+    def _notify_transforms(self, error: Exception) -> None:
+        for transform in self.settings.transforms:
+            try:
+                transform.on_exception(self.name, error)
+            except Exception as other:  # noqa: BLE001 - the user's exception is the one to raise
+                error.add_note(
+                    f"Thunder: on_exception of the transform {transform.name} raised {type(other).__name__}: {other}"
+                )
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reason = self._bypass_reason()
+        if reason is None and self._recompilations.limit_reached:
+            self.misses += 1
+            reason = self._at_limit
+        abandoned = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.config.recompile_limit
+        if reason is None and abandoned:
+            self.misses += 1
+            reason = self._not_recorded
+        if reason is not None:
+            return self._eager(reason, args, kwargs)
+        with self._lock:
+            found = self._dispatcher.find(args, kwargs)
+            if found is not None:  # another thread compiled it meanwhile
+                self.hits += 1
+                return self._run(*found, args, kwargs)
+            self.misses += 1
+            try:
+                new = self._new_entry(args, kwargs)
+                reason = self._at_limit
+            except EagerCallNeeded as needed:
+                new, reason = None, str(needed)
+                self._note_eager_call(needed)
+        if new is None:
+            return self._eager(reason, args, kwargs)
+        return self._run(*new, args, kwargs)
+
+    def _bypass_reason(self) -> str | None:
+        """Why a call cannot be compiled under the active modes; None if it can."""
+        return GlobalState.current().bypass_reason()
+
+    def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call with an entry, or, if a value that the entry checks differs, with the entry for it."""
+        key = (entry, entry.symbols(inputs))
+        likely = self._likely.entry(key)
+        if likely is not entry and (others := likely.prologue.function(args, kwargs)) is not None:
+            entry, inputs = likely, others
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                result = entry.run(inputs, args, kwargs)
+            except WrongGuess as error:
+                wrong = error
+            else:
+                self._likely.learn(key, entry)
+                return result
+            known = known_after(entry, wrong, inputs)
+            reason = self._at_outcome_limit
+            try:
+                found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
+            except EagerCallNeeded as needed:
+                found, reason = None, str(needed)
+                self._note_eager_call(needed)
+            if found is None:
+                return self._eager(reason, args, kwargs)
+            entry, inputs = found
+        return self._eager("the values that it reads are others each time that they are computed", args, kwargs)
+
+    def _entry_with(
+        self, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[CacheEntry, tuple[Any, ...]] | None:
+        """The entry compiled for these values, of which later ones may be unknown, and its inputs."""
+        found = entries_for(self.entries, args, kwargs)
+        return next(((entry, inputs) for entry, inputs in found if fits(entry, known, inputs)), None)
+
+    def _new_outcome(
+        self, entry: CacheEntry, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[CacheEntry, tuple[Any, ...]] | None:
+        """A new entry for values without one; None if a limit of entries is reached."""
+        with self._lock:
+            found = self._entry_with(known, args, kwargs)
+            if found is not None:  # another thread compiled it meanwhile
+                return found
+            others = [other for other, _ in entries_for(self.entries, args, kwargs)]
+            if len(others) >= self.settings.config.outcome_limit:
+                self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1])
+                return None
+            changed = replace(
+                entry.guesses[len(known.values) - 1], value=known.values[-1][1], conditions=(), user_conditions=()
+            )
+            varying = self._sizes.of_outcome(changed, others, args, kwargs)
+            of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
+            if of_sizes and len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
+                self._recompilations.end(self._change(args, kwargs))
+                return None
+            self.misses += 1
+            entries = len(self.entries)
+            new = self._compile(args, kwargs, changed.describe(), varying, known)
+            if not of_sizes:
+                self._outcomes += len(self.entries) - entries
+            return new
+
+    def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, tuple[Any, ...]] | None:
+        """A new entry for the call, cached if possible, and its inputs; None if the limit of entries is reached."""
+        if len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
+            self._recompilations.end(self._change(args, kwargs))
+            return None
+        reason = self._reason(args, kwargs)
+        varying = self._sizes.next(self.entries, args, kwargs)
+        return self._compile(args, kwargs, reason, varying)
+
+    def _compile(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: str,
+        varying: VaryingSizes | None,
+        guesses: Guesses | None = None,
+    ) -> tuple[CacheEntry, tuple[Any, ...]]:
+        """A new entry, cached if possible, and its inputs for the call.
+
+        Raises:
+            Exception: of `Transform.before_first_run`, if a transform refuses the program.
+        """
+        entry, inputs = compile_program(
+            self.function, args, kwargs, self.settings, self.states, reason, varying, guesses
+        )
+        if self.compiles_only:
+            raise NotRun(entry)
+        self._accept(entry, inputs)
+        self._sizes.learn(varying, entry, args, kwargs)
+        if entry.raised is None:
+            self._check_repeatable(entry)
+            self._check_fit(entry)
+        for transform in self.settings.transforms:
+            transform.before_first_run(self.name, entry.program.executed, entry.groups, entry.raised)
+        if entry.raised is None:
+            self._store(entry)
+        return entry, inputs
+
+    def _accept(self, entry: CacheEntry, inputs: tuple[Any, ...]) -> None:
+        """Raise an error if the entry must not run; called before it is cached."""
+
+    def _note_eager_call(self, needed: EagerCallNeeded) -> None:
+        """Warn if more calls than the first, which initializes modules, run eagerly."""
+        if needed.expected:
+            return
+        reason = self._not_recorded = str(needed)
+        if self.fallbacks[reason] == 1:
+            warn_user(f"{self.name} runs as eager PyTorch, call after call: {reason}", UncacheableWarning)
+
+    def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self.settings.config.cache == "no caching":
+            return "caching is off"
+        if not self.entries:
+            return "it is the first call"
+        change = self._change(args, kwargs)
+        if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
+            _logger.warning("recompiling %s: %s", self.name, change.text)
+        self._recompilations.add(change, len(self.entries))
+        return change.text
+
+    def _change(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Change:
+        change = self._dispatcher.change(args, kwargs)
+        return change or Change("the call", "no cached entry fits", "make it the same each time")
+
+    @calls_program
+    def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.fallbacks[reason] += 1
+        return self.function(*args, **kwargs)
+
+    def _check_repeatable(self, entry: CacheEntry) -> None:
+        if self.settings.config.sharp_edges == "allow":
+            return
+        if entry.random_states:
+            self._uncacheable(
+                f"takes values from {', '.join(entry.random_states)}, which a compiled program cannot repeat",
+                "use torch's generators, or pass the values as arguments",
+            )
+        if entry.uncopied:
+            self._uncacheable(
+                f"returns or stores an object that cannot be copied ({', '.join(entry.uncopied)})",
+                "create it outside of the function, or return the values that it is created from",
+            )
+
+    def _uncacheable(self, why: str, advice: str) -> None:
+        message = f"{self.name} {why}; it is compiled again at each call"
+        if self.settings.config.sharp_edges == "error":
+            raise UncacheableError(message, advice=(advice, 'pass sharp_edges="allow"'))
+        warn_user(message, UncacheableWarning)
+
+    def _check_fit(self, entry: CacheEntry) -> None:
+        if entry.unfit is None or self._warned_unfit:
+            return
+        self._warned_unfit = True
+        warn_user(
+            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the very call that it "
+            f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
+            UncacheableWarning,
+        )
+
+    def _store(self, entry: CacheEntry) -> None:
+        self.last = entry
+        if not entry.base_report.cached:
+            return
+        self.entries.append(entry)
+        self._dispatcher.add(entry)

@@ -1,0 +1,96 @@
+"""The reasons of the compilations of a program, and the warnings about too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from thunder_core.config.model import ThunderConfig
+from thunder_core.errors import RecompileWarning
+from thunder_core.guards.guard import Change
+from thunder_core.runtime.guesses import Guess
+from thunder_core.tracing.user_frames import warn_user
+
+_MOST_PLACES: Final = 4
+
+
+class Recompilations:
+    """Counts the changes between calls that made a program be compiled again. Warns once early, and at each limit."""
+
+    def __init__(self, name: str, config: ThunderConfig) -> None:
+        self.name = name
+        self.config = config
+        self.limit_reached = False
+        self._outcomes_ended = False
+        self._warned = False
+        self._counts: Counter[str] = Counter()
+        self._latest: dict[str, Change] = {}
+
+    def add(self, change: Change, entries: int) -> None:
+        """Count a change for which an entry is compiled in addition to ``entries``.
+
+        Warns once with RecompileWarning, at the user's line, when there are many entries.
+        """
+        self._counts[change.place] += 1
+        self._latest[change.place] = change
+        if entries < self.config.recompile_warning or self._warned:
+            return
+        self._warned = True
+        warn_user(
+            f"{self.name} was compiled {entries} times and is compiled again, because of what changes between calls:"
+            f"{self._changes()}\nWhat to do:{self._remedies()}\n"
+            f"  - or leave it: at {self.config.recompile_limit} entries (recompile_limit) compiling ends, and eager "
+            "PyTorch runs the calls that fit none of them",
+            RecompileWarning,
+        )
+
+    def end(self, change: Change) -> None:
+        """Record that the limit of entries is reached by a call with this change. Warns once, as `add`."""
+        if self.limit_reached:
+            return
+        self.limit_reached = True
+        self._counts[change.place] += 1
+        self._latest[change.place] = change
+        warn_user(
+            f"{self.name} has {self.config.recompile_limit} compiled entries (recompile_limit) and is not compiled "
+            "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
+            f"What changed between calls:{self._changes()}\nWhat to do:{self._remedies()}\n"
+            "  - or raise recompile_limit, if the values are few and come again",
+            RecompileWarning,
+        )
+
+    def end_outcomes(self, guess: Guess) -> None:
+        """Record that the limit of outcomes of a value is reached. Warns once, as `add`."""
+        if self._outcomes_ended:
+            return
+        self._outcomes_ended = True
+        place = "" if guess.location is None else f"\n  at {guess.location.describe()}"
+        warn_user(
+            f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
+            "(outcome_limit): eager PyTorch runs calls with others. The value that is another now is "
+            f"{guess.text}{place}\n"
+            "What to do:\n"
+            "  - keep the value a tensor: torch.where, a product with a mask, torch.cond\n"
+            "  - or raise outcome_limit, if the outcomes are few and come again",
+            RecompileWarning,
+        )
+
+    def _changes(self) -> str:
+        lines = [f"{self._latest[place].text} ({_times(count)})" for place, count in self._most()]
+        others = len(self._counts) - len(lines)
+        if others:
+            lines.append(f"and {others} more; thunder.explain lists the reason of each compilation")
+        return "".join(f"\n  - {line}" for line in lines)
+
+    def _remedies(self) -> str:
+        places: dict[str, list[str]] = {}
+        for place, _ in self._most():
+            places.setdefault(self._latest[place].remedy, []).append(place)
+        return "".join(f"\n  - {', '.join(names)}: {remedy}" for remedy, names in places.items())
+
+    def _most(self) -> list[tuple[str, int]]:
+        return self._counts.most_common(_MOST_PLACES)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

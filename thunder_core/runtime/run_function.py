@@ -1,0 +1,159 @@
+"""The function of a cache entry: it runs the computation and the epilogue, and reconstructs the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.acquired import Acquired
+from thunder_core.acquire.program_exceptions import note
+from thunder_core.acquire.reconstruction import Reconstruction
+from thunder_core.guards.sizes import SizesGuard
+from thunder_core.ir.context import Context
+from thunder_core.ir.program import compile_source, compile_trace
+from thunder_core.ir.result_checks import ResultChecks
+from thunder_core.passes.functionalize.result import (
+    FromComputation,
+    FromEpilogue,
+    FromInput,
+    Functionalized,
+    ResultSource,
+)
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.runtime.bridge import join
+from thunder_core.runtime.rollback import Rollback
+from thunder_core.runtime.transform import ExecutableProgram
+
+
+def run_function(
+    acquired: Acquired,
+    program: ExecutableProgram,
+    sizes: SizesGuard | None,
+    hints: Mapping[str, int],
+    checks: ResultChecks,
+    *,
+    undoes: bool,
+) -> Callable[..., Any]:
+    """The function of an entry, ``run(inputs, args, kwargs)``.
+
+    Args:
+        acquired, program: the acquired program and the result of its passes.
+        sizes: the guard of the sizes that vary; None if all are constants.
+        hints: the size symbols of the recording, with their values. The reconstruction names them even if the passes
+            replaced them by constants.
+        checks: the checks of results in the first run.
+        undoes: whether the function undoes its effects when a guessed value differs.
+    """
+    symbols = () if sizes is None else tuple(sizes.symbols)
+    defined = acquired.defined_outputs
+    epilogue = program.functional.epilogue
+    run = _generated(
+        _computation(acquired, program, checks, symbols),
+        None if epilogue is None else compile_trace(epilogue, sizes=(*symbols, *defined)),
+        program.functional,
+        acquired.reconstruction,
+        plain=acquired.has_subclasses,
+        sizes=hints,
+        varying=sizes is not None,
+        defined=defined,
+    )
+    if not undoes:
+        return run
+    if program.as_recorded is None:
+        return Rollback.of(program.final).around(run)
+    return Rollback.of_recorded(acquired.trace, acquired.inputs).around(run)
+
+
+def _computation(
+    acquired: Acquired, program: ExecutableProgram, checks: ResultChecks, symbols: tuple[str, ...]
+) -> Callable[..., Any]:
+    if program.as_recorded is not None:
+        return compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
+    if program.differentiated is not None:
+        return without_autocast(join(program.differentiated), acquired.trace.context)
+    return without_autocast(compile_trace(program.final, costs=checks, sizes=symbols), acquired.trace.context)
+
+
+def without_autocast(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    """A function that calls ``function`` with autocast disabled; ``function`` itself if autocast is disabled already.
+
+    Unlike `torch.autocast` it is no region, so PyTorch's cache of cast weights, which belongs to the caller, stays.
+
+    Args:
+        function: takes positional arguments.
+        context: the modes of the caller, which are the same in each call.
+    """
+    kinds = tuple(kind for kind, _ in context.autocast)
+    if not kinds:
+        return function
+
+    def run(*args: Any) -> Any:
+        try:
+            for kind in kinds:
+                torch.set_autocast_enabled(kind, False)
+            return function(*args)
+        finally:
+            for kind in kinds:
+                torch.set_autocast_enabled(kind, True)
+
+    return run
+
+
+def _generated(
+    computation: Callable[..., Any],
+    epilogue: Callable[..., Any] | None,
+    functional: Functionalized,
+    reconstruction: Reconstruction,
+    *,
+    plain: bool,
+    sizes: Mapping[str, int],
+    varying: bool,
+    defined: Mapping[str, int],
+) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
+    """The generated function: computation, epilogue, then the statements of the reconstruction.
+
+    Args:
+        plain: whether to disable ``__torch_function__`` of the classes of inputs: its calls have been recorded.
+        sizes: the size symbols, with their values when the program was recorded.
+        varying: whether these sizes vary; then they are the last inputs.
+        defined: the symbols that ops of the computation define, each with its position among the results.
+    """
+    names = tuple(sizes)
+    lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
+    if epilogue is not None or reconstruction.writes:  # these come last
+        lines[1:] = [
+            "    try:",
+            f"    {lines[1]}",
+            "    except Exception as failure:",
+            "        note(failure, 'a line of the compiled program raised it')",
+            "        raise",
+        ]
+    lines.extend(f"    {name} = {_result(functional.results[position])}" for name, position in defined.items())
+    if epilogue is not None:
+        taken = (*(names if varying else ()), *defined)
+        arguments = ", ".join([*[_result(argument) for argument in functional.epilogue_arguments], *taken])
+        lines.append(f"    after = epilogue({arguments})")
+    if sizes and varying:
+        lines.insert(1, f"    {', '.join(names)}, = inputs[{-len(names)}:]")
+    elif sizes:
+        lines.insert(1, f"    {', '.join(names)}, = {tuple(sizes.values())}")
+    if plain:
+        lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
+    lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
+    lines.extend(f"    {line}" for line in reconstruction.statements)
+    lines.append(f"    return {reconstruction.result}")
+    namespace = {**reconstruction.namespace, "computation": computation, "epilogue": epilogue, "note": note}
+    namespace["plain"] = DisableTorchFunctionSubclass
+    return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
+
+
+def _result(source: ResultSource) -> str:
+    if isinstance(source, FromInput):
+        return f"inputs[{source.index}]"
+    if isinstance(source, FromComputation):
+        return f"values[{source.index}]"
+    if isinstance(source, FromEpilogue):
+        return f"after[{source.index}]"
+    return repr(source.value)

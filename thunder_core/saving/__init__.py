@@ -1,1 +1,0 @@
-"""Traces as files: read printed programs back, save programs that run by themselves."""
