@@ -73,7 +73,10 @@ def _executors(kind: str) -> list[Executor]:
     from thunder_core.ir.symbol import Tag
     from thunder_core.symbols.registry import registry
 
-    names = [name for (name, style), row in registry.catalogue.rows.items() if style.name == "FUNCTION" and row.tags]
+    functions = [
+        name for (name, style), row in registry.catalogue.rows.items() if style.name == "FUNCTION" and row.tags
+    ]
+    names = [name for name in functions if not name.startswith("torch.ops.")]  # without core-ATen operations
 
     def check(*args: Any, **kwargs: Any) -> str:
         return f"{type(args[0])} is not implemented"

@@ -112,7 +112,8 @@ class TensorIndex:
 
     def _search_node(self, node: Node, depth: int) -> None:
         for name, value in node.attributes.items():
-            self._search_value(value, node.attribute_source(name), depth)
+            if not is_plain(value):  # sources of plain values, which most attributes have, take time to create
+                self._search_value(value, node.attribute_source(name), depth)
         for _, value, source in node.items():
             self._search_value(value, source, depth)
 
