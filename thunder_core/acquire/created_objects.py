@@ -29,8 +29,8 @@ import torch
 from thunder_core.acquire.traced_tensor import is_traced, reachable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.contents import MISSING, content_of
 from thunder_core.guards.global_state import global_module_hooks
-from thunder_core.guards.node import MISSING, content_of
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.ir.import_paths import import_path

@@ -28,18 +28,18 @@ from thunder_core.guards.class_reads import (
 )
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, attributes_check, not_in_dict
-from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
-from thunder_core.guards.node import (
+from thunder_core.guards.contents import (
+    CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
-    PARTS,
-    Node,
     NodeKind,
-    is_compiled,
     namespace_of,
     node_kind,
+    parts_of,
 )
+from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
+from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
+from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
     AttributeSource,
@@ -52,7 +52,7 @@ from thunder_core.guards.source import (
 from thunder_core.guards.stored_content import stored_items
 from thunder_core.guards.stored_objects import StoredObjects
 
-_PLAIN_CONTAINER_MODULES = ("builtins", "collections")
+_BUILTIN_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
 _FIXED_FOR_CLASSES = frozenset({"__name__", "__qualname__"})
@@ -97,7 +97,7 @@ class Following:
         if node.kind is NodeKind.SEQUENCE and not node.reached:
             if names.dictionaries.only_appends(label):
                 return
-            self._heap.objects.guard_container(node)
+            self._heap.objects.guard_content(node)
         if id(names) in node.followed:
             return
         node.followed[id(names)] = names
@@ -108,27 +108,22 @@ class Following:
         kind = node.kind
         if kind is NodeKind.MODULE:
             self.modules.read(node, names)
-        elif kind is NodeKind.OBJECT:
+            return
+        if kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
+            self.follow_all(node.content, names)
+        self.follow_all([getattr(node.object, part) for part in parts_of(node.object)], names)
+        if kind is NodeKind.OBJECT or (kind in CONTAINERS and type(node.object).__module__ not in _BUILTIN_MODULES):
             self._follow_object(node, names)
-        elif kind in (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET):
-            if kind is not NodeKind.DICTIONARY:
-                self.follow_all(node.content, names)
-            if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
-                self._follow_object(node, names)
-        elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
+        elif kind is NodeKind.CLASS:
+            self.classes.read(node, names)
+            self._describe(node, names)
+        else:
             self._heap.state_read(node, names)
             if isinstance(node.object, weakref.ref):
                 self.follow_all((node.object(),), names)
             self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
             if kind is NodeKind.FUNCTION:
                 self._describe(node, names)
-        elif kind is NodeKind.CLASS:
-            self.classes.read(node, names)
-            self._describe(node, names)
-        elif kind is NodeKind.METHOD:
-            self.follow_all((node.object.__self__,), names)
-        elif kind is NodeKind.PARTIAL:
-            self.follow_all([getattr(node.object, part) for part in PARTS[type(node.object)]], names)
 
     def _describe(self, node: Node, names: CodeNames) -> None:
         """Guard names and docstrings of a function or class, which functions with equal code may not share."""
@@ -206,8 +201,8 @@ class Following:
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Read the items whose keys are in the code, or all."""
         keys = names.dictionaries.keys_of(label)
-        if keys is None or type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
-            self._heap.objects.read_dictionary(node)
+        if keys is None or type(node.object).__module__ not in _BUILTIN_MODULES:
+            self._heap.objects.guard_content(node)
             if (id(names), None) not in node.probed:
                 node.probed.add((id(names), None))
                 self.follow_all(node.content.values(), names)
@@ -298,14 +293,14 @@ class ModuleReads:
         wanted = names.attributes
         self._heap.guard_module(node)
         self._following.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
-        for content, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
+        for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
             whole = dictionary in wanted
             if whole:
                 self.guard_keys(node, dictionary, content)
             for name in tuple(content) if whole else sorted(content.keys() & wanted):
                 self.entry(node, dictionary, name, content[name], names)
         if isinstance(node.object, _CONTAINER_MODULES):
-            for name, child in node.content[2].items():
+            for name, child in node.dictionaries[2].items():
                 self.entry(node, "_modules", name, child, names)
         self._following.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
@@ -368,7 +363,7 @@ class DynamicReads:
         self._following.attributes_of(node, tuple(node.attributes), names, labelled=False)
         self._heap.objects.guard_attribute_names(node, ordered=names.reads_order)
         if node.kind is NodeKind.MODULE:
-            for content, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
+            for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
                 self._following.modules.guard_keys(node, dictionary, content)
                 for name, value in content.items():
                     self._following.modules.entry(node, dictionary, name, value, names)

@@ -15,9 +15,10 @@ from thunder_core.guards.class_reads import function_behind
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_in_dict
+from thunder_core.guards.contents import MISSING, NodeKind, content_of
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.node import MISSING, Node, NodeKind, content_of
+from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     ClosureSource,

@@ -36,7 +36,7 @@ from thunder_core.guards.abstract_stack import (
     instructions,
 )
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.node import MISSING, cached_by_class, namespace_of
+from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
 
 COMPUTED = object()

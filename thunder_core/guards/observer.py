@@ -16,6 +16,7 @@ from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import NodeKind
 from thunder_core.guards.external_calls import external_call, generator_method, gives_memory, replaced_function
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
@@ -24,7 +25,7 @@ from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.lookup_methods import has_pure_lookup
-from thunder_core.guards.node import NodeKind, is_compiled
+from thunder_core.guards.node import is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn

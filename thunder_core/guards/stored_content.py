@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import operator
 from collections.abc import Iterable
 from typing import Any
 
-_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
+_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array)
 _METHODS = (
     "__getitem__",
     "__setitem__",
@@ -89,10 +90,12 @@ def delete_item(container: Any, key: Any) -> None:
 
 
 def replace_content(container: Any, content: Any) -> None:
-    """Replace the content of a container."""
+    """Replace the content of a container, or the bytes of a buffer."""
     base = builtin_class(container)
-    if base is list:
-        list.__setitem__(container, slice(None), content)
+    if base is array.array:
+        content = array.array(container.typecode, content)
+    if base in (list, bytearray, array.array):
+        base.__setitem__(container, slice(None), content)
     elif isinstance(container, dict):
         base.clear(container)
         for key, item in content.items():

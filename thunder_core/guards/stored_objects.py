@@ -7,7 +7,6 @@ may read the attributes of this object from then on.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -16,19 +15,10 @@ from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import MISSING, WHOLE, content_of
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import (
-    CONTAINERS,
-    MISSING,
-    MODULE_DICTIONARIES,
-    Node,
-    NodeKind,
-    content_of,
-    namespace_of,
-    slot_names,
-)
-from thunder_core.guards.plain import ATOM_TYPES, is_plain
-from thunder_core.guards.stored_content import entries, same_items, stored_items
+from thunder_core.guards.node import Node
+from thunder_core.guards.plain import ATOM_TYPES
 
 
 class StoredObjects:
@@ -98,41 +88,14 @@ def _stored(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
 
     References to them must not outlive the caller: the program may have created them.
     """
-    changed: Iterator[tuple[str | None, Any]] = _changed_attributes(node, names)
-    if names.stores_items and node.kind in CONTAINERS:
-        changed = itertools.chain(changed, _changed_items(node))
-    return ((label, value) for label, value in changed if _is_object(value))
-
-
-def _changed_attributes(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
-    """Names and values of the attributes that differ from those at the first visit."""
-    value = node.object
-    own = namespace_of(value) or {}
-    slots = slot_names(type(value))
-    stored: Iterable[str] = tuple(own.keys() | slots) if names.stores_computed else names.stored_attributes
-    tables = [(own, node.attributes)]
-    if node.kind is NodeKind.MODULE:
-        tables += [
-            (own.get(name) or {}, before) for name, before in zip(MODULE_DICTIONARIES, node.content, strict=True)
-        ]
-    for name in stored:
-        for now, before in tables:
-            if name in now and now[name] is not before.get(name, MISSING):
-                yield name, now[name]
-        if name in slots:
-            held = getattr(value, name, MISSING)
-            if held is not MISSING and held is not node.attributes.get(name, MISSING):
-                yield name, held
-
-
-def _changed_items(node: Node) -> Iterator[tuple[str | None, Any]]:
-    """Labels and values of the items that differ from those at the first visit."""
-    if node.kind is NodeKind.DICTIONARY:
-        for key, item in tuple(entries(node.object)):
-            if item is not node.content.get(key, MISSING):
-                yield (f"[{key!r}]" if is_plain(key) else None), item
-        return
-    items = stored_items(node.object)
-    if not same_items(items, node.content):
-        before = set(map(id, node.content))
-        yield from ((None, item) for item in items if id(item) not in before)
+    for table, recorded in node.contents():
+        if table.has_items and not names.stores_items:
+            continue
+        stored = None if table.has_items or names.stores_computed else names.stored_attributes
+        for change in table.changes(node.object, recorded, stored):
+            if change.key is WHOLE:
+                known = set(map(id, change.before))
+                changed: list[tuple[str | None, Any]] = [(None, item) for item in change.now if id(item) not in known]
+            else:
+                changed = [(table.label(change.key), change.now)]
+            yield from ((label, value) for label, value in changed if value is not MISSING and _is_object(value))
