@@ -10,7 +10,7 @@ from torch.nn import Module
 
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import NodeKind, Table
-from thunder_core.guards.source import Source
+from thunder_core.guards.source import Source, item_source
 
 
 @dataclass(slots=True, eq=False)
@@ -72,10 +72,11 @@ class Node:
         return self.kind.tables[0].path(self.object, self.source, name)
 
     def items(self) -> Iterator[tuple[Any, Any, Source]]:
-        """Key, value and path of each item in the recorded content of a container."""
-        for table, content in self.contents():
-            for key, item in table.items(content):
-                yield key, item, table.path(self.object, self.source, key)
+        """Key, value and path of each item in the recorded content of a dictionary or sequence."""
+        if self.kind is NodeKind.DICTIONARY or self.kind is NodeKind.SEQUENCE:
+            items = self.content.items() if self.kind is NodeKind.DICTIONARY else enumerate(self.content)
+            for key, value in items:
+                yield key, value, item_source(self.object, self.source, key)
 
 
 def make_node(value: Any, source: Source, kind: NodeKind) -> Node:

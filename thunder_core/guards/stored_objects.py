@@ -18,7 +18,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING, WHOLE, content_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
-from thunder_core.guards.plain import ATOM_TYPES
+from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
 
 class StoredObjects:
@@ -96,6 +96,8 @@ def _stored(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
             if change.key is WHOLE:
                 known = set(map(id, change.before))
                 changed: list[tuple[str | None, Any]] = [(None, item) for item in change.now if id(item) not in known]
+            elif table.has_items:
+                changed = [(f"[{change.key!r}]" if is_plain(change.key) else None, change.now)]
             else:
-                changed = [(table.label(change.key), change.now)]
+                changed = [(change.key, change.now)]
             yield from ((label, value) for label, value in changed if value is not MISSING and _is_object(value))

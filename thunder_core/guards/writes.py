@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.guards.contents import MISSING, WHOLE, Change, content_of
+from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, content_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
@@ -114,37 +114,33 @@ def _change(target: Source, before: Any, now: Any) -> Iterator[Write]:
         yield Write(target, WriteKind.SET, now)
 
 
-def _changes(heap: Heap, node: Node, *, back: bool = False) -> Iterator[list[Change]]:
+def _changes(heap: Heap, node: Node, *, back: bool = False) -> Iterator[tuple[Table, list[Change]]]:
     """The changes of each table of a node since the first visit, or those ``back`` to it."""
     for table, recorded in node.contents():
         names = heap.stored_attributes if table.by_name else None
-        changes = list(table.changes(node.object, recorded, names, back=back))
-        if changes:
-            yield changes
+        yield table, list(table.changes(node.object, recorded, names, back=back))
 
 
 def _writes(heap: Heap, node: Node) -> Iterator[Write]:
-    for changes in _changes(heap, node):
-        table = changes[0].table
-        if table.has_items and _depends_on_others(changes):
-            yield _replacement(heap, node, changes[0])
+    for table, changes in _changes(heap, node):
+        if table.has_items and _depend_on_others(changes):
+            yield _replacement(heap, node, table)
             continue
         for change in changes:
             yield from _change(table.path(node.object, node.source, change.key), change.before, change.now)
 
 
-def _depends_on_others(changes: Sequence[Change]) -> bool:
-    """Whether changes of items depend on items that do not change: in their order, or as keys in each call."""
+def _depend_on_others(changes: Sequence[Change]) -> bool:
+    """Whether changes of items depend on items that do not change, or on the keys of each call."""
     keys = [change.key for change in changes]
-    if len(set(keys)) < len(keys):  # a key is deleted and stored again
+    if WHOLE in keys or len(set(keys)) < len(keys):  # a key is deleted and stored again
         return True
     # keys that are not plain are reconstructed in each run, like values
-    return not all(is_plain(change.key) for change in changes if change.before is MISSING or change.key is WHOLE)
+    return not all(is_plain(change.key) for change in changes if change.before is MISSING)
 
 
-def _replacement(heap: Heap, node: Node, change: Change) -> Write:
-    table, before = change.table, node.content
-    now = table.read(node.object)
+def _replacement(heap: Heap, node: Node, table: Table) -> Write:
+    before, now = node.content, table.read(node.object)
     extends = isinstance(node.object, list) and not is_overridden(node.object) and len(now) > len(before)
     if extends and same_items(before, now[: len(before)]):
         return Write(node.source, WriteKind.EXTEND, list(now[len(before) :]))
@@ -155,9 +151,9 @@ def _replacement(heap: Heap, node: Node, change: Change) -> Write:
 def undo_writes(heap: Heap) -> None:
     """Restore the recorded contents of all nodes and other state."""
     for node in heap.distinct_nodes():
-        for changes in _changes(heap, node, back=True):
+        for table, changes in _changes(heap, node, back=True):
             for change in changes:
-                change.table.put(node.object, change.key, change.now)
+                table.put(node.object, change.key, change.now)
     for variable, before in heap.stored_globals.values():
         if before is MISSING:
             variable.namespace.pop(variable.name, None)
