@@ -59,7 +59,6 @@ class Table:
         put: stores an object under a key; `MISSING` deletes the key, `WHOLE` replaces the content.
         path: the path to an entry of the object at a path.
         has_items: its entries are items of a container, not attributes.
-        is_ordered: the order of the keys is part of the content.
         by_name: compare only the names that the program may assign, since others may change otherwise.
         content_class: the class of the content in `replace_content`.
         identity: returns an object that is equal for contents with the same entries; None if single entries change.
@@ -69,7 +68,6 @@ class Table:
     put: Callable[[Any, Any, Any], None]
     path: Callable[[Any, Source, Any], Source]
     has_items: bool = False
-    is_ordered: bool = False
     by_name: bool = False
     content_class: Callable[[Any], Any] = dict
     identity: Callable[[Any], Any] | None = None
@@ -93,7 +91,7 @@ class Table:
             if self.identity(before) != self.identity(after):
                 yield Change(WHOLE, before, after)
             return
-        moved = _moved_keys(before, after) if self.is_ordered and names is None else ()
+        moved = _moved_keys(before, after, slot_names(type(value))) if names is None else ()
         for key, item in before.items():
             if key not in after or key in moved:
                 yield Change(key, item, MISSING)
@@ -103,15 +101,18 @@ class Table:
                 yield Change(key, replaced, item)
 
 
-def _moved_keys(before: dict[Any, Any], after: dict[Any, Any]) -> Collection[Any]:
-    """The keys of ``before`` that must be deleted and stored again to get the order of ``after``."""
-    common = [key for key in before if key in after]
-    if all(map(operator.is_, common, after)):
+def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection[str]) -> Collection[Any]:
+    """The keys of ``before`` that were deleted and stored again, which the order of ``after`` shows; not of slots."""
+    if all(map(operator.is_, before, after)):
         return ()
-    order = list(after)
-    # a set compares keys as a dictionary does: tensors by identity
-    first = next((index for index, key in enumerate(common) if order[index] not in {key}), len(common))
-    return dict.fromkeys(common[first:])
+    positions = {key: index for index, key in enumerate(before)}
+    last, order = -1, list(after)
+    for index, key in enumerate(order):
+        position = positions.get(key, len(before))  # those that follow a new key were stored after it
+        if position < last:
+            return dict.fromkeys(key for key in order[index:] if key in before and key not in slots)
+        last = position
+    return ()
 
 
 def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
@@ -151,7 +152,7 @@ def slot_names(kind: type) -> tuple[str, ...]:
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
     """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
-    lookup = threading.local if isinstance(value, threading.local) else object  # that of the thread, for a `local`
+    lookup = threading.local if issubclass(type(value), threading.local) else object  # that of the thread
     try:
         own: dict[str, Any] = lookup.__getattribute__(value, "__dict__")
     except AttributeError:  # it has only slots, or is implemented in C
@@ -232,7 +233,6 @@ def _module_dictionary(name: str) -> Table:
         lambda module: dict(module.__dict__.get(name) or ()),
         lambda module, key, item: _put_entry(module.__dict__[name], key, item),
         lambda module, source, key: StoredAttributeSource(source, key, name),
-        is_ordered=True,
     )
 
 
@@ -255,7 +255,7 @@ _CLASS_ATTRIBUTES = Table(
     lambda value, source, name: AttributeSource(source, name),
     by_name=True,
 )
-_ENTRIES = Table(lambda value: dict(entries(value)), _put_entry, item_source, has_items=True, is_ordered=True)
+_ENTRIES = Table(lambda value: dict(entries(value)), _put_entry, item_source, has_items=True)
 _ITEMS = _whole(stored_items, list, lambda items: list(map(id, items)))
 _MEMBERS = _whole(stored_items, set, lambda items: set(map(id, items)))
 _BYTES = _whole(bytes, bytes, bytes)

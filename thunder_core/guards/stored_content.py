@@ -6,7 +6,7 @@ import array
 import collections
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array)
 _METHODS = (
@@ -21,6 +21,17 @@ _METHODS = (
 )
 _LIBRARY = ("builtins", "collections")
 _MISSING = object()
+STORING: Final = frozenset(
+    {"__iadd__", "__ior__", "__setitem__", "add", "append", "appendleft", "extend", "extendleft", "heappush"}
+    | {"heapreplace", "insert", "insort", "insort_left", "insort_right", "put", "put_nowait", "setdefault", "setitem"}
+    | {"symmetric_difference_update", "update"}
+)
+"""Methods of containers, and functions, that store items."""
+CHANGING: Final = STORING | frozenset(
+    {"__delitem__", "clear", "delitem", "difference_update", "discard", "heappop", "intersection_update"}
+    | {"move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "sort", "subtract"}
+)
+"""Methods of containers, and functions, that change the content."""
 
 
 def builtin_class(container: Any) -> Any:

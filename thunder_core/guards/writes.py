@@ -114,29 +114,32 @@ def _change(target: Source, before: Any, now: Any) -> Iterator[Write]:
         yield Write(target, WriteKind.SET, now)
 
 
-def _changes(heap: Heap, node: Node, *, back: bool = False) -> Iterator[tuple[Table, list[Change]]]:
-    """The changes of each table of a node since the first visit, or those ``back`` to it."""
-    for table, recorded in node.contents():
-        names = heap.stored_attributes if table.by_name else None
-        yield table, list(table.changes(node.object, recorded, names, back=back))
+def _changes(heap: Heap, table: Table, node: Node, recorded: Any, *, back: bool = False) -> list[Change]:
+    """The changes of a table of a node since the first visit, or those ``back`` to it."""
+    names = heap.stored_attributes if table.by_name else None
+    return list(table.changes(node.object, recorded, names, back=back))
 
 
 def _writes(heap: Heap, node: Node) -> Iterator[Write]:
-    for table, changes in _changes(heap, node):
-        if table.has_items and _depend_on_others(changes):
+    for table, recorded in node.contents():
+        changes = _changes(heap, table, node, recorded)
+        # keys that are not plain are reconstructed in each run, like values
+        if any(change.key is WHOLE or (change.before is MISSING and not is_plain(change.key)) for change in changes):
             yield _replacement(heap, node, table)
             continue
         for change in changes:
-            yield from _change(table.path(node.object, node.source, change.key), change.before, change.now)
+            target = table.path(node.object, node.source, change.key)
+            if change.before is MISSING and recorded.get(change.key, MISSING) is change.now:
+                _guard_moved(heap, node, table, change, target)
+            yield from _change(target, change.before, change.now)
 
 
-def _depend_on_others(changes: Sequence[Change]) -> bool:
-    """Whether changes of items depend on items that do not change, or on the keys of each call."""
-    keys = [change.key for change in changes]
-    if WHOLE in keys or len(set(keys)) < len(keys):  # a key is deleted and stored again
-        return True
-    # keys that are not plain are reconstructed in each run, like values
-    return not all(is_plain(change.key) for change in changes if change.before is MISSING)
+def _guard_moved(heap: Heap, node: Node, table: Table, change: Change, path: Source) -> None:
+    """Guard an object whose position in a dictionary the program has changed, perhaps without reading it."""
+    guarded = node.guarded_keys if table.has_items else node.guarded
+    if change.key not in guarded:
+        guarded.add(change.key)
+        heap.visit(change.now, path, by_key=True)
 
 
 def _replacement(heap: Heap, node: Node, table: Table) -> Write:
@@ -151,8 +154,8 @@ def _replacement(heap: Heap, node: Node, table: Table) -> Write:
 def undo_writes(heap: Heap) -> None:
     """Restore the recorded contents of all nodes and other state."""
     for node in heap.distinct_nodes():
-        for table, changes in _changes(heap, node, back=True):
-            for change in changes:
+        for table, recorded in node.contents():
+            for change in _changes(heap, table, node, recorded, back=True):
                 table.put(node.object, change.key, change.now)
     for variable, before in heap.stored_globals.values():
         if before is MISSING:
