@@ -56,6 +56,7 @@ class Table:
 
     Attributes:
         read: returns a copy of the content of the table of an object.
+        view: returns the content, perhaps with other attributes, without a copy if possible.
         put: stores an object under a key; `MISSING` deletes the key, `WHOLE` replaces the content.
         path: the path to an entry of the object at a path.
         has_items: its entries are items of a container, not attributes.
@@ -65,6 +66,7 @@ class Table:
     """
 
     read: Callable[[Any], Any]
+    view: Callable[[Any], Any]
     put: Callable[[Any, Any, Any], None]
     path: Callable[[Any, Source, Any], Source]
     has_items: bool = False
@@ -83,15 +85,20 @@ class Table:
             names: if not None, compare only these keys.
             back: the changes that lead from the content of the object to the recorded one.
         """
-        now = self.read(value)
         if names is not None:
-            now, recorded = ({name: content[name] for name in names if name in content} for content in (now, recorded))
+            view = self.view(value)
+            for name in names:
+                change = (recorded.get(name, MISSING), view.get(name, MISSING))
+                if change[0] is not change[1]:
+                    yield Change(name, *(reversed(change) if back else change))
+            return
+        now = self.read(value)
         before, after = (now, recorded) if back else (recorded, now)
         if self.identity is not None:
             if self.identity(before) != self.identity(after):
                 yield Change(WHOLE, before, after)
             return
-        moved = _moved_keys(before, after, slot_names(type(value))) if names is None else ()
+        moved = _moved_keys(before, after, slot_names(type(value)))
         for key, item in before.items():
             if key not in after or key in moved:
                 yield Change(key, item, MISSING)
@@ -210,6 +217,10 @@ def _put(store: Callable[[Any, Any, Any], None], delete: Callable[[Any, Any], No
     return put
 
 
+def _view_attributes(value: Any) -> dict[str, Any]:
+    return own_attributes(value) if slot_names(type(value)) else namespace_of(value) or {}
+
+
 _put_slot = _put(object.__setattr__, object.__delattr__)
 
 
@@ -231,6 +242,7 @@ def _module_dictionary(name: str) -> Table:
     """The parameters, buffers or submodules of a module. A module whose ``__init__`` has not run may lack it."""
     return Table(
         lambda module: dict(module.__dict__.get(name) or ()),
+        lambda module: module.__dict__.get(name) or {},
         lambda module, key, item: _put_entry(module.__dict__[name], key, item),
         lambda module, source, key: StoredAttributeSource(source, key, name),
     )
@@ -240,6 +252,7 @@ def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[
     """The items of a container whose entries do not change singly."""
     return Table(
         read,
+        read,
         lambda value, key, item: replace_content(value, item),
         item_source,
         has_items=True,
@@ -248,14 +261,17 @@ def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[
     )
 
 
-_ATTRIBUTES = Table(own_attributes, _put_attribute, _attribute_path)
+_ATTRIBUTES = Table(own_attributes, _view_attributes, _put_attribute, _attribute_path)
 _CLASS_ATTRIBUTES = Table(
     lambda value: dict(vars(value)),
+    vars,
     _put(type.__setattr__, type.__delattr__),
     lambda value, source, name: AttributeSource(source, name),
     by_name=True,
 )
-_ENTRIES = Table(lambda value: dict(entries(value)), _put_entry, item_source, has_items=True)
+_ENTRIES = Table(
+    lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
+)
 _ITEMS = _whole(stored_items, list, lambda items: list(map(id, items)))
 _MEMBERS = _whole(stored_items, set, lambda items: set(map(id, items)))
 _BYTES = _whole(bytes, bytes, bytes)

@@ -95,9 +95,10 @@ def _stored(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
         for change in table.changes(node.object, recorded, stored):
             if change.key is WHOLE:
                 known = set(map(id, change.before))
-                changed: list[tuple[str | None, Any]] = [(None, item) for item in change.now if id(item) not in known]
-            elif table.has_items:
-                changed = [(f"[{change.key!r}]" if is_plain(change.key) else None, change.now)]
-            else:
-                changed = [(change.key, change.now)]
-            yield from ((label, value) for label, value in changed if value is not MISSING and _is_object(value))
+                yield from ((None, item) for item in change.now if _is_object(item) and id(item) not in known)
+            elif change.now is not MISSING and _is_object(change.now):
+                yield (change.key if not table.has_items else _label(change.key)), change.now
+
+
+def _label(key: Any) -> str | None:
+    return f"[{key!r}]" if is_plain(key) else None
