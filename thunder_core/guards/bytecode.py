@@ -292,6 +292,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "STORE_DEREF": _Reader.cell_store,
     "DELETE_DEREF": _Reader.cell_store,
     "STORE_FAST": _Reader.local_store,
+    "DELETE_FAST": _Reader.local_store,
     "STORE_FAST_LOAD_FAST": _Reader.local_store,
     "STORE_FAST_STORE_FAST": _Reader.local_store,
 }

@@ -50,7 +50,7 @@ from thunder_core.guards.source import (
     module_variable,
 )
 from thunder_core.guards.stored_content import stored_items
-from thunder_core.guards.stored_objects import StoredObjects
+from thunder_core.guards.stored_objects import Holder, StoredObjects
 
 _BUILTIN_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
@@ -79,6 +79,7 @@ class Following:
         self.classes = ClassReads(heap, self, self.computed, class_names)
         self.modules = ModuleReads(heap, self)
         self.stored = StoredObjects(heap, self)
+        self._holder: Node | Holder = Holder.ANY  # the node whose contents are followed
         self._dynamic = DynamicReads(heap, self)
         self._namespaces: set[tuple[int, int]] = set()
         self._absent_variables: set[tuple[int, str]] = set()
@@ -89,7 +90,14 @@ class Following:
             self.follow_all(tuple(node.attributes.values()), names, label)
             return
         if names.stores:
-            self.stored.reached(node, names)
+            self.stored.reached(node, names, self._holder)
+        outer, self._holder = self._holder, node
+        try:
+            self._follow(node, names, label)
+        finally:
+            self._holder = outer
+
+    def _follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         if names.probes or names.whole:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
@@ -144,6 +152,7 @@ class Following:
         if key in self._namespaces:
             return
         self._namespaces.add(key)
+        self._holder = Holder.ANY  # other functions may have the same global variables
         module = str(namespace.get("__name__", ""))
         for name, value in tuple(namespace.items()):
             stored = self._heap.stored_globals.get((id(namespace), name))
@@ -162,8 +171,19 @@ class Following:
             elif isinstance(value, torch.Tensor):
                 self.follow_tensor(value, names, label)
 
-    def reach(self, value: Any, names: CodeNames, label: str | None, depth: int = 0) -> None:
-        """Follow an argument, closure variable or return value, also through objects that the program created."""
+    def reach(self, value: Any, names: CodeNames, label: str | None, holder: Node | Holder = Holder.ANY) -> None:
+        """Follow an argument, closure variable or return value, also through objects that the program created.
+
+        Args:
+            holder: from where the code gets the value.
+        """
+        outer, self._holder = self._holder, holder
+        try:
+            self._reach(value, names, label, 0)
+        finally:
+            self._holder = outer
+
+    def _reach(self, value: Any, names: CodeNames, label: str | None, depth: int) -> None:
         kind = type(value)
         if kind in ATOM_TYPES:
             return
@@ -184,7 +204,7 @@ class Following:
         if depth > _DEEPEST_FRESH:
             return
         for name, item in _parts_of_fresh(value, names, label):
-            self.reach(item, names, name, depth + 1)
+            self._reach(item, names, name, depth + 1)
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
         """Read the Python attributes of a tensor; other guards check its metadata."""

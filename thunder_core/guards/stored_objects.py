@@ -7,6 +7,7 @@ may read the attributes of this object from then on.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -21,30 +22,51 @@ from thunder_core.guards.node import Node
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
 
+class Holder(enum.Enum):
+    """From where code gets an object, if not from another object."""
+
+    ANY = enum.auto()  # from variables that several of its frames may have, or in another way
+    ARGUMENT = enum.auto()  # from an argument of one frame
+
+
 class StoredObjects:
     """Follows the objects that executed code stores, by the names of the code that may read them."""
 
     def __init__(self, heap: Heap, following: Follow) -> None:
         self._heap = heap
         self._following = following
-        self._may_change: dict[object, dict[Node, None]] = {}  # nodes by key of the code that stores objects
+        # by key of the code that stores objects, and by holder: the nodes that it reads from there
+        self._reached: dict[object, dict[Node | Holder, dict[Node, None]]] = {}
         self._entered: dict[int, CodeNames] = {}
 
     def entered(self, names: CodeNames) -> None:
         """Code with these names is entered."""
         self._entered[id(names)] = names
 
-    def reached(self, node: Node, names: CodeNames) -> None:
+    def reached(self, node: Node, names: CodeNames, holder: Node | Holder) -> None:
         """Code with these names, which stores objects, reaches a node: it may change its contents."""
-        self._may_change.setdefault(names.key, {})[node] = None
+        if holder is not Holder.ARGUMENT:
+            self._reached.setdefault(names.key, {}).setdefault(holder, {})[node] = None
 
-    def code_ran(self, names: CodeNames) -> None:
-        """Code with these names, which stores objects, has called a function or returned."""
-        for node in tuple(self._may_change.get(names.key, ())):
+    def _within_reach(self, frame: FrameType, names: CodeNames) -> Iterable[Node]:
+        """The nodes that a frame may change: its code reaches them from arguments of this frame, or in another way."""
+        reached, variables = self._reached.get(names.key, {}), frame.f_locals
+        arguments = [self._heap.nodes.get(id(variables.get(name))) for name in names.arguments]
+        pending = [*reached.get(Holder.ANY, ()), *(node for node in arguments if node is not None)]
+        found = dict.fromkeys(pending)
+        while pending:
+            children = [node for node in reached.get(pending.pop(), ()) if node not in found]
+            found.update(dict.fromkeys(children))
+            pending += children
+        return found
+
+    def code_ran(self, frame: FrameType, names: CodeNames) -> None:
+        """The code of a frame, which stores objects, has called a function or returned."""
+        for node in self._within_reach(frame, names):
             for label, value in tuple(_stored(node, names)):
                 node.changed_by[names.key] = names
                 for reader in tuple(node.followed.values()):
-                    self._following.reach(value, reader, label)
+                    self._following.reach(value, reader, label, node)
         for variable, before in tuple(self._heap.stored_globals.values()):
             if variable.name in names.stored_globals or variable.name in names.stored_attributes:
                 self._variable(variable.name, before, variable.namespace.get(variable.name, before))
@@ -56,11 +78,11 @@ class StoredObjects:
         """Code with these names reads a node for the first time, after other code may have stored objects in it."""
         for writer in tuple(node.changed_by.values()):
             for label, value in tuple(_stored(node, writer)):
-                self._following.reach(value, names, label)
+                self._following.reach(value, names, label, node)
 
     def frame_left(self, frame: FrameType, names: CodeNames, callers: Iterable[CodeNames]) -> None:
         """A frame of code that stores objects is left; its callers may read them from objects that they created."""
-        self.code_ran(names)
+        self.code_ran(frame, names)
         variables = frame.f_locals
         values = [variables.get(name) for name in (*names.arguments, *names.free)]
         created = [value for value in values if self._is_created(value)]
