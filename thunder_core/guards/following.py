@@ -10,11 +10,9 @@ of classes, those of modules, those that objects compute, and those with compute
 
 from __future__ import annotations
 
-import collections
-import functools
 import weakref
 from collections.abc import Iterable
-from types import MemberDescriptorType, MethodType, ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -49,7 +47,6 @@ from thunder_core.guards.source import (
     StoredAttributeSource,
     module_variable,
 )
-from thunder_core.guards.stored_content import stored_items
 from thunder_core.guards.stored_objects import Holder, StoredObjects
 
 _BUILTIN_MODULES = ("builtins", "collections")
@@ -422,19 +419,12 @@ class DynamicReads:
 
 def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
     """The parts of an object without a path that code may read, with labels."""
-    kind = type(value)
-    if isinstance(value, dict):
-        items = tuple(dict.values(value))
-    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
-        items = stored_items(value)
-    elif kind is MethodType:
-        items = (value.__self__,)
-    elif kind is functools.partial:
-        items = (value.func, *value.args, *value.keywords.values())
-    elif node_kind(value) in (NodeKind.OBJECT, NodeKind.MODULE):
-        own = namespace_of(value) or {}
-        read = own.keys() if names.reads_whole(label) else sorted(own.keys() & names.attributes)
-        return [(name, own[name]) for name in tuple(read)]
-    else:
-        return ()
-    return [(None, item) for item in items] if len(items) <= _MOST_FRESH_ITEMS else ()
+    parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
+    for table in node_kind(value).tables:
+        content = table.read(value)
+        if not table.has_items:
+            read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
+            parts += [(name, content[name]) for name in read]
+        elif len(content) <= _MOST_FRESH_ITEMS:
+            parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
+    return parts
