@@ -204,6 +204,13 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
+def forget_cached_methods(value: Any) -> None:
+    """Delete the methods that a scripted module caches in its ``__dict__``, which `own_attributes` does not return."""
+    if isinstance(value, torch.jit.ScriptModule):
+        for name in [name for name, held in value.__dict__.items() if type(held) is ScriptMethod]:
+            del value.__dict__[name]
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -240,9 +247,14 @@ def _attribute_path(value: Any, source: Source, name: str) -> Source:
 
 def _module_dictionary(name: str) -> Table:
     """The parameters, buffers or submodules of a module. A module whose ``__init__`` has not run may lack it."""
+
+    def view(module: Module) -> dict[str, Any]:
+        held = module.__dict__.get(name) or {}
+        return held if isinstance(held, dict) else dict(held)  # that of a scripted module, which is in C++
+
     return Table(
-        lambda module: dict(module.__dict__.get(name) or ()),
-        lambda module: module.__dict__.get(name) or {},
+        lambda module: dict(view(module)),
+        view,
         lambda module, key, item: _put_entry(module.__dict__[name], key, item),
         lambda module, source, key: StoredAttributeSource(source, key, name),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, content_of
+from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, content_of, forget_cached_methods
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
@@ -157,6 +157,7 @@ def undo_writes(heap: Heap) -> None:
         for table, recorded in node.contents():
             for change in _changes(heap, table, node, recorded, back=True):
                 table.put(node.object, change.key, change.now)
+        forget_cached_methods(node.object)
     for variable, before in heap.stored_globals.values():
         if before is MISSING:
             variable.namespace.pop(variable.name, None)
