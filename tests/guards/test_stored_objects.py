@@ -220,3 +220,62 @@ def test_attribute_of_a_stored_object(program: Program) -> None:
     for value in (3.0, 5.0, 5.0):
         torch.testing.assert_close(call(compiled, value), call(program, value))
     assert thunder.cache_misses(compiled) == 2
+
+
+def read_inner(x: torch.Tensor, holder: Any) -> torch.Tensor:
+    return x * holder.inner.config.value
+
+
+def store_in_shared(x: torch.Tensor, owner: Any) -> torch.Tensor:
+    """The code reaches the object that it changes in its first frame, from an object that is in both owners."""
+    before, owner.holder.inner.config = owner.holder.inner.config, owner.stored
+    x = read_inner(x, owner.holder)
+    owner.holder.inner.config = before
+    return x
+
+
+def store_in_another(x: torch.Tensor, owner: Any) -> torch.Tensor:
+    holder = owner.holder
+    owner = owner.other
+    owner.inner.config = owner.stored
+    return read_inner(x, owner) + holder.inner.config.value
+
+
+def store_in_result(x: torch.Tensor, owner: Any) -> torch.Tensor:
+    inner = inner_of(owner)
+    inner.config = owner.stored
+    return read_inner(x, owner.holder)
+
+
+def inner_of(owner: Any) -> Any:
+    return getattr(owner.holder, "inn" + "er")
+
+
+def store_in_many(x: torch.Tensor, *owners: Any) -> torch.Tensor:
+    for owner in owners:
+        owner.inner.config = owner.stored
+        x = read_inner(x, owner)
+    return x
+
+
+@pytest.mark.parametrize("store", [store_in_shared, store_in_another, store_in_result, store_in_many])
+def test_stored_by_one_of_several_frames(store: Callable[..., torch.Tensor]) -> None:
+    """Each frame of a function may change the objects that the function reaches from the arguments of this frame."""
+
+    def program(x: torch.Tensor, owners: list[Any]) -> torch.Tensor:
+        for owner in owners:
+            x = store(x, owner)
+        return x
+
+    compiled = thunder.jit(program)
+
+    def call(function: Callable[..., torch.Tensor], value: float) -> torch.Tensor:
+        holder = Config(inner=Config(config=Config(value=2.0)))
+        parts: dict[str, Any] = {"inner": Config(config=Config(value=4.0)), "holder": holder}
+        owners = [Config(stored=Config(value=value + index), **parts) for index in range(3)]
+        for owner in owners:
+            owner.other = Config(inner=Config(config=None), stored=owner.stored)
+        return function(torch.ones(2), owners)
+
+    for value in (3.0, 5.0, 5.0):
+        torch.testing.assert_close(call(compiled, value), call(program, value))

@@ -123,7 +123,7 @@ def test_containers_in_place(observe, x):
     assert kinds["holder['dict']['old']"] is WriteKind.DELETE
     assert kinds["holder['set']"] is WriteKind.REPLACE
     assert kinds["holder['deque']"] is WriteKind.REPLACE
-    assert kinds["holder['ordered']"] is WriteKind.REPLACE
+    assert kinds["holder['ordered']['a']"] is WriteKind.SET
     perform(entry, x, holder)
     assert len(holder["list"]) == 3
     assert holder["replaced"] == ["new", "kept"]

@@ -29,8 +29,9 @@ import torch
 from thunder_core.acquire.traced_tensor import is_traced, reachable
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.contents import MISSING, content_of, node_kind
 from thunder_core.guards.global_state import global_module_hooks
-from thunder_core.guards.node import MISSING, content_of
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.ir.import_paths import import_path
@@ -71,7 +72,7 @@ class CreatedObjects:
         closure_of: returns the path to the closure variable with a given cell, of a function that existed before.
 
     Attributes:
-        lists: the lists that functions use, each with a copy of its items at that time, and its source.
+        lists: the lists that functions use, with their sources.
     """
 
     def __init__(
@@ -83,9 +84,8 @@ class CreatedObjects:
         self._closure_of = closure_of
         self._module_hooks = global_module_hooks()  # these are guarded
         self._made: dict[int, tuple[Any, Source | None]] = {}
-        self._objects: list[tuple[Any, dict[str, Any]]] = []
-        self._cells: list[tuple[CellType, Any, str]] = []
-        self.lists: list[tuple[list[Any], list[Any], Source]] = []
+        self._recorded: list[tuple[Node, str]] = []
+        self.lists: list[tuple[list[Any], Source]] = []
         self._captured: dict[int, tuple[torch.Tensor, ConstantSource]] = {}
         self._capturing: set[Source] = set()
         self._values: dict[Source, Any] = {}
@@ -114,38 +114,28 @@ class CreatedObjects:
         Raises:
             UnsupportedError: the program changed one.
         """
-        for cell, content, name in self._cells:
-            if content_of(cell) is not content:
+        for node, change in self._recorded:
+            if any(True for table, content in node.contents() for _ in table.changes(node.object, content)):
                 raise UnsupportedError(
-                    f"the program assigns to {name} after it passed a hook, or another function that uses {name}, to "
-                    "PyTorch",
-                    advice=("use a separate variable in the function, which is assigned once",),
+                    f"the program {change} after it passed a hook, or another function that uses it, to PyTorch",
+                    advice=(
+                        "create it outside of the compiled function, and pass it as an argument",
+                        "or use a separate variable in the function, which is assigned once",
+                    ),
                 )
 
-        for items, known, _ in self.lists:
-            if len(items) != len(known) or any(one is not other for one, other in zip(items, known, strict=True)):
-                raise UnsupportedError(
-                    "the program changes a list after it passed a hook, or another function that uses it, to PyTorch",
-                    advice=("create it outside of the compiled function, and pass it as an argument",),
-                )
-        for value, before in self._objects:
-            after = vars(value)
-            if tuple(after) != tuple(before) or any(after[name] is not item for name, item in before.items()):
-                raise UnsupportedError(
-                    f"the program changes a {type(value).__qualname__} after it passed it, or a hook that uses it, to "
-                    "PyTorch",
-                    advice=("create it outside of the compiled function, and pass it as an argument",),
-                )
+    def _record(self, value: Any, change: str) -> None:
+        """Record the contents of an object for `check`; ``change`` describes a change of it."""
+        self._recorded.append((make_node(value, ConstantSource(value), node_kind(value)), change))
 
     def has_cell(self, cell: CellType) -> bool:
         """Whether a function that the program passed to an op closes over this cell."""
-        return any(known is cell for known, _, _ in self._cells)
+        return any(node.object is cell for node, _ in self._recorded)
 
     def close(self) -> None:
         """Forget every object."""
         self._made.clear()
-        self._cells.clear()
-        self._objects.clear()
+        self._recorded.clear()
         self.lists.clear()
         self._captured.clear()
         self._capturing.clear()
@@ -217,7 +207,7 @@ class CreatedObjects:
             return self._list(value, where)
         attributes = _attributes(value)
         if attributes is not None:
-            self._objects.append((value, dict(attributes)))
+            self._record(value, f"changes a {kind.__qualname__}")
             items = [self._part(item, where) for item in (kind, *attributes.values())]
             return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
         _refuse_part(where, f"a {kind.__qualname__} that the program creates")
@@ -228,7 +218,8 @@ class CreatedObjects:
         source = self._combined(_new_list, items, "list")
         if source in self._capturing:
             _refuse_part(where, "a list of tensors that the program computes")
-        self.lists.append((value, list(value), source))
+        self._record(value, "changes a list")
+        self.lists.append((value, source))
         return source
 
     def _parts(self, value: Any, where: str) -> Source:
@@ -264,7 +255,7 @@ class CreatedObjects:
             content = content_of(cell)
             if content is MISSING:
                 _refuse_part(where, f"the variable {variable}, which has no value yet")
-            self._cells.append((cell, content, variable))
+            self._record(cell, f"assigns to {variable}")
             source = self._combined(CellType, (self._part(content, where),), variable)
         self._made[id(cell)] = cell, source
         return source

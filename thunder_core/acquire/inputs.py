@@ -205,7 +205,7 @@ class Inputs:
 
     def _add_lists(self) -> None:
         """Add inputs for the lists that functions use, so that the program returns or stores the same lists."""
-        for value, _, source in self.created_objects.lists:
+        for value, source in self.created_objects.lists:
             if id(value) not in self._opaque:
                 name = self._trace.names.for_input(source.describe())
                 proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)

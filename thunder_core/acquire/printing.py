@@ -25,8 +25,8 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.contents import namespace_of
 from thunder_core.guards.hidden_state import caller_of_logging
-from thunder_core.guards.node import namespace_of
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.acquire.created_objects import CreatedObjects, FunctionParts
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.node import MISSING, content_of
+from thunder_core.guards.contents import MISSING, content_of
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import is_argument
 from thunder_core.ir.import_paths import import_path

@@ -268,8 +268,8 @@ def variable_name(code: CodeType, index: int) -> str:
 
 
 def stored_variables(code: CodeType, operation: str, argument: int) -> tuple[str, ...]:
-    """The variables that ``STORE_FAST``, or an instruction that combines it with another, assigns."""
-    if operation == "STORE_FAST":
+    """The variables that ``STORE_FAST``, an instruction that combines it with another, or ``DELETE_FAST`` changes."""
+    if operation in ("STORE_FAST", "DELETE_FAST"):
         return (variable_name(code, argument),)
     if operation == "STORE_FAST_LOAD_FAST":
         return (variable_name(code, argument >> 4),)

@@ -23,6 +23,7 @@ from thunder_core.guards.abstract_stack import (
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.lookup_methods import LOOKUPS, is_pure_lookup
+from thunder_core.guards.stored_content import STORING
 
 ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 """Builtin functions that read or write attributes by name."""
@@ -39,11 +40,6 @@ _MEMBERSHIP = frozenset(
     {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
     | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
 )
-_ADDING = frozenset(
-    {"__iadd__", "__ior__", "__setitem__", "add", "append", "appendleft", "extend", "extendleft", "insert"}
-    | {"setdefault", "setitem", "update"}
-)
-"""Functions, and methods of containers, that store items."""
 _ASSIGNING = frozenset({"__dict__", "__setattr__", "exec", "globals", "vars"})
 """Names by which code may assign attributes or variables of computed names."""
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
@@ -125,7 +121,7 @@ class _Reader:
         # A variable or attribute that the code assigns can hold objects with different labels.
         stored = names.stored_locals | names.stored_cells | names.stored_globals | names.stored_attributes
         known = {*names.arguments, *names.free, *named} - stored - (loaded if names.stores_computed else set())
-        names.stores_items |= bool(named & _ADDING)
+        names.stores_items |= bool(named & STORING)
         names.stores_computed |= bool(named & _ASSIGNING)
         names.stores = names.stores_items or names.stores_computed or bool(stored - names.stored_locals)
         reads_state = bool(named & _STATE) or "__dict__" in self._strings
@@ -296,6 +292,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "STORE_DEREF": _Reader.cell_store,
     "DELETE_DEREF": _Reader.cell_store,
     "STORE_FAST": _Reader.local_store,
+    "DELETE_FAST": _Reader.local_store,
     "STORE_FAST_LOAD_FAST": _Reader.local_store,
     "STORE_FAST_STORE_FAST": _Reader.local_store,
 }

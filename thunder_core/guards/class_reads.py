@@ -21,9 +21,10 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, class_attribute_names, not_in_dict
+from thunder_core.guards.contents import MISSING, PARTS, NodeKind, namespace_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.lookup_methods import COMPUTED, has_pure_lookup, look_up, replaces_lookup
-from thunder_core.guards.node import MISSING, PARTS, Node, NodeKind, namespace_of
+from thunder_core.guards.node import Node
 from thunder_core.guards.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.ir.location import SourceLocation
 
@@ -37,7 +38,7 @@ class Follow(Protocol):
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None: ...
     def follow_all(self, values: Iterable[Any], names: CodeNames, label: str | None = None) -> None: ...
-    def reach(self, value: Any, names: CodeNames, label: str | None) -> None: ...
+    def reach(self, value: Any, names: CodeNames, label: str | None, holder: Any = ...) -> None: ...
 
 
 class ComputedReads:
@@ -102,7 +103,7 @@ def is_attribute_of_module(node: Node, name: str) -> bool:
     """Whether a node is a module with such an attribute, parameter, buffer or submodule by PyTorch's definition."""
     if node.kind is not NodeKind.MODULE:
         return False
-    return name in _MODULE_ATTRIBUTES or any(name in content for content in node.content)
+    return name in _MODULE_ATTRIBUTES or any(name in content for content in node.dictionaries)
 
 
 class ClassReads:

@@ -10,11 +10,9 @@ of classes, those of modules, those that objects compute, and those with compute
 
 from __future__ import annotations
 
-import collections
-import functools
 import weakref
 from collections.abc import Iterable
-from types import MemberDescriptorType, MethodType, ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -28,18 +26,18 @@ from thunder_core.guards.class_reads import (
 )
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, attributes_check, not_in_dict
-from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
-from thunder_core.guards.node import (
+from thunder_core.guards.contents import (
+    CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
-    PARTS,
-    Node,
     NodeKind,
-    is_compiled,
     namespace_of,
     node_kind,
+    parts_of,
 )
+from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
+from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
+from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
     AttributeSource,
@@ -49,10 +47,9 @@ from thunder_core.guards.source import (
     StoredAttributeSource,
     module_variable,
 )
-from thunder_core.guards.stored_content import stored_items
-from thunder_core.guards.stored_objects import StoredObjects
+from thunder_core.guards.stored_objects import Holder, StoredObjects
 
-_PLAIN_CONTAINER_MODULES = ("builtins", "collections")
+_BUILTIN_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
 _FIXED_FOR_CLASSES = frozenset({"__name__", "__qualname__"})
@@ -79,6 +76,7 @@ class Following:
         self.classes = ClassReads(heap, self, self.computed, class_names)
         self.modules = ModuleReads(heap, self)
         self.stored = StoredObjects(heap, self)
+        self._holder: Node | Holder = Holder.ANY  # the node whose contents are followed
         self._dynamic = DynamicReads(heap, self)
         self._namespaces: set[tuple[int, int]] = set()
         self._absent_variables: set[tuple[int, str]] = set()
@@ -89,7 +87,14 @@ class Following:
             self.follow_all(tuple(node.attributes.values()), names, label)
             return
         if names.stores:
-            self.stored.reached(node, names)
+            self.stored.reached(node, names, self._holder)
+        outer, self._holder = self._holder, node
+        try:
+            self._follow(node, names, label)
+        finally:
+            self._holder = outer
+
+    def _follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         if names.probes or names.whole:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
@@ -97,7 +102,7 @@ class Following:
         if node.kind is NodeKind.SEQUENCE and not node.reached:
             if names.dictionaries.only_appends(label):
                 return
-            self._heap.objects.guard_container(node)
+            self._heap.objects.guard_content(node)
         if id(names) in node.followed:
             return
         node.followed[id(names)] = names
@@ -108,27 +113,22 @@ class Following:
         kind = node.kind
         if kind is NodeKind.MODULE:
             self.modules.read(node, names)
-        elif kind is NodeKind.OBJECT:
+            return
+        if kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
+            self.follow_all(node.content, names)
+        self.follow_all([getattr(node.object, part) for part in parts_of(node.object)], names)
+        if kind is NodeKind.OBJECT or (kind in CONTAINERS and type(node.object).__module__ not in _BUILTIN_MODULES):
             self._follow_object(node, names)
-        elif kind in (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET):
-            if kind is not NodeKind.DICTIONARY:
-                self.follow_all(node.content, names)
-            if type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
-                self._follow_object(node, names)
-        elif kind is NodeKind.FUNCTION or kind is NodeKind.OPAQUE:
+        elif kind is NodeKind.CLASS:
+            self.classes.read(node, names)
+            self._describe(node, names)
+        else:
             self._heap.state_read(node, names)
             if isinstance(node.object, weakref.ref):
                 self.follow_all((node.object(),), names)
             self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
             if kind is NodeKind.FUNCTION:
                 self._describe(node, names)
-        elif kind is NodeKind.CLASS:
-            self.classes.read(node, names)
-            self._describe(node, names)
-        elif kind is NodeKind.METHOD:
-            self.follow_all((node.object.__self__,), names)
-        elif kind is NodeKind.PARTIAL:
-            self.follow_all([getattr(node.object, part) for part in PARTS[type(node.object)]], names)
 
     def _describe(self, node: Node, names: CodeNames) -> None:
         """Guard names and docstrings of a function or class, which functions with equal code may not share."""
@@ -149,6 +149,7 @@ class Following:
         if key in self._namespaces:
             return
         self._namespaces.add(key)
+        self._holder = Holder.ANY  # other functions may have the same global variables
         module = str(namespace.get("__name__", ""))
         for name, value in tuple(namespace.items()):
             stored = self._heap.stored_globals.get((id(namespace), name))
@@ -167,8 +168,19 @@ class Following:
             elif isinstance(value, torch.Tensor):
                 self.follow_tensor(value, names, label)
 
-    def reach(self, value: Any, names: CodeNames, label: str | None, depth: int = 0) -> None:
-        """Follow an argument, closure variable or return value, also through objects that the program created."""
+    def reach(self, value: Any, names: CodeNames, label: str | None, holder: Node | Holder = Holder.ANY) -> None:
+        """Follow an argument, closure variable or return value, also through objects that the program created.
+
+        Args:
+            holder: from where the code gets the value.
+        """
+        outer, self._holder = self._holder, holder
+        try:
+            self._reach(value, names, label, 0)
+        finally:
+            self._holder = outer
+
+    def _reach(self, value: Any, names: CodeNames, label: str | None, depth: int) -> None:
         kind = type(value)
         if kind in ATOM_TYPES:
             return
@@ -189,7 +201,7 @@ class Following:
         if depth > _DEEPEST_FRESH:
             return
         for name, item in _parts_of_fresh(value, names, label):
-            self.reach(item, names, name, depth + 1)
+            self._reach(item, names, name, depth + 1)
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
         """Read the Python attributes of a tensor; other guards check its metadata."""
@@ -206,8 +218,8 @@ class Following:
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Read the items whose keys are in the code, or all."""
         keys = names.dictionaries.keys_of(label)
-        if keys is None or type(node.object).__module__ not in _PLAIN_CONTAINER_MODULES:
-            self._heap.objects.read_dictionary(node)
+        if keys is None or type(node.object).__module__ not in _BUILTIN_MODULES:
+            self._heap.objects.guard_content(node)
             if (id(names), None) not in node.probed:
                 node.probed.add((id(names), None))
                 self.follow_all(node.content.values(), names)
@@ -298,14 +310,14 @@ class ModuleReads:
         wanted = names.attributes
         self._heap.guard_module(node)
         self._following.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
-        for content, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
+        for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
             whole = dictionary in wanted
             if whole:
                 self.guard_keys(node, dictionary, content)
             for name in tuple(content) if whole else sorted(content.keys() & wanted):
                 self.entry(node, dictionary, name, content[name], names)
         if isinstance(node.object, _CONTAINER_MODULES):
-            for name, child in node.content[2].items():
+            for name, child in node.dictionaries[2].items():
                 self.entry(node, "_modules", name, child, names)
         self._following.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
@@ -368,7 +380,7 @@ class DynamicReads:
         self._following.attributes_of(node, tuple(node.attributes), names, labelled=False)
         self._heap.objects.guard_attribute_names(node, ordered=names.reads_order)
         if node.kind is NodeKind.MODULE:
-            for content, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
+            for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
                 self._following.modules.guard_keys(node, dictionary, content)
                 for name, value in content.items():
                     self._following.modules.entry(node, dictionary, name, value, names)
@@ -407,19 +419,12 @@ class DynamicReads:
 
 def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
     """The parts of an object without a path that code may read, with labels."""
-    kind = type(value)
-    if isinstance(value, dict):
-        items = tuple(dict.values(value))
-    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
-        items = stored_items(value)
-    elif kind is MethodType:
-        items = (value.__self__,)
-    elif kind is functools.partial:
-        items = (value.func, *value.args, *value.keywords.values())
-    elif node_kind(value) in (NodeKind.OBJECT, NodeKind.MODULE):
-        own = namespace_of(value) or {}
-        read = own.keys() if names.reads_whole(label) else sorted(own.keys() & names.attributes)
-        return [(name, own[name]) for name in tuple(read)]
-    else:
-        return ()
-    return [(None, item) for item in items] if len(items) <= _MOST_FRESH_ITEMS else ()
+    parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
+    for table in node_kind(value).tables:
+        content = table.read(value)
+        if not table.has_items:
+            read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
+            parts += [(name, content[name]) for name in read]
+        elif len(content) <= _MOST_FRESH_ITEMS:
+            parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
+    return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
+from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,9 +16,10 @@ from thunder_core.guards.class_reads import function_behind
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_in_dict
+from thunder_core.guards.contents import MISSING, NodeKind, content_of
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
-from thunder_core.guards.node import MISSING, Node, NodeKind, content_of
+from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     ClosureSource,
@@ -52,6 +54,7 @@ class FrameReads:
         self._heap = heap
         self._following = following
         self._seen: set[tuple[int, int]] = set()
+        self._methods: set[tuple[type, int]] = set()
         self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
@@ -83,10 +86,14 @@ class FrameReads:
 
     def method_entered(self, receiver: Any, code: CodeType) -> None:
         """A method of ``receiver`` is called, whose name may not be in any code (``__len__``, ``__call__``)."""
-        kind, name = receiver if isinstance(receiver, type) else type(receiver), code.co_name
-        owner = next((base for base in kind.__mro__ if _defines(base, name, code)), kind)  # a base, by ``super()``
-        overridden = any(name in vars(base) for base in kind.__mro__[: kind.__mro__.index(owner)])
-        self._following.classes.function(owner if overridden else kind, name)
+        kind = receiver if isinstance(receiver, type) else type(receiver)
+        if (kind, id(code)) in self._methods:
+            return
+        self._methods.add((kind, id(code)))
+        for name in _names_on_class(kind, code):
+            owner = next((base for base in kind.__mro__ if _has_code(vars(base).get(name), code)), kind)
+            overridden = any(name in vars(base) for base in kind.__mro__[: kind.__mro__.index(owner)])  # by ``super()``
+            self._following.classes.function(owner if overridden else kind, name)
 
     def function_entered(self, code: CodeType, names: CodeNames) -> None:
         """Read the closure variables of visited functions with this code."""
@@ -206,10 +213,16 @@ class FrameReads:
             self._heap.objects.read_everything(node, names=True)
 
 
-def _defines(kind: type, name: str, code: CodeType) -> bool:
-    """Whether a class itself defines a method with this name and code."""
-    behind = function_behind(vars(kind).get(name))
+def _has_code(attribute: Any, code: CodeType) -> bool:
+    """Whether a class attribute is a method with this code."""
+    behind = function_behind(attribute)
     return behind is not None and behind[1].__code__ is code
+
+
+def _names_on_class(kind: type, code: CodeType) -> Iterable[str]:
+    """The names of a method with this code: that of its definition, and others of the same function."""
+    held = [(name, attribute) for base in kind.__mro__ for name, attribute in vars(base).items()]
+    return dict.fromkeys((code.co_name, *(name for name, attribute in held if _has_code(attribute, code))))
 
 
 def _added_to_tensors() -> frozenset[str]:

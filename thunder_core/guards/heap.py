@@ -25,18 +25,9 @@ from thunder_core.guards.conditions import (
     defined_names_checks,
     identity_check,
 )
+from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_core.guards.global_state import state_guard
-from thunder_core.guards.node import (
-    MODULE_DICTIONARIES,
-    ORIGINAL,
-    PARTS,
-    Node,
-    NodeKind,
-    is_compiled,
-    make_node,
-    node_kind,
-    original_of,
-)
+from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 from thunder_core.guards.records import Records
@@ -49,7 +40,8 @@ from thunder_core.guards.source import (
 )
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 
-_KEYED_TYPES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
+_KEYED_TYPES = frozenset({dict, list, collections.OrderedDict, collections.defaultdict})
+"""Containers of which code may read single items."""
 UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
 """Packages whose variables are assumed constant."""
 
@@ -95,10 +87,8 @@ class Heap(Records):
         if node is not None:
             if node.source is not source and node.source != source:
                 self.guards.append(Check(source, ALIAS, node.source))
-            if node.kind is NodeKind.DICTIONARY and not by_key:
-                self.objects.read_dictionary(node)
-            elif node.kind is NodeKind.SEQUENCE and not by_key:
-                self.objects.guard_container(node)
+            if not by_key:
+                self.objects.guard_content(node)
             return node
         if type(value) in FUNCTIONS_OF_C or isinstance(value, ModuleType):
             self.guards.append(Check(source, IDENTITY, value))
@@ -134,40 +124,36 @@ class Heap(Records):
             node = self.nodes[id(value)]
         else:
             node = self.nodes[id(value)] = make_node(value, source, kind)
-        if kind in (NodeKind.METHOD, NodeKind.OBJECT):
+        if kind in (NodeKind.PARTIAL, NodeKind.OBJECT):
             self.watch(value, source)
         if kind is NodeKind.MODULE:
             self.guard_module(node)
-        elif kind is NodeKind.DICTIONARY and by_key and type(value) in _KEYED_TYPES:
-            self.guards.append(Check(source, TYPE, type(value)))
-        elif kind is NodeKind.DICTIONARY:
-            self.objects.read_dictionary(node)
-        elif kind is NodeKind.SEQUENCE and by_key and type(value) is list:
-            self.guards.append(Check(source, TYPE, list))
-        elif kind in (NodeKind.SEQUENCE, NodeKind.SET):
-            self.objects.guard_container(node)
+        elif kind in CONTAINERS and not (by_key and type(value) in _KEYED_TYPES):
+            self.objects.guard_content(node)
         elif kind is NodeKind.FUNCTION:
             self.objects.guard_function(node)
         elif kind is NodeKind.CLASS:
             self.guards.append(Check(source, IDENTITY, value))
             self.visited_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
-        elif kind is NodeKind.METHOD:
-            self.objects.guard_parts(node, MethodType, ("__self__", "__func__"))
-        elif kind is NodeKind.PARTIAL:
-            self.objects.guard_parts(node, type(value), PARTS[type(value)])
-        elif kind is NodeKind.OBJECT and is_compiled(value):
-            self.guards.append(Check(source, TYPE, type(value)))
+        elif kind is NodeKind.OPAQUE or kind is NodeKind.BUFFER:
+            self.objects.guard_opaque(node)
+        else:
+            self._guard_object(node)
+        return node
+
+    def _guard_object(self, node: Node) -> None:
+        """Guard the class of an object, whose attributes are read by name."""
+        value, source = node.object, node.source
+        self.guards.append(Check(source, TYPE, type(value)))
+        if is_compiled(value):
             for inner, path in self._wrapped(node):
                 self.visit(inner, path)
-        elif kind is NodeKind.OBJECT:
-            self.guards.append(Check(source, TYPE, type(value)))
-            if any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
-                self.guards.append(identity_check(source, value))
-            elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
-                self.objects.read_everything(node)
-        else:
-            self.objects.guard_opaque(node)
-        return node
+        elif any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
+            self.guards.append(identity_check(source, value))
+        elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+            self.objects.read_everything(node)
+        for name in parts_of(value):
+            self.visit(getattr(value, name), AttributeSource(source, name))
 
     def _visit_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
         """Visit a compiled module. It shares all attributes with its original, and so the node."""
@@ -193,7 +179,7 @@ class Heap(Records):
                 continue
             node = self.nodes[id(module)] = make_node(module, path, NodeKind.MODULE)
             node.parent = parent
-            *tensors, children = node.content
+            *tensors, children = node.dictionaries
             for held, dictionary in zip(tensors, MODULE_DICTIONARIES, strict=False):
                 for name, tensor in held.items():
                     if tensor is not None:
@@ -278,8 +264,7 @@ class Heap(Records):
     def _forget_stand_ins(self) -> None:
         stand_ins = self.stand_ins
         for node in self.distinct_nodes():
-            node.attributes = _originals(node.attributes, stand_ins)
-            node.content = _originals(node.content, stand_ins)
+            node.recorded = tuple([_originals(content, stand_ins) for content in node.recorded])
         for key, (path, before) in self.stored_globals.items():
             self.stored_globals[key] = (path, stand_ins.before(before))
         for identity, (closure, cell, before) in self.stored_cells.items():

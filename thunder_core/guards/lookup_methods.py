@@ -36,8 +36,9 @@ from thunder_core.guards.abstract_stack import (
     instructions,
 )
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.node import MISSING, cached_by_class, namespace_of
+from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
+from thunder_core.guards.stored_content import CHANGING
 
 COMPUTED = object()
 """Replaces the value of an attribute that code with side effects or with tensor operations computes."""
@@ -78,11 +79,7 @@ _STORES = frozenset(
     {"DELETE_ATTR", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL"}
     | {"STORE_SLICE", "STORE_SUBSCR"}
 )
-_CHANGING = frozenset(
-    {"__delattr__", "__delitem__", "__setattr__", "__setitem__", "add", "append", "appendleft", "clear", "delattr"}
-    | {"discard", "exec", "extend", "insert", "pop", "popitem", "popleft", "print", "remove", "reverse", "setattr"}
-    | {"setdefault", "sort", "update", "write"}
-)
+_CHANGING = CHANGING | {"__delattr__", "__setattr__", "delattr", "exec", "print", "setattr", "write"}
 """Functions, and methods of containers, with side effects."""
 
 

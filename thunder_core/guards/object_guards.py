@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import collections
 import contextvars
 import functools
@@ -34,16 +33,16 @@ from thunder_core.guards.conditions import (
     identity_check,
     keys_check,
 )
-from thunder_core.guards.node import (
+from thunder_core.guards.contents import (
+    CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
-    Node,
     NodeKind,
     content_of,
-    make_node,
     namespace_of,
     node_kind,
 )
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.records import Records
 from thunder_core.guards.source import (
@@ -72,27 +71,35 @@ class ObjectGuards:
         self._arrays: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
 
-    def guard_container(self, node: Node) -> None:
-        """Guard the content of a sequence or a set."""
-        if node.reached:
+    def guard_content(self, node: Node) -> None:
+        """Guard the whole content of a container."""
+        if node.reached or node.kind not in CONTAINERS:
             return
         node.reached = True
-        value, source = node.object, node.source
-        content = list(node.content) if type(value) is list else value  # to which the program may have appended
+        value, source, kind = node.object, node.source, type(node.object)
+        recorded = kind is list or kind is dict  # the program may have changed it
+        content = kind(node.content) if recorded else value
         if is_plain_content(content):
             self._guards.append(Check(source, VALUE, copy_content(content)))
             self._add_nested(node)
             return
-        self._guards.append(Check(source, TYPE, type(value)))
+        self._guards.append(Check(source, TYPE, kind))
         if isinstance(value, collections.deque):
             self._guards.append(Check(AttributeSource(source, "maxlen"), VALUE, value.maxlen))
-        if node.kind is NodeKind.SEQUENCE:
-            length = STORED_LENGTH if is_overridden(value) else LENGTH
-            self._guards.append(Check(source, length, len(node.content)))
-            for _, item, path in node.items():
-                self._records.visit(item, path)
-        else:
+        if node.kind is NodeKind.SET:
             self._read_set(node)
+            return
+        stored = is_overridden(value)
+        if node.kind is NodeKind.DICTIONARY:
+            self._guards.append(keys_check(source, tuple(node.content), stored=stored))
+            self._records.distinct.members(node.content)
+        else:
+            self._guards.append(Check(source, STORED_LENGTH if stored else LENGTH, len(node.content)))
+        for key, item, path in node.items():
+            if key not in node.guarded_keys:
+                node.guarded_keys.add(key)
+                self._records.visit(item, path)
+            self._guard_key(key)
 
     def _read_set(self, node: Node) -> None:
         """Guard the items of a set and their order; their paths begin at the items themselves."""
@@ -109,25 +116,6 @@ class ObjectGuards:
                 nested = self._records.nodes[id(item)] = make_node(item, source, node_kind(item))
                 nested.reached = True
                 self._add_nested(nested)
-
-    def read_dictionary(self, node: Node) -> None:
-        """Guard the whole content of a dictionary."""
-        if node.reached:
-            return
-        node.reached = True
-        if type(node.object) is dict and is_plain_content(node.content):
-            self._guards.append(Check(node.source, VALUE, copy_content(node.content)))
-            self._add_nested(node)
-            return
-        self._guards.append(Check(node.source, TYPE, type(node.object)))
-        stored = is_overridden(node.object)
-        self._guards.append(keys_check(node.source, tuple(node.content), stored=stored))
-        self._records.distinct.members(node.content)
-        for key, item, path in node.items():
-            if key not in node.guarded_keys:
-                node.guarded_keys.add(key)
-                self._records.visit(item, path)
-            self._guard_key(key)
 
     def read_entry(self, node: Node, key: Any) -> None:
         """Guard one item of a dictionary, or its absence."""
@@ -194,12 +182,6 @@ class ObjectGuards:
         for index, (name, cell) in enumerate(cells):
             self._records.visit(content_of(cell), ClosureSource(node.source, index, name))
 
-    def guard_parts(self, node: Node, kind: type, names: tuple[str, ...]) -> None:
-        """Guard an object by its class and these attributes."""
-        self._guards.append(Check(node.source, TYPE, kind))
-        for name in names:
-            self._records.visit(getattr(node.object, name), AttributeSource(node.source, name))
-
     def guard_opaque(self, node: Node) -> None:
         """Guard an object whose reads cannot be observed by its ``__eq__``, or by identity if it has none."""
         value, source = node.object, node.source
@@ -219,7 +201,7 @@ class ObjectGuards:
         if isinstance(value, MappingProxyType):
             self._read_mapping(node)
             return
-        if isinstance(value, bytearray | array.array):
+        if node.kind is NodeKind.BUFFER:
             self._guards.append(Check(source, EQUALITY, value[:]))
             return
         if isinstance(value, _CachedFunction):

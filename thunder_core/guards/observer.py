@@ -16,6 +16,7 @@ from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import NodeKind
 from thunder_core.guards.external_calls import external_call, generator_method, gives_memory, replaced_function
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
@@ -24,10 +25,11 @@ from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.lookup_methods import has_pure_lookup
-from thunder_core.guards.node import NodeKind, is_compiled
+from thunder_core.guards.node import is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
+from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import Write, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 
@@ -262,9 +264,9 @@ class Observer:
             return
         self._storing |= names.stores
         if self._storing:
-            caller = next(self._callers(frame), None)
-            if caller is not None and caller.stores:
-                self._following.stored.code_ran(caller)
+            caller, stored = next(self._callers(frame), (None, names))
+            if caller is not None and stored.stores:
+                self._following.stored.code_ran(caller, stored)
         if names.of_lookup is not None and len(names.arguments) > 1:
             receiver, name = (variables.get(argument) for argument in names.arguments[:2])
             names = names.of_lookup if has_pure_lookup(receiver, str(name)) else names
@@ -304,7 +306,8 @@ class Observer:
         for name in names.arguments:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
-                reach(value, names, name)
+                is_fixed = id(value) in self._heap.nodes and name not in names.stored_locals | names.stored_cells
+                reach(value, names, name, Holder.ARGUMENT if is_fixed else Holder.ANY)
         if names.uses_class:
             classes = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:
@@ -348,20 +351,20 @@ class Observer:
             return
         self._heap.hidden_states.left(frame)
         if kind is CodeKind.USER and names.stores:
-            self._following.stored.frame_left(frame, names, dict.fromkeys(self._callers(frame)))
+            self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
-        caller = next(self._callers(frame), None)
+        caller, reader = next(self._callers(frame), (None, names))
         if caller is not None:
-            self._following.reach(value, caller, None)
+            self._following.reach(value, reader, None)
 
-    def _callers(self, frame: FrameType) -> Iterator[CodeNames]:
-        """The names in the code of the program's frames that called a frame, the innermost first."""
+    def _callers(self, frame: FrameType) -> Iterator[tuple[FrameType, CodeNames]]:
+        """The program's frames that called a frame, the innermost first, with the names in their code."""
         caller = frame.f_back
         while caller is not None and caller is not self._outside:
             _, kind, names = self._codes.get(id(caller.f_code)) or self._lookup(caller)
             if kind is CodeKind.USER:
-                yield names
+                yield caller, names
             caller = caller.f_back
 
     def _calls(self, frame: FrameType, function: Any) -> None:

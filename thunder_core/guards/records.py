@@ -11,11 +11,12 @@ from torch import Generator
 from torch.nn import Module
 
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import MISSING
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.hidden_state import Environment, HiddenStates, LoggerLevels
-from thunder_core.guards.node import MISSING, Node
+from thunder_core.guards.node import Node
 from thunder_core.guards.source import ClosureSource, GlobalSource, Source
 from thunder_core.guards.stand_ins import StandIns
 from thunder_core.guards.tensor_facts import TensorFacts

@@ -18,7 +18,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
-from thunder_core.guards.node import slot_names
+from thunder_core.guards.contents import slot_names
 from thunder_core.guards.source import (
     PATH_ERRORS,
     Args,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
+_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array)
 _METHODS = (
     "__getitem__",
     "__setitem__",
@@ -20,6 +21,17 @@ _METHODS = (
 )
 _LIBRARY = ("builtins", "collections")
 _MISSING = object()
+STORING: Final = frozenset(
+    {"__iadd__", "__ior__", "__setitem__", "add", "append", "appendleft", "extend", "extendleft", "heappush"}
+    | {"heapreplace", "insert", "insort", "insort_left", "insort_right", "put", "put_nowait", "setdefault", "setitem"}
+    | {"symmetric_difference_update", "update"}
+)
+"""Methods of containers, and functions, that store items."""
+CHANGING: Final = STORING | frozenset(
+    {"__delitem__", "clear", "delitem", "difference_update", "discard", "heappop", "intersection_update"}
+    | {"move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "sort", "subtract"}
+)
+"""Methods of containers, and functions, that change the content."""
 
 
 def builtin_class(container: Any) -> Any:
@@ -89,10 +101,12 @@ def delete_item(container: Any, key: Any) -> None:
 
 
 def replace_content(container: Any, content: Any) -> None:
-    """Replace the content of a container."""
+    """Replace the content of a container, or the bytes of a buffer."""
     base = builtin_class(container)
-    if base is list:
-        list.__setitem__(container, slice(None), content)
+    if base is array.array:
+        content = array.array(container.typecode, content)
+    if base in (list, bytearray, array.array):
+        base.__setitem__(container, slice(None), content)
     elif isinstance(container, dict):
         base.clear(container)
         for key, item in content.items():

@@ -7,7 +7,7 @@ may read the attributes of this object from then on.
 
 from __future__ import annotations
 
-import itertools
+import enum
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -16,19 +16,17 @@ from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import MISSING, WHOLE, content_of
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import (
-    CONTAINERS,
-    MISSING,
-    MODULE_DICTIONARIES,
-    Node,
-    NodeKind,
-    content_of,
-    namespace_of,
-    slot_names,
-)
+from thunder_core.guards.node import Node
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
-from thunder_core.guards.stored_content import entries, same_items, stored_items
+
+
+class Holder(enum.Enum):
+    """From where code gets an object, if not from another object."""
+
+    ANY = enum.auto()  # from variables that several of its frames may have, or in another way
+    ARGUMENT = enum.auto()  # from an argument of one frame
 
 
 class StoredObjects:
@@ -37,24 +35,38 @@ class StoredObjects:
     def __init__(self, heap: Heap, following: Follow) -> None:
         self._heap = heap
         self._following = following
-        self._may_change: dict[object, dict[Node, None]] = {}  # nodes by key of the code that stores objects
+        # by key of the code that stores objects, and by holder: the nodes that it reads from there
+        self._reached: dict[object, dict[Node | Holder, dict[Node, None]]] = {}
         self._entered: dict[int, CodeNames] = {}
 
     def entered(self, names: CodeNames) -> None:
         """Code with these names is entered."""
         self._entered[id(names)] = names
 
-    def reached(self, node: Node, names: CodeNames) -> None:
+    def reached(self, node: Node, names: CodeNames, holder: Node | Holder) -> None:
         """Code with these names, which stores objects, reaches a node: it may change its contents."""
-        self._may_change.setdefault(names.key, {})[node] = None
+        if holder is not Holder.ARGUMENT:
+            self._reached.setdefault(names.key, {}).setdefault(holder, {})[node] = None
 
-    def code_ran(self, names: CodeNames) -> None:
-        """Code with these names, which stores objects, has called a function or returned."""
-        for node in tuple(self._may_change.get(names.key, ())):
+    def _within_reach(self, frame: FrameType, names: CodeNames) -> Iterable[Node]:
+        """The nodes that a frame may change: its code reaches them from arguments of this frame, or in another way."""
+        reached, variables = self._reached.get(names.key, {}), frame.f_locals
+        arguments = [self._heap.nodes.get(id(variables.get(name))) for name in names.arguments]
+        pending = [*reached.get(Holder.ANY, ()), *(node for node in arguments if node is not None)]
+        found = dict.fromkeys(pending)
+        while pending:
+            children = [node for node in reached.get(pending.pop(), ()) if node not in found]
+            found.update(dict.fromkeys(children))
+            pending += children
+        return found
+
+    def code_ran(self, frame: FrameType, names: CodeNames) -> None:
+        """The code of a frame, which stores objects, has called a function or returned."""
+        for node in self._within_reach(frame, names):
             for label, value in tuple(_stored(node, names)):
                 node.changed_by[names.key] = names
                 for reader in tuple(node.followed.values()):
-                    self._following.reach(value, reader, label)
+                    self._following.reach(value, reader, label, node)
         for variable, before in tuple(self._heap.stored_globals.values()):
             if variable.name in names.stored_globals or variable.name in names.stored_attributes:
                 self._variable(variable.name, before, variable.namespace.get(variable.name, before))
@@ -66,11 +78,11 @@ class StoredObjects:
         """Code with these names reads a node for the first time, after other code may have stored objects in it."""
         for writer in tuple(node.changed_by.values()):
             for label, value in tuple(_stored(node, writer)):
-                self._following.reach(value, names, label)
+                self._following.reach(value, names, label, node)
 
     def frame_left(self, frame: FrameType, names: CodeNames, callers: Iterable[CodeNames]) -> None:
         """A frame of code that stores objects is left; its callers may read them from objects that they created."""
-        self.code_ran(names)
+        self.code_ran(frame, names)
         variables = frame.f_locals
         values = [variables.get(name) for name in (*names.arguments, *names.free)]
         created = [value for value in values if self._is_created(value)]
@@ -98,41 +110,17 @@ def _stored(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
 
     References to them must not outlive the caller: the program may have created them.
     """
-    changed: Iterator[tuple[str | None, Any]] = _changed_attributes(node, names)
-    if names.stores_items and node.kind in CONTAINERS:
-        changed = itertools.chain(changed, _changed_items(node))
-    return ((label, value) for label, value in changed if _is_object(value))
+    for table, recorded in node.contents():
+        if table.has_items and not names.stores_items:
+            continue
+        stored = None if table.has_items or names.stores_computed else names.stored_attributes
+        for change in table.changes(node.object, recorded, stored):
+            if change.key is WHOLE:
+                known = set(map(id, change.before))
+                yield from ((None, item) for item in change.now if _is_object(item) and id(item) not in known)
+            elif change.now is not MISSING and _is_object(change.now):
+                yield (change.key if not table.has_items else _label(change.key)), change.now
 
 
-def _changed_attributes(node: Node, names: CodeNames) -> Iterator[tuple[str | None, Any]]:
-    """Names and values of the attributes that differ from those at the first visit."""
-    value = node.object
-    own = namespace_of(value) or {}
-    slots = slot_names(type(value))
-    stored: Iterable[str] = tuple(own.keys() | slots) if names.stores_computed else names.stored_attributes
-    tables = [(own, node.attributes)]
-    if node.kind is NodeKind.MODULE:
-        tables += [
-            (own.get(name) or {}, before) for name, before in zip(MODULE_DICTIONARIES, node.content, strict=True)
-        ]
-    for name in stored:
-        for now, before in tables:
-            if name in now and now[name] is not before.get(name, MISSING):
-                yield name, now[name]
-        if name in slots:
-            held = getattr(value, name, MISSING)
-            if held is not MISSING and held is not node.attributes.get(name, MISSING):
-                yield name, held
-
-
-def _changed_items(node: Node) -> Iterator[tuple[str | None, Any]]:
-    """Labels and values of the items that differ from those at the first visit."""
-    if node.kind is NodeKind.DICTIONARY:
-        for key, item in tuple(entries(node.object)):
-            if item is not node.content.get(key, MISSING):
-                yield (f"[{key!r}]" if is_plain(key) else None), item
-        return
-    items = stored_items(node.object)
-    if not same_items(items, node.content):
-        before = set(map(id, node.content))
-        yield from ((None, item) for item in items if id(item) not in before)
+def _label(key: Any) -> str | None:
+    return f"[{key!r}]" if is_plain(key) else None

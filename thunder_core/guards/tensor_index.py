@@ -9,8 +9,9 @@ import torch
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import ALIAS, TYPE
+from thunder_core.guards.contents import NodeKind, node_kind
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.node import Node, NodeKind, make_node, node_kind
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     AttributeSource,

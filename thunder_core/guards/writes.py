@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import collections
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, content_of, forget_cached_methods
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import (
-    CONTAINERS,
-    MISSING,
-    MODULE_DICTIONARIES,
-    Node,
-    NodeKind,
-    content_of,
-    namespace_of,
-    own_attributes,
-    slot_names,
-)
+from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
-    AttributeSource,
     ConstantSource,
     ContextSource,
     Names,
     Source,
-    StoredAttributeSource,
     is_argument,
-    item_source,
 )
-from thunder_core.guards.stored_content import entries, is_overridden, replace_content, same_items, stored_items
-
-_BARE_CONTAINERS = frozenset({list, dict, tuple, set, frozenset, collections.deque, collections.OrderedDict})
+from thunder_core.guards.stored_content import is_overridden, replace_content, same_items
 
 
 class WriteKind(enum.Enum):
@@ -84,9 +69,9 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
     """The differences between the recorded and the current contents of all nodes and other state."""
     writes: list[Write] = []
     for node in heap.distinct_nodes():
-        changes = list(_changes(heap, node))
+        changes = list(_writes(heap, node))
         writes.extend(changes)
-        heap.distinct.wrote_arguments |= any(is_argument(write.target) for write in changes)
+        heap.distinct.wrote_arguments |= bool(changes) and is_argument(node.source)
     for path, before in heap.stored_globals.values():
         writes.extend(_change(path, before, path.namespace.get(path.name, MISSING)))
     for closure, cell, before in heap.stored_cells.values():
@@ -129,107 +114,50 @@ def _change(target: Source, before: Any, now: Any) -> Iterator[Write]:
         yield Write(target, WriteKind.SET, now)
 
 
-def _changes(heap: Heap, node: Node) -> Iterator[Write]:
-    value, kind = node.object, node.kind
-    if kind is NodeKind.MODULE:
-        own = value.__dict__
-        slots = slot_names(type(value))
-
-        def path(name: str) -> Source:
-            step = AttributeSource if name in slots else StoredAttributeSource
-            return step(node.source, name)
-
-        yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
-        for before, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
-            now = own.get(dictionary, {})
-            if not isinstance(now, dict):  # a module of TorchScript, whose attributes are in C++
-                continue
-
-            def entry(name: str, dictionary: str = dictionary) -> Source:
-                return StoredAttributeSource(node.source, name, dictionary)
-
-            moved = _moved_keys(before, now)
-            for key in moved:
-                yield Write(entry(key), WriteKind.DELETE)
-            still = {key: value for key, value in before.items() if key not in moved}
-            yield from _changed_entries(still, now, entry)
-        return
-    if has_attributes(node):
-        now = own_attributes(value)
-        yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
-    if kind is NodeKind.DICTIONARY:
-        yield from _changed_dictionary(heap, node)
-    elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        yield from _changed_sequence(heap, node)
-    elif kind is NodeKind.CLASS:
-        for name in heap.stored_attributes:
-            target, held = AttributeSource(node.source, name), value.__dict__
-            yield from _change(target, node.attributes.get(name, MISSING), held.get(name, MISSING))
-    elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
-        yield Write(node.source, WriteKind.REPLACE, set(value))
+def _changes(heap: Heap, table: Table, node: Node, recorded: Any, *, back: bool = False) -> list[Change]:
+    """The changes of a table of a node since the first visit, or those ``back`` to it."""
+    names = heap.stored_attributes if table.by_name else None
+    return list(table.changes(node.object, recorded, names, back=back))
 
 
-def _changed_sequence(heap: Heap, node: Node) -> Iterator[Write]:
-    before, now = node.content, stored_items(node.object)
-    if same_items(before, now):
-        return
-    if (
-        isinstance(node.object, list)
-        and not is_overridden(node.object)
-        and len(now) > len(before)
-        and same_items(before, now[: len(before)])
-    ):
-        yield Write(node.source, WriteKind.EXTEND, list(now[len(before) :]))
-    else:
-        heap.objects.guard_container(node)  # the new content contains items of the old one
-        yield Write(node.source, WriteKind.REPLACE, list(now))
+def _writes(heap: Heap, node: Node) -> Iterator[Write]:
+    for table, recorded in node.contents():
+        changes = _changes(heap, table, node, recorded)
+        # keys that are not plain are reconstructed in each run, like values
+        if any(change.key is WHOLE or (change.before is MISSING and not is_plain(change.key)) for change in changes):
+            yield _replacement(heap, node, table)
+            continue
+        for change in changes:
+            target = table.path(node.object, node.source, change.key)
+            if change.before is MISSING and recorded.get(change.key, MISSING) is change.now:
+                _guard_moved(heap, node, table, change, target)
+            yield from _change(target, change.before, change.now)
 
 
-def has_attributes(node: Node) -> bool:
-    """Whether the object of a node has instance attributes, as do instances of subclasses of containers."""
-    if node.kind in CONTAINERS:
-        return type(node.object) not in _BARE_CONTAINERS
-    return node.kind is NodeKind.OBJECT or node.kind is NodeKind.FUNCTION
+def _guard_moved(heap: Heap, node: Node, table: Table, change: Change, path: Source) -> None:
+    """Guard an object whose position in a dictionary the program has changed, perhaps without reading it."""
+    guarded = node.guarded_keys if table.has_items else node.guarded
+    if change.key not in guarded:
+        guarded.add(change.key)
+        heap.visit(change.now, path, by_key=True)
 
 
-def _changed_dictionary(heap: Heap, node: Node) -> Iterator[Write]:
-    before, now = node.content, dict(entries(node.object))
-    # keys that are not plain are reconstructed in each run, like values
-    if not all(is_plain(key) for key in now if key not in before) or _moved_keys(before, now):
-        heap.objects.read_dictionary(node)  # the new content contains items of the old one
-        yield Write(node.source, WriteKind.REPLACE, now)
-    else:
-        yield from _changed_entries(before, now, lambda key: item_source(node.object, node.source, key))
-
-
-def _changed_entries(
-    before: dict[Any, Any], now: dict[Any, Any], path: Any, skipped: tuple[str, ...] = ()
-) -> Iterator[Write]:
-    for key, value in now.items():
-        if before.get(key, MISSING) is not value and key not in skipped:
-            yield Write(path(key), WriteKind.SET, value)
-    for key in before:
-        if key not in now:
-            yield Write(path(key), WriteKind.DELETE)
-
-
-def _moved_keys(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
-    """The keys of ``before`` that must be deleted and assigned again to get the order of ``now``."""
-    common, order = [key for key in before if key in now], list(now)
-    # a set compares keys as a dictionary does: tensors by identity
-    first = next((index for index, key in enumerate(common) if order[index] not in {key}), len(common))
-    return common[first:]
-
-
-# ---------------------------------------------------------------- undoing writes
+def _replacement(heap: Heap, node: Node, table: Table) -> Write:
+    before, now = node.content, table.read(node.object)
+    extends = isinstance(node.object, list) and not is_overridden(node.object) and len(now) > len(before)
+    if extends and same_items(before, now[: len(before)]):
+        return Write(node.source, WriteKind.EXTEND, list(now[len(before) :]))
+    heap.objects.guard_content(node)  # the new content contains items of the old one
+    return Write(node.source, WriteKind.REPLACE, table.content_class(now))
 
 
 def undo_writes(heap: Heap) -> None:
     """Restore the recorded contents of all nodes and other state."""
     for node in heap.distinct_nodes():
-        _restore(node)
-        if node.kind is NodeKind.CLASS:
-            _restore_class(node, heap.stored_attributes)
+        for table, recorded in node.contents():
+            for change in _changes(heap, table, node, recorded, back=True):
+                table.put(node.object, change.key, change.now)
+        forget_cached_methods(node.object)
     for variable, before in heap.stored_globals.values():
         if before is MISSING:
             variable.namespace.pop(variable.name, None)
@@ -239,84 +167,3 @@ def undo_writes(heap: Heap) -> None:
         cell.cell_contents = before
     heap.environment.undo()
     heap.context = heap.context_before
-
-
-def _restore(node: Node) -> None:
-    value, kind = node.object, node.kind
-    if kind is NodeKind.MODULE:
-        own = value.__dict__
-        for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
-            if isinstance(own.get(name), dict):
-                _restore_dictionary(own[name], before)
-        slots = slot_names(type(value))
-        for name in slots:
-            _restore_slot(value, name, node.attributes.get(name, MISSING))
-        dictionaries = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
-        stored = {name: before for name, before in node.attributes.items() if name not in slots}
-        _restore_dictionary(own, {**stored, **dictionaries}, ordered=False)
-        return
-    if has_attributes(node):
-        _restore_attributes(node)
-    if kind is NodeKind.DICTIONARY:
-        if not _same_entries(value, node.content):
-            replace_content(value, node.content)
-    elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
-        if not same_items(node.content, stored_items(value)):
-            replace_content(value, node.content)
-    elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
-        replace_content(value, node.content)
-
-
-def _restore_slot(value: Any, name: str, before: Any) -> None:
-    now = getattr(value, name, MISSING)
-    if now is before:
-        return
-    if before is MISSING:
-        object.__delattr__(value, name)
-    else:
-        object.__setattr__(value, name, before)
-
-
-def _restore_attributes(node: Node) -> None:
-    value = node.object
-    own = namespace_of(value)
-    for name, now in own_attributes(value).items():
-        if name not in node.attributes:
-            if own is not None and name in own:
-                del own[name]
-            else:
-                object.__delattr__(value, name)
-        elif node.attributes[name] is not now and (own is None or name not in own):
-            object.__setattr__(value, name, node.attributes[name])
-    if own is not None:
-        for name, before in node.attributes.items():
-            if own.get(name, MISSING) is not before and (name in own or not hasattr(type(value), name)):
-                own[name] = before
-
-
-def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    items = list(entries(now))
-    return [key for key, _ in items] == list(before) and all(item is before[key] for key, item in items)
-
-
-def _restore_dictionary(now: dict[Any, Any], before: dict[Any, Any], *, ordered: bool = True) -> None:
-    """Restore single items if possible, since other threads may read the dictionary."""
-    if ordered and list(now) != list(before):
-        now.clear()
-        now.update(before)
-        return
-    for key in [key for key in now if key not in before]:
-        del now[key]
-    for key, value in before.items():
-        if now.get(key, MISSING) is not value:
-            now[key] = value
-
-
-def _restore_class(node: Node, names: Iterable[str]) -> None:
-    now = node.object.__dict__
-    for name in names:
-        before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
-        if before is MISSING and after is not MISSING:
-            delattr(node.object, name)
-        elif before is not after:
-            setattr(node.object, name, before)

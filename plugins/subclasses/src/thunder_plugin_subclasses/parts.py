@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.acquire.subclasses import PLAIN_TENSORS, has_torch_dispatch
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.node import own_attributes
+from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.ir.location import SourceLocation
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass

@@ -1,0 +1,365 @@
+"""What Python objects store: the kinds of objects, and the tables in which they store other objects.
+
+A row of `NodeKind` lists the classes of a kind and its tables. All tables are read, compared and changed in one way.
+Recording of contents, writes of the program, their undoing, and the search for stored objects are loops over the
+tables, so that a new kind of object is a new row.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import enum
+import functools
+import operator
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import CellType, FunctionType, MemberDescriptorType, MethodType
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn import Module
+
+from thunder_core.guards.source import AttributeSource, Source, StoredAttributeSource, item_source
+from thunder_core.guards.stored_content import delete_item, entries, replace_content, store_item, stored_items
+from thunder_core.pytorch_internals import ScriptMethod
+
+T = TypeVar("T")
+MISSING: Final = object()
+"""Replaces the value of an attribute or variable that does not exist."""
+WHOLE: Final = object()
+"""The key of a change of the whole content of a table."""
+MODULE_DICTIONARIES: Final = ("_parameters", "_buffers", "_modules")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one place in a table, or of its whole content.
+
+    Attributes:
+        key: the name of an attribute or the key of an item; `WHOLE` for all items.
+        before, now: the stored objects, `MISSING` for none; for `WHOLE` the contents.
+    """
+
+    key: Any
+    before: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A table in which an object stores other objects, by name or key.
+
+    Attributes:
+        read: returns a copy of the content of the table of an object.
+        view: returns the content, perhaps with other attributes, without a copy if possible.
+        put: stores an object under a key; `MISSING` deletes the key, `WHOLE` replaces the content.
+        path: the path to an entry of the object at a path.
+        has_items: its entries are items of a container, not attributes.
+        by_name: compare only the names that the program may assign, since others may change otherwise.
+        content_class: the class of the content in `replace_content`.
+        identity: returns an object that is equal for contents with the same entries; None if single entries change.
+    """
+
+    read: Callable[[Any], Any]
+    view: Callable[[Any], Any]
+    put: Callable[[Any, Any, Any], None]
+    path: Callable[[Any, Source, Any], Source]
+    has_items: bool = False
+    by_name: bool = False
+    content_class: Callable[[Any], Any] = dict
+    identity: Callable[[Any], Any] | None = None
+
+    def changes(
+        self, value: Any, recorded: Any, names: Collection[str] | None = None, *, back: bool = False
+    ) -> Iterator[Change]:
+        """The changes that lead from the recorded content to that of the object, in this order.
+
+        Single places change if possible, since other threads may read the object.
+
+        Args:
+            names: if not None, compare only these keys.
+            back: the changes that lead from the content of the object to the recorded one.
+        """
+        if names is not None:
+            view = self.view(value)
+            for name in names:
+                change = (recorded.get(name, MISSING), view.get(name, MISSING))
+                if change[0] is not change[1]:
+                    yield Change(name, *(reversed(change) if back else change))
+            return
+        now = self.read(value)
+        before, after = (now, recorded) if back else (recorded, now)
+        if self.identity is not None:
+            if self.identity(before) != self.identity(after):
+                yield Change(WHOLE, before, after)
+            return
+        moved = _moved_keys(before, after, slot_names(type(value)))
+        for key, item in before.items():
+            if key not in after or key in moved:
+                yield Change(key, item, MISSING)
+        for key, item in after.items():
+            replaced = MISSING if key in moved else before.get(key, MISSING)
+            if replaced is not item:
+                yield Change(key, replaced, item)
+
+
+def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection[str]) -> Collection[Any]:
+    """The keys of ``before`` that were deleted and stored again, which the order of ``after`` shows; not of slots."""
+    if all(map(operator.is_, before, after)):
+        return ()
+    positions = {key: index for index, key in enumerate(before)}
+    last, order = -1, list(after)
+    for index, key in enumerate(order):
+        position = positions.get(key, len(before))  # those that follow a new key were stored after it
+        if position < last:
+            return dict.fromkeys(key for key in order[index:] if key in before and key not in slots)
+        last = position
+    return ()
+
+
+def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Cache the results of a function by class, with weak references to the classes."""
+    results: WeakKeyDictionary[type, T] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def cached(kind: type, /) -> T:
+        try:
+            return results[kind]
+        except KeyError:
+            result = results[kind] = function(kind)
+            return result
+
+    return cached
+
+
+# ---------------------------------------------------------------- attributes
+
+
+_SLOTS_IN_C: Final[Mapping[type, tuple[str, ...]]] = {
+    FunctionType: ("__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__"),
+    CellType: ("cell_contents",),
+}
+
+
+@cached_by_class
+def slot_names(kind: type) -> tuple[str, ...]:
+    """The names of the slots of a class and its bases."""
+    return _SLOTS_IN_C.get(kind) or tuple(
+        name
+        for base in kind.__mro__
+        for name, member in base.__dict__.items()
+        if type(member) is MemberDescriptorType and "__slots__" in base.__dict__
+    )
+
+
+def namespace_of(value: Any) -> dict[str, Any] | None:
+    """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
+    lookup = threading.local if issubclass(type(value), threading.local) else object  # that of the thread
+    try:
+        own: dict[str, Any] = lookup.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has only slots, or is implemented in C
+        return None
+    return own
+
+
+def _slot(value: Any, name: str) -> Any:
+    """The object in a slot, or `MISSING`."""
+    try:
+        return object.__getattribute__(value, name)
+    except (AttributeError, ValueError):  # of an empty cell
+        return MISSING
+
+
+def content_of(cell: CellType) -> Any:
+    """The value of a closure variable; `MISSING` if it has none."""
+    return _slot(cell, "cell_contents")
+
+
+_CACHED_BY_PYTORCH: Final = frozenset(
+    {f"_sym_{what}_capsule{end}" for what in ("sizes", "strides") for end in ("", "_len")}
+)
+"""Attributes in which PyTorch caches the sizes and strides that a wrapper subclass returned."""
+
+
+def _is_of_library(value: Any, name: str, held: Any) -> bool:
+    """Whether an attribute belongs to PyTorch: a cache, or one of `MODULE_DICTIONARIES`."""
+    if isinstance(value, Module):  # a scripted module caches methods at the first read
+        return name in MODULE_DICTIONARIES or type(held) is ScriptMethod
+    return name in _CACHED_BY_PYTORCH and isinstance(value, torch.Tensor)
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """A copy of the attributes that an object stores in ``__dict__`` and ``__slots__``."""
+    attributes = dict(namespace_of(value) or ())
+    if isinstance(value, Module | torch.Tensor):
+        attributes = {name: held for name, held in attributes.items() if not _is_of_library(value, name, held)}
+    for name in slot_names(type(value)):
+        if (held := _slot(value, name)) is not MISSING:
+            attributes[name] = held
+    return attributes
+
+
+def forget_cached_methods(value: Any) -> None:
+    """Delete the methods that a scripted module caches in its ``__dict__``, which `own_attributes` does not return."""
+    if isinstance(value, torch.jit.ScriptModule):
+        for name in [name for name, held in value.__dict__.items() if type(held) is ScriptMethod]:
+            del value.__dict__[name]
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _put(store: Callable[[Any, Any, Any], None], delete: Callable[[Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    def put(value: Any, key: Any, item: Any) -> None:
+        if item is MISSING:
+            delete(value, key)
+        else:
+            store(value, key, item)
+
+    return put
+
+
+def _view_attributes(value: Any) -> dict[str, Any]:
+    return own_attributes(value) if slot_names(type(value)) else namespace_of(value) or {}
+
+
+_put_slot = _put(object.__setattr__, object.__delattr__)
+
+
+def _put_attribute(value: Any, name: str, item: Any) -> None:
+    if name in slot_names(type(value)):
+        _put_slot(value, name, item)
+    else:
+        _put_entry(namespace_of(value), name, item)
+
+
+_put_entry = _put(store_item, delete_item)
+
+
+def _attribute_path(value: Any, source: Source, name: str) -> Source:
+    return AttributeSource(source, name) if name in slot_names(type(value)) else StoredAttributeSource(source, name)
+
+
+def _module_dictionary(name: str) -> Table:
+    """The parameters, buffers or submodules of a module. A module whose ``__init__`` has not run may lack it."""
+
+    def view(module: Module) -> dict[str, Any]:
+        held = module.__dict__.get(name) or {}
+        return held if isinstance(held, dict) else dict(held)  # that of a scripted module, which is in C++
+
+    return Table(
+        lambda module: dict(view(module)),
+        view,
+        lambda module, key, item: _put_entry(module.__dict__[name], key, item),
+        lambda module, source, key: StoredAttributeSource(source, key, name),
+    )
+
+
+def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[Any], Any]) -> Table:
+    """The items of a container whose entries do not change singly."""
+    return Table(
+        read,
+        read,
+        lambda value, key, item: replace_content(value, item),
+        item_source,
+        has_items=True,
+        content_class=content_class,
+        identity=identity,
+    )
+
+
+_ATTRIBUTES = Table(own_attributes, _view_attributes, _put_attribute, _attribute_path)
+_CLASS_ATTRIBUTES = Table(
+    lambda value: dict(vars(value)),
+    vars,
+    _put(type.__setattr__, type.__delattr__),
+    lambda value, source, name: AttributeSource(source, name),
+    by_name=True,
+)
+_ENTRIES = Table(
+    lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
+)
+_ITEMS = _whole(stored_items, list, lambda items: list(map(id, items)))
+_MEMBERS = _whole(stored_items, set, lambda items: set(map(id, items)))
+_BYTES = _whole(bytes, bytes, bytes)
+
+
+# ---------------------------------------------------------------- kinds
+
+PARTS: Final[Mapping[type, tuple[str, ...]]] = {
+    MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    functools.singledispatchmethod: ("func", "dispatcher"),
+}
+"""Classes whose objects call functions of the user, with the attributes, which do not change, that refer to these."""
+
+
+class NodeKind(enum.Enum):
+    """The kinds of objects, each with its classes and its tables; the first that fits an object is its kind.
+
+    Attributes:
+        classes: the classes of the objects.
+        tables: what the objects store; attributes first.
+    """
+
+    MODULE = (Module,), _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
+    FUNCTION = (FunctionType,), _ATTRIBUTES
+    DICTIONARY = (dict,), _ATTRIBUTES, _ENTRIES
+    SEQUENCE = (list, tuple, collections.deque), _ATTRIBUTES, _ITEMS
+    SET = (set, frozenset), _ATTRIBUTES, _MEMBERS
+    BUFFER = (bytearray, array.array), _ATTRIBUTES, _BYTES
+    CLASS = (type,), _CLASS_ATTRIBUTES
+    PARTIAL = tuple(PARTS), _ATTRIBUTES
+    CELL = (CellType,), _ATTRIBUTES
+    OPAQUE = (), replace(_ATTRIBUTES, by_name=True)  # objects of libraries, which may cache in their attributes
+    OBJECT = (object,), _ATTRIBUTES
+
+    def __init__(self, classes: tuple[type, ...], *tables: Table) -> None:
+        self.classes = classes
+        self.tables = tables
+
+
+CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
+
+
+def node_kind(value: Any) -> NodeKind:
+    """The kind of an object that is neither plain nor a tensor."""
+    return _kind_of_class(type(value))
+
+
+@cached_by_class
+def _kind_of_class(kind: type) -> NodeKind:
+    found = next(row for row in NodeKind if issubclass(kind, row.classes))
+    return NodeKind.OPAQUE if found is NodeKind.OBJECT and not _is_followable(kind) else found
+
+
+_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
+_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
+_FOLLOWED_LIBRARY = frozenset(
+    {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
+)
+
+
+def _is_followable(kind: type) -> bool:
+    package = kind.__module__.partition(".")[0]
+    if issubclass(kind, threading.local):
+        return True
+    if issubclass(kind, weakref.ref):
+        return False
+    if package in _OPAQUE_PACKAGES or kind.__module__.startswith(_OPAQUE_TORCH):
+        return False
+    has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
+    if package in sys.stdlib_module_names and package not in _FOLLOWED_LIBRARY:
+        return False
+    return has_state
+
+
+def parts_of(value: Any) -> tuple[str, ...]:
+    """The names in `PARTS` for an object."""
+    return next((names for kind, names in PARTS.items() if isinstance(value, kind)), ())
