@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 Program = Callable[..., Any]
@@ -501,3 +502,19 @@ def mapped(x: torch.Tensor) -> torch.Tensor:
 def conditional_after(x: torch.Tensor) -> torch.Tensor:
     y = torch.where(x > 0, x, -x)
     return y.cumsum(0) if y[0] > 0.1 else y.flip(0)
+
+
+@program
+def list_after_no_parts(x: torch.Tensor) -> Any:
+    return x[:0].unbind(), x.tolist()
+
+
+LSTM = torch.nn.LSTM(1, 2, num_layers=2, batch_first=True, bidirectional=True).requires_grad_(False)
+
+
+@program
+def packed_sequence(x: torch.Tensor) -> Any:
+    lengths = (x > 0).sum().clamp(1, 2).cpu() * torch.tensor([1, 1]) + torch.tensor([0, 1])
+    packed = pack_padded_sequence(x.repeat(2, 1).unsqueeze(-1), lengths, batch_first=True, enforce_sorted=False)
+    output, (hidden, _) = LSTM(packed)
+    return pad_packed_sequence(output, batch_first=True), hidden, packed.data

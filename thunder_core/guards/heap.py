@@ -12,6 +12,7 @@ from typing import Any, Final
 from torch import Generator, Tensor
 from torch.nn import Module
 
+from thunder_core.guards.buffers import is_buffer
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
@@ -161,6 +162,8 @@ class Heap(Records):
                 self.visit(inner, path)
         elif kind is NodeKind.OBJECT:
             self.guards.append(Check(source, TYPE, type(value)))
+            if is_buffer(value):  # subclasses of NumPy arrays, objects of ctypes
+                self.objects.guard_buffer(node)
             if any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
                 self.guards.append(identity_check(source, value))
             elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed

@@ -174,8 +174,9 @@ def slot_names(kind: type) -> tuple[str, ...]:
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
     """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
+    lookup = threading.local.__getattribute__ if isinstance(value, threading.local) else object.__getattribute__
     try:
-        own: dict[str, Any] = object.__getattribute__(value, "__dict__")
+        own: dict[str, Any] = lookup(value, "__dict__")
     except AttributeError:  # it has only slots, or is implemented in C
         return None
     return own

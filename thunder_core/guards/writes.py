@@ -22,9 +22,9 @@ from thunder_core.guards.node import (
 )
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
-    AttributeSource,
     ConstantSource,
     ContextSource,
+    DirectAttributeSource,
     Names,
     Source,
     StoredAttributeSource,
@@ -133,13 +133,7 @@ def _changes(heap: Heap, node: Node) -> Iterator[Write]:
     value, kind = node.object, node.kind
     if kind is NodeKind.MODULE:
         own = value.__dict__
-        slots = slot_names(type(value))
-
-        def path(name: str) -> Source:
-            step = AttributeSource if name in slots else StoredAttributeSource
-            return step(node.source, name)
-
-        yield from _changed_entries(node.attributes, own_attributes(value), path, MODULE_DICTIONARIES)
+        yield from _changed_attributes(node)
         for before, dictionary in zip(node.content, MODULE_DICTIONARIES, strict=True):
             now = own.get(dictionary, {})
             if not isinstance(now, dict):  # a module of TorchScript, whose attributes are in C++
@@ -155,18 +149,28 @@ def _changes(heap: Heap, node: Node) -> Iterator[Write]:
             yield from _changed_entries(still, now, entry)
         return
     if has_attributes(node):
-        now = own_attributes(value)
-        yield from _changed_entries(node.attributes, now, lambda name: AttributeSource(node.source, name))
+        yield from _changed_attributes(node)
     if kind is NodeKind.DICTIONARY:
         yield from _changed_dictionary(heap, node)
     elif kind is NodeKind.SEQUENCE and not isinstance(value, tuple):
         yield from _changed_sequence(heap, node)
     elif kind is NodeKind.CLASS:
         for name in heap.stored_attributes:
-            target, held = AttributeSource(node.source, name), value.__dict__
+            target, held = DirectAttributeSource(node.source, name, "type"), value.__dict__
             yield from _change(target, node.attributes.get(name, MISSING), held.get(name, MISSING))
     elif kind is NodeKind.SET and not isinstance(value, frozenset) and set(node.content) != value:
         yield Write(node.source, WriteKind.REPLACE, set(value))
+
+
+def _changed_attributes(node: Node) -> Iterator[Write]:
+    """The changes of slots and ``__dict__``, which are repeated without ``__setattr__`` of the class and properties."""
+    slots = slot_names(type(node.object))
+
+    def path(name: str) -> Source:
+        step = DirectAttributeSource if name in slots else StoredAttributeSource
+        return step(node.source, name)
+
+    yield from _changed_entries(node.attributes, own_attributes(node.object), path, MODULE_DICTIONARIES)
 
 
 def _changed_sequence(heap: Heap, node: Node) -> Iterator[Write]:
@@ -248,15 +252,10 @@ def _restore(node: Node) -> None:
         for before, name in zip(node.content, MODULE_DICTIONARIES, strict=True):
             if isinstance(own.get(name), dict):
                 _restore_dictionary(own[name], before)
-        slots = slot_names(type(value))
-        for name in slots:
-            _restore_slot(value, name, node.attributes.get(name, MISSING))
-        dictionaries = {name: own[name] for name in MODULE_DICTIONARIES if name in own}
-        stored = {name: before for name, before in node.attributes.items() if name not in slots}
-        _restore_dictionary(own, {**stored, **dictionaries}, ordered=False)
+        _restore_attributes(node, {name: own[name] for name in MODULE_DICTIONARIES if name in own})
         return
     if has_attributes(node):
-        _restore_attributes(node)
+        _restore_attributes(node, {})
     if kind is NodeKind.DICTIONARY:
         if not _same_entries(value, node.content):
             replace_content(value, node.content)
@@ -277,21 +276,15 @@ def _restore_slot(value: Any, name: str, before: Any) -> None:
         object.__setattr__(value, name, before)
 
 
-def _restore_attributes(node: Node) -> None:
-    value = node.object
-    own = namespace_of(value)
-    for name, now in own_attributes(value).items():
-        if name not in node.attributes:
-            if own is not None and name in own:
-                del own[name]
-            else:
-                object.__delattr__(value, name)
-        elif node.attributes[name] is not now and (own is None or name not in own):
-            object.__setattr__(value, name, node.attributes[name])
+def _restore_attributes(node: Node, others: dict[str, Any]) -> None:
+    """Restore slots and ``__dict__``, in which ``others`` remain as they are."""
+    slots = slot_names(type(node.object))
+    for name in slots:
+        _restore_slot(node.object, name, node.attributes.get(name, MISSING))
+    own = namespace_of(node.object)
     if own is not None:
-        for name, before in node.attributes.items():
-            if own.get(name, MISSING) is not before and (name in own or not hasattr(type(value), name)):
-                own[name] = before
+        stored = {name: before for name, before in node.attributes.items() if name not in slots}
+        _restore_dictionary(own, {**stored, **others}, ordered=False)
 
 
 def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
@@ -317,6 +310,6 @@ def _restore_class(node: Node, names: Iterable[str]) -> None:
     for name in names:
         before, after = node.attributes.get(name, MISSING), now.get(name, MISSING)
         if before is MISSING and after is not MISSING:
-            delattr(node.object, name)
+            type.__delattr__(node.object, name)
         elif before is not after:
-            setattr(node.object, name, before)
+            type.__setattr__(node.object, name, before)
