@@ -61,7 +61,7 @@ NOT_AMONG: Final = Condition(
     lambda value, expected: ": is now one of the objects that a container holds",
     lambda expected: f"{len(expected)} objects",
 )
-"""No identity with any of several objects; the expected value maps ids to the objects."""
+"""No identity with any of several objects, given by their ids; objects that get such an id later fail it, too."""
 
 
 class _Referent(weakref.ref[Any]):
