@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
+import datetime
+import decimal
 import enum
 import math
+from datetime import UTC
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
+
+EAST = datetime.timezone(datetime.timedelta(hours=1))
 
 
 class Color(enum.Enum):
@@ -340,8 +347,6 @@ def test_module_as_argument(observe, x):
 
 
 def test_arrays_by_content_unless_lifted(observe, x):
-    numpy = pytest.importorskip("numpy")
-
     def program(x, array):
         return x * float(array[0])
 
@@ -352,3 +357,25 @@ def test_arrays_by_content_unless_lifted(observe, x):
     scalar = observe(lambda x, value: x * float(value), x, numpy.float64(2.0))
     assert not scalar.hits(x, numpy.float64(3.0))
     assert not scalar.hits(x, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (decimal.Decimal("2.5"), decimal.Decimal("2.50")),
+        (range(0, 3, 2), range(0, 4, 2)),
+        (datetime.datetime(2020, 1, 1, 0, tzinfo=UTC), datetime.datetime(2020, 1, 1, 1, tzinfo=EAST)),
+        (numpy.float32(0.0), numpy.float32(-0.0)),
+    ],
+    ids=str,
+)
+def test_equal_values_that_are_not_identical(observe, x, value, other):
+    assert value == other
+    entry = observe(lambda x, value: (x + 1, str(value)), x, value)
+    assert entry.hits(x, copy.deepcopy(value))
+    assert not entry.hits(x, other)
+
+
+def test_scalars_of_numpy_that_are_nan(observe, x):
+    entry = observe(lambda x, value: x + float(value), x, numpy.float32("nan"))
+    assert entry.hits(x, numpy.float32("nan"))

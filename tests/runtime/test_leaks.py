@@ -192,3 +192,23 @@ def test_entries_keep_no_arguments(gradients: str, jit: Callable[..., Any]) -> N
     gc.collect()
     assert [reference() for reference in references] == [None] * 4
     assert compiled(nn.Linear(3, 3), torch.ones(2, 3), torch.ones(2, 3))[1].shape == (2, 3)
+
+
+def test_keys_of_weak_dictionaries_are_released(jit: Callable[..., Any]) -> None:
+    class Key:
+        """A key that is compared by identity."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        held = reference()
+        return x if held is None else x * factors.get(held, 1.0)
+
+    key = Key()
+    reference, factors = weakref.ref(key), weakref.WeakKeyDictionary({key: 2.0})
+    compiled, x = jit(program), torch.ones(2)
+    assert torch.equal(compiled(x), x * 2)
+    factors[key] = 3.0
+    assert torch.equal(compiled(x), x * 3)
+    del key
+    gc.collect()
+    assert reference() is None
+    assert torch.equal(compiled(x), x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import random
 from collections.abc import Callable, Iterator
@@ -64,3 +65,31 @@ def test_what_cannot_go_back_is_refused(following: Callable[[], Callable[[], flo
     with pytest.raises(UnsupportedError, match="recorded a second time") as raised:
         program(torch.ones(2))
     assert "has advanced in the first" in str(raised.value)
+
+
+@functools.lru_cache
+def cached(x: torch.Tensor) -> torch.Tensor:
+    """A function because of which the whole program runs eagerly."""
+    return x * 2
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", GENERATORS)
+def test_random_generators_draw_once_in_eager_calls(name: str) -> None:
+    def values(wrap: Callable[[Any], Any]) -> Iterator[float]:
+        random.seed(0)
+        numpy.random.seed(0)
+        draw = GENERATORS[name]()
+        program = wrap(lambda x: cached(x) * draw())
+        for _ in range(3):
+            yield program(torch.ones(2)).tolist()
+            yield draw()
+
+    assert list(values(SUBJECT)) == list(values(lambda function: function))
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_an_eager_call_cannot_follow_an_advanced_iterator() -> None:
+    step = numbers()
+    with pytest.raises(UnsupportedError, match="has advanced in the first"):
+        SUBJECT(lambda x: cached(x) * step())(torch.ones(2))

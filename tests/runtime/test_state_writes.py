@@ -55,6 +55,159 @@ def closure(jit: Wrap) -> Iterator[Any]:
     yield s, a
 
 
+class Recorded:
+    """An object that records the names of the attributes that are assigned."""
+
+    def __init__(self):
+        object.__setattr__(self, "names", [])
+
+    def __setattr__(self, name, value):
+        object.__getattribute__(self, "names").append(name)
+        object.__setattr__(self, name, value)
+
+
+@case
+def attribute_with_a_setattr(jit: Wrap) -> Iterator[Any]:
+    recorded = Recorded()
+
+    def f(x):
+        recorded.last = x * 2
+        return x * len(recorded.names)
+
+    g = jit(f)
+    for step in range(3):
+        yield g(X() + step), recorded.names, recorded.last
+
+
+class Slotted:
+    """As `Recorded`, with slots."""
+
+    __slots__ = ("count", "last", "names")
+
+    def __init__(self):
+        object.__setattr__(self, "names", [])
+        object.__setattr__(self, "count", 0)
+
+    def __setattr__(self, name, value):
+        self.names.append(name)
+        object.__setattr__(self, name, value)
+
+
+@case
+def slot_with_a_setattr(jit: Wrap) -> Iterator[Any]:
+    held = Slotted()
+
+    def f(x):
+        held.count = held.count + 1
+        held.last = x * held.count
+        return held.last + len(held.names)
+
+    g = jit(f)
+    for step in range(3):
+        yield g(X() + step), held.names, held.count, held.last
+
+
+@case
+def slot_that_comes_and_goes(jit: Wrap) -> Iterator[Any]:
+    held = Slotted()
+
+    def f(x):
+        if hasattr(held, "last"):
+            before = held.last
+            del held.last
+            return x * before
+        held.last = x + 1
+        return x
+
+    g = jit(f)
+    for step in range(5):
+        yield g(X() + step), hasattr(held, "last")
+
+
+@case
+def attribute_in_place_of_a_default_of_the_class(jit: Wrap) -> Iterator[Any]:
+    class Options:
+        scale = 1.0
+
+    options = Options()
+    options.scale = 5.0
+
+    def f(x):
+        y = x * options.scale
+        if "scale" in vars(options):
+            del options.scale
+        else:
+            options.scale = 3.0
+        return y
+
+    g = jit(f)
+    for step in range(5):
+        yield g(X() + step), vars(options)
+
+
+@case
+def attribute_of_the_name_of_a_property(jit: Wrap) -> Iterator[Any]:
+    class Doubled:
+        def __init__(self):
+            self.__dict__["value"] = 1.0
+
+        @property
+        def value(self):
+            return self.__dict__["value"]
+
+        @value.setter
+        def value(self, new):
+            self.__dict__["value"] = new * 2
+
+    doubled = Doubled()
+
+    def f(x):
+        doubled.value = doubled.value + 1
+        return x * doubled.value
+
+    g = jit(f)
+    for step in range(4):
+        yield g(X() + step), vars(doubled)
+
+
+class Counting(type):
+    """A metaclass that counts assignments."""
+
+    def __setattr__(cls, name, value):
+        type.__setattr__(cls, name, value)
+        type.__setattr__(cls, "count", cls.count + 1)
+
+
+@case
+def attribute_of_a_class_whose_metaclass_counts(jit: Wrap) -> Iterator[Any]:
+    class Counted(metaclass=Counting):
+        count = 0
+
+    def f(x):
+        Counted.last = x * 2
+        return x * Counted.count
+
+    g = jit(f)
+    for step in range(3):
+        yield g(X() + step), Counted.count, Counted.last
+
+
+@case
+def attribute_of_a_thread_local(jit: Wrap) -> Iterator[Any]:
+    local = threading.local()
+    local.count = 0
+
+    def f(x):
+        local.count += 1
+        local.last = x * local.count
+        return x + local.count
+
+    g = jit(f)
+    for step in range(3):
+        yield g(X() + step), local.count, local.last
+    yield hasattr(local, "other")
+
+
 @case
 def variable_of_a_module(jit: Wrap) -> Iterator[Any]:
     settings = types.ModuleType("settings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 from collections.abc import Callable
@@ -190,3 +191,25 @@ def test_quantized_tensors_are_refused(program: Callable[..., Any]) -> None:
 def test_errors_name_the_line_that_calls_the_standard_library() -> None:
     with pytest.raises(UnsupportedError, match=r"test_unusual_programs\.py"):
         thunder.jit(lambda x: copy.copy(x + 1))(t())
+
+
+async def doubled(x: torch.Tensor, factor: int) -> torch.Tensor:
+    await asyncio.sleep(0)
+    return x * factor
+
+
+async def gathered(x: torch.Tensor, factor: int) -> Any:
+    first, second = await asyncio.gather(doubled(x, factor), doubled(x, factor + 1))
+    return first + second
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_event_loops() -> None:
+    """`asyncio.run` formats the task, and so its result, for an exception that it discards."""
+
+    def program(x: torch.Tensor, factor: int) -> Any:
+        return asyncio.run(gathered(x, factor))
+
+    compiled, x = thunder.jit(program), torch.ones(3)
+    for factor in (1, 2, 2):
+        assert torch.equal(compiled(x, factor), program(x, factor))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 Program = Callable[..., Any]
@@ -501,3 +502,43 @@ def mapped(x: torch.Tensor) -> torch.Tensor:
 def conditional_after(x: torch.Tensor) -> torch.Tensor:
     y = torch.where(x > 0, x, -x)
     return y.cumsum(0) if y[0] > 0.1 else y.flip(0)
+
+
+@program
+def list_after_no_parts(x: torch.Tensor) -> Any:
+    return x[:0].unbind(), x.tolist()
+
+
+LSTM = torch.nn.LSTM(1, 2, num_layers=2, batch_first=True, bidirectional=True).requires_grad_(False)
+
+
+@program
+def packed_sequence(x: torch.Tensor) -> Any:
+    lengths = (x > 0).sum().clamp(1, 2).cpu() * torch.tensor([1, 1]) + torch.tensor([0, 1])
+    packed = pack_padded_sequence(x.repeat(2, 1).unsqueeze(-1), lengths, batch_first=True, enforce_sorted=False)
+    output, (hidden, _) = LSTM(packed)
+    return pad_packed_sequence(output, batch_first=True), hidden, packed.data
+
+
+@program
+def switches_before(x: torch.Tensor) -> Any:
+    """A switch of PyTorch that is set before a value is read has its old value if the run is abandoned."""
+    with torch.backends.cudnn.flags(enabled=False):
+        y = x * 2
+    torch.set_default_dtype(torch.float64)
+    try:
+        total = y.sum().item()
+        z = torch.ones(4) * (y.flip(0) if total > 0 else y.cumsum(0))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return z, torch.ones(1), z[z > 1]
+
+
+@program
+def losses_of_sequences(x: torch.Tensor) -> torch.Tensor:
+    """As the models of Hugging Face for speech."""
+    labels = torch.tensor([[1, 2], [2, -100]])
+    lengths = (labels >= 0).sum(-1)
+    with torch.backends.cudnn.flags(enabled=False):
+        scores = x.reshape(1, 1, 4).repeat(5, 2, 1).log_softmax(-1)
+        return F.ctc_loss(scores, labels.masked_select(labels >= 0), torch.tensor([5, 4]), lengths * (1 + (x[0] > 9)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder_core.acquire import data_dependence, module_calls
 from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.attempt import Attempt, Guesses, RecordAgain, key_of, why_constant
+from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, Guesses, RecordAgain, key_of, why_constant
 from thunder_core.acquire.eager_calls import module_to_blame, update_to_blame
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.record_program import record
@@ -52,6 +52,9 @@ def acquire(
         try:
             with recording_turn():
                 return record(function, args, kwargs, attempt, advanced)
+        except EagerCallNeeded:
+            _check_repeatable(advanced)
+            raise
         except RecordAgain as again:
             attempt = again.following(attempt)
         except InternalError:

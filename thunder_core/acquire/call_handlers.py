@@ -50,7 +50,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.user_frames import called_by_debugger, user_location
+from thunder_core.tracing.user_frames import called_outside_of_program, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -111,7 +111,7 @@ def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _represent(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-    if is_traced(args[0]) and called_by_debugger():
+    if is_traced(args[0]) and called_outside_of_program():
         return describe(args[0])
     return _read_value(recorder, func, *args, **kwargs)
 

@@ -281,6 +281,9 @@ class Resolver(Protocol):
 # it: it is a RuntimeError from C++, and other calls that fail before dispatch, as `Tensor.numpy` of fakes, have similar
 # tracebacks.
 _OF_AUTOGRAD = "leaf Variable that requires grad is being used in an in-place operation"
+_READS_MEMORY = (
+    "data is not allocated yet"  # a kernel reads values of a fake: zeros may be invalid (lengths of sequences)
+)
 _MATERIALIZE_LIMIT = 1 << 26  # bytes
 
 
@@ -294,6 +297,8 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
     module = getattr(symbol.target, "__module__", None) or "torch"
     if _OF_AUTOGRAD in str(raised) or any(map(_is_refused, iterate_leaves((args, kwargs)))):
         return raised
+    if _READS_MEMORY in str(raised):
+        return MetadataUnknown(str(raised).partition("\n")[0])
     if module.startswith("torch") and is_small(args, kwargs):
         with real_calls():
             try:

@@ -109,6 +109,17 @@ def _holds_tensor(key: Any) -> bool:
     return any(isinstance(part, torch.Tensor) for part in parts)
 
 
+def check_buffers(observer: Observer) -> None:
+    """Check that NumPy arrays and other buffers that the program reads are unchanged.
+
+    Raises:
+        EagerCallNeeded: the program writes to one by code that is not recorded.
+    """
+    changed = observer.changed_buffers()
+    if changed:
+        raise EagerCallNeeded(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
+
+
 def check_generators(generators: TorchGenerators) -> None:
     """Refuse changes of a generator by calls that are not recorded."""
     moved = generators.moved()

@@ -229,7 +229,8 @@ class OpWriter:
 
 
 def _effects(symbol: Symbol, outcome: Outcome, call: CallArguments) -> Effects:
-    silent = not (outcome.results or outcome.written or outcome.channels)
+    empty = outcome.structure in ((), [])  # of `torch.unbind` along a dimension of size 0
+    silent = not (outcome.results or outcome.written or outcome.channels or empty)
     external = symbol.target in CHANGES_AUTOGRAD or outcome.external or silent
     if not (outcome.written or outcome.kept or external):
         return PURE

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder_core.acquire import subclasses
+from thunder_core.acquire.switch_changes import SET_SWITCH
 from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
 from thunder_core.ir.size import hint_of, with_size
+from thunder_core.ir.switches import read_between_ops, set_between_ops
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
 _NOT_RUN: Final = frozenset({CHECK_TRUE, CHECK_METADATA})
 _CHECKS_AND_REPORTS: Final = frozenset({Tag.GUESS, Tag.REPORT})
-_UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE})
+_UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE, SET_SWITCH})
 """Symbols whose effects `beside_the_program` undoes."""
 _ON_STAND_INS: Final = (
     CHANGES_AUTOGRAD - {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
@@ -65,12 +67,14 @@ class _Run:
         values: the values by name, without those that no later op can read.
         stand_ins: the stand-ins of the inputs, with the tensors that they replace.
         states: the states of the generators after the last op.
+        switches: the values of PyTorch's switches between ops, after the last op.
     """
 
     done: int = 0
     values: dict[str, Any] = field(default_factory=dict)
     stand_ins: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     states: tuple[torch.Tensor, ...] | None = None
+    switches: list[Any] | None = None
 
 
 class Prefix:
@@ -198,6 +202,7 @@ class Prefix:
             return
         if run.states is not None:
             set_generator_states(run.states)
+        set_between_ops(run.switches or recorder.switches.before)
         try:
             run.values.update(execute(ops, run.values, recorder.trace.ambient, graph=self._has_graph))
         except NotEvaluated as error:
@@ -206,7 +211,7 @@ class Prefix:
             ):  # `_forget` released a value without a tensor object, such as the gradient carrier of a wrapper
                 raise _Again from error
             raise
-        run.states = generator_states()
+        run.states, run.switches = generator_states(), read_between_ops()
         _forget(recorder, run)
 
 
@@ -266,8 +271,12 @@ def real_calls() -> Iterator[tuple[torch.Tensor, ...]]:
 
 @contextmanager
 def beside_the_program() -> Iterator[None]:
-    """`real_calls` without the modes of the program: gradients, inference, autocast, and warnings."""
+    """`real_calls` without the modes of the program: gradients, inference, autocast, and warnings.
+
+    The switches that ops set are restored at the end.
+    """
     with ExitStack() as stack:
+        stack.callback(set_between_ops, read_between_ops())
         stack.enter_context(real_calls())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.acquire import (
     data_dependence,
@@ -11,10 +11,11 @@ from thunder_core.acquire import (
 )
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
-from thunder_core.acquire.attempt import Attempt, RecordAgain
+from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import communication
 from thunder_core.acquire.final_checks import (
     check_arrays,
+    check_buffers,
     check_cached_functions,
     check_generators,
     check_leaks,
@@ -39,6 +40,9 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.user_frames import calls_program, raising_location
 
+_RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
+"""Exceptions of a recording after which the program may run once more."""
+
 
 def record(
     function: Callable[..., Any],
@@ -50,11 +54,12 @@ def record(
     """Record ``function(*args, **kwargs)`` once, with the options of ``attempt``. Changes to Python objects are undone.
 
     Args:
-        advanced: if the program has to be recorded again, the names of iterators and files that it advanced and that
-            cannot be rewound are appended.
+        advanced: if the program has to be recorded or run again, the names of iterators and files that it advanced and
+            that cannot be rewound are appended.
 
     Raises:
         RecordAgain: the program has to be recorded with another attempt.
+        EagerCallNeeded: as for `thunder_core.acquire.acquire.acquire`.
         Exception: as for `thunder_core.acquire.acquire.acquire`, which may start another attempt after it.
     """
     if not attempt.has_data_dependent_sizes and attempt.varying is None:
@@ -97,9 +102,9 @@ def _record(
             reconstruction, raised = _run_checked(function, recorder, observer, outputs)
             random_states = tuple(observer.consumed_python_rng())
             check_generators(observer.generators)
-        except (Exception, RecordAgain, ClassNeeded) as error:
+        except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
             ending = _ending(error, recorder, observer)
-            if isinstance(ending, RecordAgain | DataDependentError | UnsupportedError) or input_sizes is not None:
+            if isinstance(ending, _RUN_AGAIN) or input_sizes is not None:
                 advanced += observer.rewind()
             if ending is error:
                 raise
@@ -157,6 +162,7 @@ def _run_checked(
     if _may_repeat_changes(recorder, observer):
         raise ChangesNeeded
     check_cached_functions(observer)
+    check_buffers(observer)
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised
@@ -173,7 +179,7 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     Numbers of the trace in place of Python numbers, and repeated changes of Python objects, may be the cause of any
     exception.
     """
-    if isinstance(error, RecordAgain):
+    if isinstance(error, RecordAgain | EagerCallNeeded):
         return error
     if isinstance(error, ClassNeeded):
         input_sizes = recorder.inputs.input_sizes

@@ -189,7 +189,7 @@ def agreed_metadata(
     fills = (
         (_random, _random)
         if target in _RANDOM_SAMPLES_ONLY
-        else (_zeros, _ones, _random, _random, _numbers(3, 3), _numbers(30, -3))
+        else (_zeros, _ones, _random, _random, _first_larger, _numbers(3, 3), _numbers(30, -3))
     )
     results = _accepted_samples(target, args, kwargs, values, fills)
     if len(results) < 2 or any(_describe(metadata) != _describe(results[0]) for metadata in results):
@@ -319,6 +319,15 @@ def _random(count: int, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point or dtype.is_complex:
         return torch.rand(count).to(dtype)
     return torch.randint(0, 2, (count,)).to(dtype)
+
+
+def _first_larger(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Integers for lengths in descending order, (2, 1, 1, ...); other tensors are random."""
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        return _random(count, dtype)
+    sample = torch.ones(count, dtype=dtype)
+    sample[:1] = 2
+    return sample
 
 
 def _numbers(first: int, step: int) -> Callable[[int, torch.dtype], torch.Tensor]:

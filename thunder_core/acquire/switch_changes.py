@@ -22,17 +22,21 @@ from thunder_core.ir.switches import (
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.tracing.user_frames import user_location
 
-_SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
+SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
 
 
 class SwitchChanges:
     """Tracks the switches while a program is recorded.
 
     A change of a switch that is not part of an op's modes becomes a separate op, before the next call.
+
+    Attributes:
+        before: the values of the switches between ops before the program.
     """
 
     def __init__(self) -> None:
         self._first = read_switches()
+        self.before = read_between_ops()
         self._module_hooks = copy_module_hooks()
         self._inference = torch.is_inference_mode_enabled()
         self._latest = read_between_ops()
@@ -46,7 +50,7 @@ class SwitchChanges:
         for name, value in changes_between_ops(self._latest, current).items():
             self._set_by_ops.add(name)
             effects = Effects(external=True)
-            op = BoundSymbol(_SET_SWITCH, (name, value), {}, None, effects, location=user_location())
+            op = BoundSymbol(SET_SWITCH, (name, value), {}, None, effects, location=user_location())
             trace.ops.append(op)
         self._latest = current
 

@@ -116,7 +116,7 @@ class _Reader:
         probes = set(self._accesses)
         if globals_loaded & _ERRORS:
             probes |= self._tried
-        if named & _GETTERS:
+        if named & _GETTERS or code.co_name in _CHANGES:  # the latter often read other attributes by constant names
             probes |= {(UNKNOWN, name) for name in self._strings}
         # A variable or attribute that the code assigns can hold objects with different labels.
         stored = names.stored_locals | names.stored_cells | names.stored_globals | names.stored_attributes

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
+from thunder_core.guards.buffers import array_content
 from thunder_core.guards.check import (
     EQUAL,
     IDENTICAL,
@@ -60,7 +61,7 @@ NOT_AMONG: Final = Condition(
     lambda value, expected: ": is now one of the objects that a container holds",
     lambda expected: f"{len(expected)} objects",
 )
-"""No identity with any of several objects; the expected value maps ids to the objects."""
+"""No identity with any of several objects, given by their ids; objects that get such an id later fail it, too."""
 
 
 class _Referent(weakref.ref[Any]):
@@ -226,14 +227,12 @@ MEMBERS: Final = Condition(
 """The items of a set in the order of iteration, compared by `same_members`."""
 
 
-def array_content(array: Any, *, content: bool = True) -> tuple[Any, ...]:
-    """The dtype and shape of a NumPy array; also its bytes, unless it is an input of the compiled program."""
-    return array.dtype.str, array.shape, array.tobytes() if content else None
-
-
 def same_array(value: Any, expected: tuple[Any, ...]) -> bool:
-    """Whether a value is an array with this `array_content`."""
-    return hasattr(value, "tobytes") and array_content(value, content=expected[2] is not None) == expected
+    """Whether a value is a buffer with this `array_content`."""
+    try:
+        return array_content(value, content=expected[2] is not None) == expected
+    except (TypeError, ValueError, BufferError):
+        return False
 
 
 ARRAY: Final = Condition(

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn import Module
 
-from thunder_core.guards.source import AttributeSource, Source, StoredAttributeSource, item_source
+from thunder_core.guards.source import DirectAttributeSource, Source, StoredAttributeSource, item_source
 from thunder_core.guards.stored_content import delete_item, entries, replace_content, store_item, stored_items
 from thunder_core.pytorch_internals import ScriptMethod
 
@@ -242,7 +242,9 @@ _put_entry = _put(store_item, delete_item)
 
 
 def _attribute_path(value: Any, source: Source, name: str) -> Source:
-    return AttributeSource(source, name) if name in slot_names(type(value)) else StoredAttributeSource(source, name)
+    """Assigned without ``__setattr__`` of the class and properties, which have run when the program was recorded."""
+    step = DirectAttributeSource if name in slot_names(type(value)) else StoredAttributeSource
+    return step(source, name)
 
 
 def _module_dictionary(name: str) -> Table:
@@ -278,7 +280,7 @@ _CLASS_ATTRIBUTES = Table(
     lambda value: dict(vars(value)),
     vars,
     _put(type.__setattr__, type.__delattr__),
-    lambda value, source, name: AttributeSource(source, name),
+    lambda value, source, name: DirectAttributeSource(source, name, "type"),
     by_name=True,
 )
 _ENTRIES = Table(

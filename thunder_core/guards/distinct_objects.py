@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import DISTINCT, IDENTITY, NOT_AMONG, identity_check
+from thunder_core.guards.conditions import DISTINCT, NOT_AMONG, identity_check
 from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node
@@ -120,6 +120,7 @@ class DistinctObjects:
                 groups.setdefault(type(tensor), []).append((tensor, source))
         for group in groups.values():
             yield from self._apart(group)
+        self._members.clear()  # a weak dictionary must be able to release its keys
 
     def _is_compared(self, node: Node) -> bool:
         if node.kind in CONTAINERS:
@@ -138,11 +139,11 @@ class DistinctObjects:
         others = []
         for value, source in group:
             if id(value) in members:
-                yield Check(source, IDENTITY, value)
+                yield identity_check(source, value)
                 continue
             others.append((value, source))
             if members:
-                yield Check(source, NOT_AMONG, members)
+                yield Check(source, NOT_AMONG, frozenset(members))
         arguments = [source for _, source in others if is_argument(source)]
         if not arguments and any(isinstance(value, torch.nn.Module) for value, _ in others):
             return  # the modules of a model

@@ -19,6 +19,7 @@ _MODULES: Final = frozenset(
         "_io",
         "io",
         "_posixsubprocess",
+        "_queue",
         "_signal",
         "_socket",
         "_sqlite3",

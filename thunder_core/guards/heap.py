@@ -12,6 +12,7 @@ from typing import Any, Final
 from torch import Generator, Tensor
 from torch.nn import Module
 
+from thunder_core.guards.buffers import is_buffer
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
@@ -145,6 +146,8 @@ class Heap(Records):
         """Guard the class of an object, whose attributes are read by name."""
         value, source = node.object, node.source
         self.guards.append(Check(source, TYPE, type(value)))
+        if is_buffer(value):  # subclasses of NumPy arrays, objects of ctypes
+            self.objects.guard_buffer(node)
         if is_compiled(value):
             for inner, path in self._wrapped(node):
                 self.visit(inner, path)

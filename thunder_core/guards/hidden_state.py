@@ -65,7 +65,7 @@ _GENERATORS: Final = (
 )
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
-_REPEATABLE: Final = frozenset({"datetime", "gc", "numpy", "random", "sys", "time"})
+_REPEATABLE: Final = frozenset({"datetime", "gc", "numpy", "os", "random", "sys", "time"})
 """Modules whose functions have no side effects, so that they may run once more than in eager mode."""
 
 

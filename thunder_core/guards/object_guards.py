@@ -6,7 +6,6 @@ import collections
 import contextvars
 import functools
 import gc
-import sys
 import weakref
 from types import FunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from thunder_core.guards.buffers import array_content, is_buffer
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.conditions import (
@@ -28,7 +28,6 @@ from thunder_core.guards.conditions import (
     STORED_LENGTH,
     TYPE,
     VALUE,
-    array_content,
     attributes_check,
     identity_check,
     keys_check,
@@ -194,15 +193,12 @@ class ObjectGuards:
             self._guards.append(Check(source, TYPE, kind))
             self._records.visit(value(), ResultSource(source))
             return
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
-            self._arrays.append(node)  # the uses in the program decide whether its content is guarded
+        if is_buffer(value):
+            self._guards.append(Check(source, TYPE, kind))
+            self.guard_buffer(node)
             return
         if isinstance(value, MappingProxyType):
             self._read_mapping(node)
-            return
-        if node.kind is NodeKind.BUFFER:
-            self._guards.append(Check(source, EQUALITY, value[:]))
             return
         if isinstance(value, _CachedFunction):
             self._cached.append((node, value.cache_info()[:2]))
@@ -212,6 +208,12 @@ class ObjectGuards:
             self._guards.append(Check(source, EQUALITY, value))
             return
         self._guards.append(identity_check(source, value))
+
+    def guard_buffer(self, node: Node) -> None:
+        """Guard the content of an array or buffer, unless the program turns it into a tensor."""
+        if node.kind is not NodeKind.BUFFER:  # its changes are repeated
+            self._records.buffers.visit(node.object, node.source.describe())
+        self._arrays.append(node)
 
     def _read_mapping(self, node: Node) -> None:
         """Guard a read-only view of a dictionary."""

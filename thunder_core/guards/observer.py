@@ -204,8 +204,13 @@ class Observer:
         self._heap.stand_ins.forget()
 
     def rewind(self) -> list[str]:
-        """Restore random generators outside of PyTorch; returns the names of iterators and files that have advanced."""
+        """Restore buffers and random generators; returns the names of iterators and files that have advanced."""
+        self._heap.buffers.restore()
         return self._heap.hidden_states.rewind()
+
+    def changed_buffers(self) -> tuple[str, ...]:
+        """The names of NumPy arrays and other buffers to which the program has written."""
+        return self._heap.buffers.changed()
 
     def consumed_python_rng(self) -> list[str]:
         """The hidden states that the run changed, such as random generators outside of PyTorch; valid before `undo`."""

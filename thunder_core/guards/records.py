@@ -10,6 +10,7 @@ from typing import Any
 from torch import Generator
 from torch.nn import Module
 
+from thunder_core.guards.buffers import Buffers
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING
 from thunder_core.guards.distinct_objects import DistinctObjects
@@ -32,6 +33,7 @@ class Records(ABC):
         guards: the guards; those of a path follow those of its parents.
         tensors: the paths of tensors.
         facts: properties of tensors that the program read.
+        buffers: contents of NumPy arrays and other buffers.
         hidden_states: states of random generators outside of PyTorch, and of iterators.
         generators: states of PyTorch's random generators.
         context_before: the context variables at the start of the observation.
@@ -60,6 +62,7 @@ class Records(ABC):
         self.tensors = TensorIndex(self.nodes, self.guards, index_modules)
         self.distinct = DistinctObjects()
         self.facts = TensorFacts(self.distinct.hashed)
+        self.buffers = Buffers()
         self.hidden_states = HiddenStates()
         self.generators = TorchGenerators()
         self.context_before = contextvars.copy_context()

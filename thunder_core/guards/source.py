@@ -292,6 +292,23 @@ class AttributeSource(StepSource):
         return f"delattr({self.base.expression(names)}, {self.name!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class DirectAttributeSource(AttributeSource):
+    """An attribute in a slot or of a class, which is assigned without a ``__setattr__`` of the user's.
+
+    Attributes:
+        owner: ``"object"`` or, for attributes of classes, ``"type"``, whose ``__setattr__`` assigns it.
+    """
+
+    owner: str = "object"
+
+    def assignment(self, names: Names, value: str) -> str:
+        return f"{self.owner}.__setattr__({self.base.expression(names)}, {self.name!r}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        return f"{self.owner}.__delattr__({self.base.expression(names)}, {self.name!r})"
+
+
 def _follows_dot(name: str) -> bool:
     """Whether Python source can use a name after a dot. Python normalizes identifiers that are not ASCII."""
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)

@@ -209,6 +209,13 @@ def read_between_ops() -> list[Any]:
     return [read() for read in _READERS_BETWEEN_OPS]
 
 
+def set_between_ops(values: list[Any]) -> None:
+    """Set these switches to a result of `read_between_ops`."""
+    for switch, value in zip(_BETWEEN_OPS, values, strict=True):
+        if switch.get() != value:
+            switch.set(value)
+
+
 def changes_between_ops(before: list[Any], after: list[Any]) -> Values:
     """The switches whose values differ between two results of `read_between_ops`, with their new values."""
     values = zip(_BETWEEN_OPS, before, after, strict=True)

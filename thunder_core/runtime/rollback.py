@@ -11,6 +11,7 @@ import torch
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.switches import read_between_ops, set_between_ops, set_switch
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
@@ -33,11 +34,13 @@ class Rollback:
         random: whether to restore the states of the random generators.
         written: positions of the inputs whose storages are restored.
         leaves: positions of the inputs whose ``grad`` and ``requires_grad`` are restored if they are leaves.
+        switches: whether to restore PyTorch's switches.
     """
 
     random: bool
     written: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
+    switches: bool = False
 
     @classmethod
     def of(cls, trace: Trace) -> Rollback:
@@ -71,15 +74,17 @@ class Rollback:
         written = tuple([index for index, proxy in tensors if proxy.storage in storages])
         uses = any(bound.symbol.target in RUNS_AUTOGRAD or bound.symbol.target in CHANGES_AUTOGRAD for bound in before)
         leaves = tuple([index for index, proxy in tensors if proxy.dtype.is_floating_point]) if uses else ()
-        return cls(any(bound.effects.random for bound in before), written, leaves)
+        switches = any(bound.symbol.target is set_switch for bound in before)
+        return cls(any(bound.effects.random for bound in before), written, leaves, switches)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls ``run``, and restores the state if it raises `WrongGuess`."""
-        if not (self.random or self.written or self.leaves):
+        if not (self.random or self.written or self.leaves or self.switches):
             return run
 
         def call(inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             states = generator_states() if self.random else None
+            switches = read_between_ops() if self.switches else None
             contents = [inputs[index].untyped_storage().clone() for index in self.written]
             leaves = [inputs[index] for index in self.leaves if inputs[index].is_leaf]
             gradients = [(leaf, leaf.requires_grad, leaf.grad, _copy(leaf.grad)) for leaf in leaves]
@@ -88,6 +93,8 @@ class Rollback:
             except WrongGuess:
                 if states is not None:
                     set_generator_states(states)
+                if switches is not None:
+                    set_between_ops(switches)
                 for index, content in zip(self.written, contents, strict=True):
                     inputs[index].untyped_storage().copy_(content)
                 for leaf, requires_grad, gradient, content in gradients:
@@ -128,7 +135,7 @@ def _with_opened_regions(trace: Trace) -> Iterator[BoundSymbol]:
 def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSymbol) -> None:
     """Raise DataDependentError for an op that `Rollback` cannot undo."""
     target = bound.symbol.target
-    if target in RUNS_AUTOGRAD or target in _RESTORED:
+    if target in RUNS_AUTOGRAD or target in _RESTORED or target is set_switch:
         return
     if target in CHANGES_AUTOGRAD:
         if not any(proxy.name in inputs for proxy in bound.inputs()):

@@ -149,8 +149,9 @@ def _location(code: CodeType, line: int) -> SourceLocation:
     return location
 
 
-# Debuggers print tensors of the program that they stop in; these calls are not part of the program.
-_DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy", "ipdb"})
+# Debuggers print tensors of the program that they stop in; these calls are not part of the program. `signal` formats a
+# handler, for `asyncio.run` one with the result of the task, for a message that it discards.
+_READERS = frozenset({"pdb", "bdb", "pydevd", "_pydevd_bundle", "debugpy", "ipdb", "signal"})
 
 
 def calling_frame() -> FrameType | None:
@@ -167,11 +168,14 @@ def calling_module() -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
-def called_by_debugger() -> bool:
-    """Whether a debugger has a frame between the caller and the function of Thunder that calls the program."""
+def called_outside_of_program() -> bool:
+    """Whether the program does not read the result of the call: a debugger does, or it is part of a discarded message.
+
+    Their frames are between the caller and the function of Thunder that calls the program.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not is_calling(frame.f_code):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in _DEBUGGERS:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _READERS:
             return True
         frame = frame.f_back
     return False

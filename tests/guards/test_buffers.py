@@ -1,0 +1,154 @@
+"""Memory that code in C writes: arrays, buffers and objects of ctypes that a program reads, writes or shares."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+import thunder
+from thunder_core.errors import UncacheableWarning
+from thunder_core.guards.buffers import Buffers, array_content, is_buffer
+
+
+class Tagged(numpy.ndarray):
+    """An array with a sum of its own."""
+
+    def sum(self):
+        return -1.0
+
+
+class Point(ctypes.Structure):
+    """A structure of C."""
+
+    _fields_ = [("x", ctypes.c_int), ("y", ctypes.c_float)]
+
+
+MAKE: dict[str, Callable[[], Any]] = {
+    "array": lambda: numpy.arange(3.0),
+    "view": lambda: numpy.arange(6.0)[::2],
+    "dates": lambda: numpy.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"),
+    "subclass": lambda: numpy.arange(3.0).view(Tagged),
+    "bytearray": lambda: bytearray(b"abc"),
+    "array.array": lambda: array.array("i", [1, 2]),
+    "memoryview": lambda: memoryview(bytearray(b"abc")),
+    "ctypes": lambda: (ctypes.c_int * 2)(1, 2),
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_contents_are_restored(name: str) -> None:
+    value, same = MAKE[name](), MAKE[name]()
+    assert is_buffer(value)
+    buffers = Buffers()
+    buffers.visit(value, name)
+    assert buffers.changed() == ()
+    value[0] = value[1]
+    assert array_content(value) != array_content(same)
+    assert buffers.changed() == (name,)
+    buffers.restore()
+    assert array_content(value) == array_content(same)
+
+
+@pytest.mark.parametrize("value", [1, [1], object(), torch.ones(2)])
+def test_no_buffers(value: Any) -> None:
+    assert not is_buffer(value)
+
+
+def add_to_item(x, held):
+    held[0] += 1
+    return x * float(held[0])
+
+
+def add_in_place(x, held):
+    held += 1
+    return x + torch.from_numpy(held)
+
+
+def read_before_and_after(x, held):
+    before = torch.from_numpy(held).clone()
+    held *= 2
+    return x * before, torch.from_numpy(held) + x
+
+
+def write_values_of_a_tensor(x, held):
+    held[:] = x.numpy()
+    return x * float(held.sum())
+
+
+def grow(x, held):
+    held.resize(held.size + 1, refcheck=False)
+    return x + held.size
+
+
+def write_a_view(x, held):
+    held[1:].fill(x.sum().item())
+    return x * float(held.sum())
+
+
+def add_to_field(x, held):
+    held.x += 1
+    return x * held.x * held.y
+
+
+WRITES: list[tuple[Callable[..., Any], Callable[[], Any]]] = [
+    (add_to_item, MAKE["array"]),
+    (add_to_item, MAKE["view"]),
+    (add_to_item, MAKE["subclass"]),
+    (add_to_item, MAKE["memoryview"]),
+    (add_to_item, MAKE["ctypes"]),
+    (add_in_place, MAKE["array"]),
+    (read_before_and_after, MAKE["array"]),
+    (write_values_of_a_tensor, MAKE["array"]),
+    (grow, MAKE["array"]),
+    (write_a_view, MAKE["array"]),
+    (add_to_field, lambda: Point(1, 2.0)),
+]
+
+
+def run(program: Callable[..., Any], make: Callable[[], Any]) -> list[Any]:
+    """The results of four calls, with the content of the buffer after each."""
+    held = make()
+    results = [(program(torch.full((3,), float(step)), held), array_content(held)) for step in range(4)]
+    return [([item.tolist() for item in (r if isinstance(r, tuple) else (r,))], held) for r, held in results]
+
+
+@pytest.mark.parametrize(("function", "make"), WRITES)
+def test_writes_are_those_of_eager(function: Callable[..., Any], make: Callable[[], Any]) -> None:
+    with pytest.warns(UncacheableWarning, match="the program writes to held"):
+        compiled = run(thunder.jit(function), make)
+    assert compiled == run(function, make)
+
+
+@pytest.mark.parametrize("name", ["bytearray", "array.array"])
+def test_writes_of_bytes_are_repeated(name: str) -> None:
+    assert run(thunder.jit(add_to_item), MAKE[name]) == run(add_to_item, MAKE[name])
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name != "dates"])
+def test_changes_by_the_caller_are_seen(name: str) -> None:
+    def function(x):
+        return x * float(held[0])
+
+    held = MAKE[name]()
+    compiled = thunder.jit(function)
+    x = torch.ones(2)
+    for number in (1, 1, 5, 7):
+        held[0] = number
+        assert torch.equal(compiled(x), function(x))
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_classes_of_arrays_are_told_apart() -> None:
+    def function(x, values):
+        return x * float(values.sum())
+
+    compiled, x = thunder.jit(function), torch.ones(2)
+    plain = numpy.arange(3.0)
+    for values in (plain, plain.view(Tagged), plain):
+        assert torch.equal(compiled(x, values), function(x, values))
