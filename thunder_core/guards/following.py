@@ -83,9 +83,6 @@ class Following:
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Guard the attributes and items that ``names`` reads from a node, and follow their values."""
-        if is_compiled(node.object):
-            self.follow_all(tuple(node.attributes.values()), names, label)
-            return
         if names.stores:
             self.stored.reached(node, names, self._holder)
         outer, self._holder = self._holder, node
@@ -95,6 +92,9 @@ class Following:
             self._holder = outer
 
     def _follow(self, node: Node, names: CodeNames, label: str | None) -> None:
+        if is_compiled(node.object):
+            self.follow_all(tuple(node.attributes.values()), names, label)
+            return
         if names.probes or names.whole:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:

@@ -24,7 +24,7 @@ from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ConstantSource, EnvironmentSource, ResultSource
+from thunder_core.guards.source import ConstantSource, EnvironmentSource, ResultSource, Source
 
 # ---------------------------------------------------------------- random generators outside of PyTorch
 
@@ -97,10 +97,10 @@ class HiddenStates:
         if state is not None:
             self._objects[id(generator)] = (generator, name, state)
 
-    def read_by(self, generator: Any, name: str, attributes: Collection[str]) -> None:
+    def read_by(self, generator: Any, source: Source, attributes: Collection[str]) -> None:
         """Code with these names reads an object: it may read or set the state of a generator."""
         if not _OF_STATES.isdisjoint(attributes) and _generators_of(generator):
-            self.called(name)
+            self.called(source.describe())
 
     def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
         """Code reads a chain of attributes from a Python module."""

@@ -123,4 +123,4 @@ class Records(ABC):
         if isinstance(node.object, Generator):
             self.generators.read_by(node.object, names)
         else:
-            self.hidden_states.read_by(node.object, node.source.describe(), names.attributes)
+            self.hidden_states.read_by(node.object, node.source, names.attributes)

@@ -18,7 +18,7 @@ from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING, WHOLE, content_of
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import Node
+from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
 
@@ -58,7 +58,7 @@ class StoredObjects:
             children = [node for node in reached.get(pending.pop(), ()) if node not in found]
             found.update(dict.fromkeys(children))
             pending += children
-        return found
+        return [node for node in found if not is_compiled(node.object)]
 
     def code_ran(self, frame: FrameType, names: CodeNames) -> None:
         """The code of a frame, which stores objects, has called a function or returned."""
