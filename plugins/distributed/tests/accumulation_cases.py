@@ -467,3 +467,5 @@ CASES = {
         *(sizes_of_gathers, graph_of_an_earlier_reduction, memory),
     ]
 }
+OF_GLOO = ("volume", "hybrid_volume")
+"""Cases that count what gloo sends."""

@@ -411,7 +411,8 @@ def sparse_gradients() -> None:
             for step in range(4):
                 if not keeps and step - 1 not in silent:
                     optimizer.zero_grad()
-                x = torch.randint(0, 12, (5,), generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+                generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
+                x = torch.randint(0, 12, (5,), generator=generator, device="cpu").to(torch.get_default_device())
                 with model.no_sync() if step in silent else nullcontext():
                     loss_of(model(x)).backward()
                 if step in silent:

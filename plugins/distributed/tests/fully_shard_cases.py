@@ -617,3 +617,5 @@ CASES = {
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }
+OF_GLOO = ("within_a_memory_budget", "hybrid_volume", "volume")
+"""Cases that count what gloo sends."""

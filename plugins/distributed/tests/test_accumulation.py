@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from accumulation_cases import CASES
+from accumulation_cases import CASES, OF_GLOO
 
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("accumulation_cases", CASES)
+test_two_processes = process_suite("accumulation_cases", CASES, of_gloo=OF_GLOO)
