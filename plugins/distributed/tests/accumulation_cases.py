@@ -170,19 +170,6 @@ def some_modules() -> None:
     check(lambda: sharded(Net(), mp_policy=MIXED), step)
 
 
-def without_all_reduce() -> None:
-    """Gradients reduced among shards and not among replicas are accumulated by eager PyTorch."""
-
-    def step(model: Any, count: int) -> torch.Tensor:
-        model.set_requires_all_reduce(False)
-        loss_of(model, count + 10).backward()
-        model.set_requires_all_reduce(True)
-        return loss_of(model, count)
-
-    for shape in ((2, 1), (1, 2)):
-        train(lambda shape=shape: sharded(Net(), mesh=mesh(*shape)), step=step, compilations=0)
-
-
 def eager_calls_between() -> None:
     """Eager PyTorch continues what programs accumulated, and programs what eager PyTorch did."""
     for policy in (*POLICIES, MixedPrecisionPolicy(param_dtype=torch.bfloat16)):
@@ -455,7 +442,7 @@ CASES = {
     case.__name__: case
     for case in [
         *(zero_3, zero_2, replicas, hybrid, mixed_precision, configurations),
-        *(accumulation, settings_without_effect, some_modules, without_all_reduce),
+        *(accumulation, settings_without_effect, some_modules),
         *(
             functions_of_the_user,
             eager_calls_between,

@@ -350,14 +350,24 @@ def different_batches() -> None:
 
 
 def divide_factor() -> None:
-    def build() -> Any:
-        model = sharded(Net())
+    """Where replicas have whole parameters PyTorch divides twice, in place of the reduce-scatter and after it."""
+
+    def build(**options: Any) -> Any:
+        model = sharded(Net(), **options)
         for module in (model, *model.blocks):
             module.set_gradient_divide_factor(3.0)
             module.set_force_sum_reduction_for_comms(True)
         return model
 
     train(build)
+    half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
+    for shape in ((2, 1), (1, 2)):
+        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
+        for policy in (MixedPrecisionPolicy(), half):
+            train(
+                lambda mesh=mesh, policy=policy: build(mesh=mesh, mp_policy=policy),
+                step=lambda model, count: model(inputs(count)).float().square().mean(),
+            )
 
 
 def meta_initialization() -> None:

@@ -40,6 +40,7 @@ from thunder_plugin_distributed.shards import (
     ShardSource,
     accumulated_of,
     collector_of,
+    part_of,
     shard_of,
     whole_of_gathered,
 )
@@ -160,8 +161,9 @@ def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Ite
         given = [_Given(recorder, state, path, index, place, gather) for place, gather in enumerate(gathers)]
         shards = [parameter.input(shard_of) for parameter in given]
         options = {
-            "accumulated": [parameter.accumulated() for parameter in given],
-            "collectors": [parameter.collector() for parameter in given],
+            "accumulated": [each.input(accumulated_of) if each.gather.accumulated else None for each in given],
+            "parts": [each.input(part_of) if each.gather.adds_part else None for each in given],
+            "collectors": [each.input(collector_of) if each.gather.accumulates else None for each in given],
         }
         for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers), strict=True):
             info = sharded._module_info
@@ -185,7 +187,7 @@ class _Given:
         """An input of the program: one, however often the module is called.
 
         Args:
-            read_of: gives the tensor: `shard_of`, `collector_of` or `accumulated_of`.
+            read_of: gives the tensor: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
         """
         recorder, info = self.recorder, groups_of(self.state)[self.group].fsdp_params[self.place]._module_info
         kind = read_of.__name__.removesuffix("_of")
@@ -200,14 +202,6 @@ class _Given:
                 known = recorder.notes[key] = read_of(self.state, self.group, self.place)
                 recorder.inputs.add(known, source)
         return known
-
-    def accumulated(self) -> torch.Tensor | None:
-        """The gradient that was accumulated before and that backward reduces; None if there is none."""
-        return None if self.gather.accumulated is None else self.input(accumulated_of)
-
-    def collector(self) -> torch.Tensor | None:
-        """What gets the gradient of a gathered parameter that backward does not reduce; None for others."""
-        return self.input(collector_of) if self.gather.accumulates and self.gather.size > 1 else None
 
 
 def _wholes(
@@ -225,7 +219,7 @@ def _wholes(
         chosen: dict[str, Any] = {name: [values[place] for place in places] for name, values in options.items()}
         kept = {name: values for name, values in chosen.items() if any(item is not None for item in values)}
         if plan.size == 1:
-            is_kept = all(plans[place].is_kept(given[0].dtype) for place in places)
+            is_kept = not kept and plan.is_kept(given[0].dtype)
             wholes = given if is_kept else unsharded(given, *plan.of_whole_shards, **kept)
         else:
             start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)

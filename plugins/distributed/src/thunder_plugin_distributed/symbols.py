@@ -13,12 +13,12 @@ from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_r
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _GATHER: Final = (
-    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
-    "scatter='', replicas='', device='', *, accumulated=(), collectors=())"
+    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, "
+    "scatter='', replicas='', device='', *, accumulated=(), parts=(), collectors=())"
 )
 _UNSHARDED: Final = (
-    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='', device='', *, "
-    "accumulated=())"
+    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, replicas='', device='', *, "
+    "accumulated=(), parts=(), collectors=())"
 )
 
 
