@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_plugin_distributed.accumulated_gradients import accumulated, is_accumulating, layout_of, reduction_dtype
-from thunder_plugin_distributed.partial_gradients import keeps_parts, places_of
+from thunder_plugin_distributed.partial_gradients import has_part, is_known, keeps_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _eager_reason(state: Any) -> str:
     """Why eager PyTorch runs calls of a state as it is now; empty if programs do."""
     accumulating = False
     for group in groups_of(state):
-        if places_of(group) is None:
+        if not is_known(group):
             return "eager PyTorch accumulated gradients of some parameters of a group without an all-reduce"
         accumulating |= is_accumulating(group)
         for sharded in group.fsdp_params:
@@ -169,7 +169,6 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
     again = group.post_forward_mesh_info is not None
     accumulates = is_accumulating(group)
     collected = accumulates or keeps_parts(group)
-    parts = () if collected else places_of(group) or ()
     offloads = type(group.offload_policy).__name__ == "CPUOffloadPolicy" and group.device.type != "cpu"
     device = str(group.device) if offloads else ""
     found = []
@@ -195,7 +194,7 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
                 arguments,
                 trainable and collected,
                 pending,
-                place in parts,
+                not collected and has_part(group, place),
             )
         )
     return tuple(found)

@@ -67,6 +67,7 @@ ROWS: Final = (
     Name(f"{_STATE}.FSDPState._state_ctx", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_STATE}.FSDPState._register_root_post_backward_final_callback", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_GROUP}._partial_reduce_output", _FSDP, kind=Kind.NAME_ONLY),
+    Name(f"{_GROUP}._partial_reduce_output_layout", _FSDP, kind=Kind.NAME_ONLY, since="2.15"),
     Name(f"{_GROUP}._all_gather_result", _FSDP, kind=Kind.NAME_ONLY),
     Name("torch.distributed.fsdp.FSDPModule._get_fsdp_state", _FSDP, kind=Kind.NAME_ONLY),
     Name("torch.distributed.fsdp._fully_shard._fsdp_common._from_local_no_grad", _FSDP),

@@ -56,7 +56,7 @@ class _Earlier:
                 partial_gradients.release(self.group, self.place)
 
     def _addresses(self) -> tuple[int | None, int | None]:
-        part = None if self.parts else partial_gradients.kept_of(self.group, self.place)
+        part = None if self.parts else partial_gradients.address_of(self.group, self.place)
         return _address(accumulated(self.group.fsdp_params[self.place])), part
 
 
@@ -159,12 +159,12 @@ def _check(group: Any, *, accumulates: bool, parts: bool = False) -> None:
 
 def _waits(state: Any) -> bool:
     """Whether a gradient of a state was accumulated that the next backward reduces."""
-    return any(
-        accumulated(sharded) is not None
-        for group in groups_of(state)
-        if not is_accumulating(group)
-        for sharded in group.fsdp_params
-    )
+    for group in groups_of(state):
+        if not is_accumulating(group) and any(accumulated(sharded) is not None for sharded in group.fsdp_params):
+            return True
+        if group._partial_reduce_output is not None and group.reduce_grads and group.all_reduce_grads:
+            return True
+    return False
 
 
 _queued: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
