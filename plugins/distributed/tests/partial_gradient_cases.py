@@ -80,6 +80,31 @@ def and_whole_gradients() -> None:
         check(lambda shape=shape: sharded(Net(), mesh=mesh(*shape)), step, entries=3)
 
 
+class Skipping(Net):
+    """Only some calls use the second block."""
+
+    uses_all = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks[0](self.embedding(x))
+        return self.head(self.blocks[1](x) if self.uses_all else x)
+
+
+def of_modules_that_the_last_step_does_not_use() -> None:
+    """Since 2.15 PyTorch reduces them; before it adds them to those of the next steps."""
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        model.set_requires_all_reduce(False)
+        model.uses_all = True
+        loss_of(model, count + 10).backward()
+        model.set_requires_all_reduce(True)
+        model.uses_all = count != 1
+        return loss_of(model, count)
+
+    for shape in ((2, 1), (1, 2)):
+        check(lambda shape=shape: sharded(Skipping(), mesh=mesh(*shape)), step, entries=3)
+
+
 def by_eager_calls() -> None:
     """Eager PyTorch and programs continue what the other kept."""
     for shape in ((2, 1), (1, 2)):
@@ -154,6 +179,7 @@ CASES = {
     for case in (
         of_models,
         of_other_wrappers,
+        of_modules_that_the_last_step_does_not_use,
         and_whole_gradients,
         by_eager_calls,
         of_some_parameters,

@@ -109,7 +109,9 @@ def plan_of(state: Any) -> Plan:
     if eager:
         return Plan(eager=eager)
     plan = Plan(tuple([_gathers(group) for group in groups]), state._mp_policy)
-    kept = [sharded for group in groups if is_accumulating(group) for sharded in group.fsdp_params]
+    kept = [
+        sharded for group in groups if is_accumulating(group) or keeps_parts(group) for sharded in group.fsdp_params
+    ]
     return replace(plan, prepared=all(hasattr(sharded, "_unsharded_param") for sharded in kept))
 
 
