@@ -12,6 +12,7 @@ import torch
 from fully_shard_cases import (
     STEPS,
     Net,
+    Twice,
     assert_same_gradients,
     elements,
     equal_models,
@@ -255,19 +256,12 @@ def modules_that_the_last_step_does_not_use() -> None:
 
 
 def called_twice() -> None:
-    """A module that is called twice, in steps that accumulate, and in one that reduces, which eager PyTorch runs."""
+    """A module that is called twice, in steps that accumulate, and in one that reduces."""
 
     def step(model: Any, count: int) -> torch.Tensor:
         with no_sync(model):
             loss_of(model, count + 10).backward()
         return loss_of(model, count)
-
-    class Twice(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.embedding(x)
-            for block in (*self.blocks, *self.blocks):
-                x = block(x)
-            return self.head(x)
 
     expected, original, actual = equal_models(lambda: sharded(Twice()))
     for count in range(2):
@@ -276,6 +270,7 @@ def called_twice() -> None:
             step(model, count).backward()
         for (name, one), other in zip(expected.named_parameters(), original.parameters(), strict=True):
             torch.testing.assert_close(local(other.grad), local(one.grad), msg=name)  # sums of two gradients
+    assert len(thunder.explain(actual).entries) == 2
 
 
 def gradients_of_inputs() -> None:

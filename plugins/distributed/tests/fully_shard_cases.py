@@ -566,6 +566,55 @@ def buckets() -> None:
             train(lambda again=again: parts(Net(), reshard_after_forward=again), transforms=transforms)
 
 
+class Twice(Net):
+    def run(self, block: nn.Module, count: int, x: torch.Tensor) -> torch.Tensor:
+        return block(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        for count, block in enumerate((*self.blocks, *self.blocks)):
+            x = self.run(block, count, x)
+        return self.head(x)
+
+
+class PartlyCheckpointed(Twice):
+    """Calls in checkpointed regions, before others and after them, and one without gradients."""
+
+    def run(self, block: nn.Module, count: int, x: torch.Tensor) -> torch.Tensor:
+        if count in (1, 2):
+            return checkpoint(block, x, use_reentrant=False)
+        with torch.no_grad():
+            y = block(x)
+        return block(x) + y
+
+
+def called_twice() -> None:
+    """The gradients of both calls are reduced at once, when their sum is known."""
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for build, options in (
+        (Twice, {"reshard_after_forward": True}),
+        (Twice, {"mp_policy": mixed, "reshard_after_forward": False}),
+        (PartlyCheckpointed, {"reshard_after_forward": True}),
+        (PartlyCheckpointed, {"mp_policy": mixed}),
+    ):
+        train(
+            lambda build=build, options=options: sharded(build(), **options),
+            step=lambda model, count: model(inputs(count)).float().square().mean(),
+        )
+
+
+def called_twice_volume() -> None:
+    """As in eager: each call gathers, and one reduction is for both."""
+    models = [sharded(Twice()) for _ in range(2)]
+    found = []
+    for model in (models[0], thunder.jit(models[1], executors=[])):
+        for _ in range(2):
+            sent = elements(lambda model=model: model(inputs(0)).sum().backward())
+        found.append(sent)
+    assert found[0]["scattered"] == sum(parameter.numel() for parameter in models[0].parameters())
+    assert found[1] == found[0]
+
+
 class WithMethod(Net):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.embedding(x))
@@ -624,8 +673,9 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume),
+        *(called_twice, called_twice_volume),
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }
-OF_GLOO = ("within_a_memory_budget", "hybrid_volume", "volume")
+OF_GLOO = ("within_a_memory_budget", "hybrid_volume", "volume", "called_twice_volume")
 """Cases that count what gloo sends."""

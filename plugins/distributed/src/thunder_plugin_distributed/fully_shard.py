@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -34,6 +35,7 @@ from thunder_plugin_distributed.sharded_parameters import (
     arrived_again,
     gather,
     gather_again,
+    owners,
     unsharded,
 )
 from thunder_plugin_distributed.shards import (
@@ -47,9 +49,10 @@ from thunder_plugin_distributed.shards import (
 
 _SHARD: Final = "shard"
 _WRITTEN: Final = "written"
-_REDUCED: Final = "reduced"
-"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, and states whose
-accumulated gradients are reduced."""
+_CALLED: Final = "called"
+_OWNERS: Final = "owners"
+"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, states that gradients
+are computed of, and collectors of all calls of a state."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -147,13 +150,17 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         raise PreparationNeeded(
             "gradients of fully_shard are accumulated for the first time", partial(gather_once, state)
         )
-    if plan.reduces_accumulated:
-        if (_REDUCED, state) in recorder.notes:  # either of the calls may be one that the results do not depend on
-            raise EagerCallNeeded("a module of fully_shard with accumulated gradients is called twice", expected=True)
-        recorder.notes[_REDUCED, state] = True
+    if torch.is_grad_enabled():
+        if (_CALLED, state) in recorder.notes and state not in _called_again:
+            raise PreparationNeeded("a module of fully_shard is called again", partial(_called_again.add, state))
+        recorder.notes[_CALLED, state] = True
     path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
     return list(_parameters(recorder, state, plan, path))
+
+
+_called_again: Final[WeakSet[Any]] = WeakSet()
+"""States that a program called more than once: the gradients of all calls are reduced together, as in eager PyTorch."""
 
 
 def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
@@ -165,7 +172,8 @@ def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Ite
             "parts": [each.input(part_of) if each.gather.adds_part else None for each in given],
             "collectors": [each.input(collector_of) if each.gather.accumulates else None for each in given],
         }
-        for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers), strict=True):
+        owned = recorder.notes.setdefault((_OWNERS, state, index), {}) if state in _called_again else None
+        for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers, owned), strict=True):
             info = sharded._module_info
             yield info.module, info.param_name, whole
             for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
@@ -205,12 +213,16 @@ class _Given:
 
 
 def _wholes(
-    shards: list[torch.Tensor], options: dict[str, list[torch.Tensor | None]], plans: tuple[Gather, ...]
+    shards: list[torch.Tensor],
+    options: dict[str, list[torch.Tensor | None]],
+    plans: tuple[Gather, ...],
+    owned: dict[Any, list[torch.Tensor]] | None,
 ) -> list[torch.Tensor]:
     """The whole parameters of a group: those that are gathered alike come at once.
 
     Args:
         options: keyword arguments of `gather` with an item for each parameter.
+        owned: for each `Gather.key` what collects gradients of several calls, once there is one; None for one call.
     """
     found: dict[int, torch.Tensor] = {}
     for key in dict.fromkeys(plan.key for plan in plans):
@@ -218,12 +230,16 @@ def _wholes(
         given, plan = [shards[place] for place in places], plans[places[0]]
         chosen: dict[str, Any] = {name: [values[place] for place in places] for name, values in options.items()}
         kept = {name: values for name, values in chosen.items() if any(item is not None for item in values)}
+        lengths = tuple([plans[place].length for place in places])
+        if owned is not None and torch.is_grad_enabled() and plan.is_reduced(given[0].dtype):
+            if key not in owned:
+                owned[key] = owners(given, lengths, *plan.arguments, **kept)
+            kept, plan = {"collectors": owned[key]}, plan.collecting
         if plan.size == 1:
             is_kept = not kept and plan.is_kept(given[0].dtype)
             wholes = given if is_kept else unsharded(given, *plan.of_whole_shards, **kept)
         else:
             start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-            lengths = tuple([plans[place].length for place in places])
             wholes = [wait(one) for one in start(given, lengths, *plan.arguments, **kept)]
         found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
     return [found[place] for place in range(len(plans))]

@@ -51,10 +51,20 @@ class Gather:
         return int(self.arguments[0])
 
     @property
+    def collecting(self) -> Gather:
+        """How it is gathered if collectors get its gradient, which is not reduced."""
+        size, ranks, dtype, *_, device = self.arguments
+        return replace(self, arguments=(size, ranks, dtype, None, "", (), 1.0, "", "", device))
+
+    @property
     def of_whole_shards(self) -> tuple[Any, ...]:
         """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
         _, _, dtype, *options, _, replicas, device = self.arguments
         return (dtype, *options, replicas, device)
+
+    def is_reduced(self, kept: torch.dtype) -> bool:
+        """Whether a gradient is computed from that of the whole parameter, whose shard has a dtype."""
+        return self.trainable and bool(self.arguments[4]) and not (self.size == 1 and self.is_kept(kept))
 
     def is_kept(self, kept: torch.dtype) -> bool:
         """Whether the shard of a dtype is the parameter, and its gradient that of the shard unless it is collected."""
@@ -81,11 +91,6 @@ class Plan:
     advice: str = ""
     eager: str = ""
     prepared: bool = True
-
-    @property
-    def reduces_accumulated(self) -> bool:
-        """Whether gradients that were accumulated before are reduced."""
-        return any(gather.accumulated or gather.adds_part for gathers in self.groups for gather in gathers)
 
 
 def groups_of(state: Any) -> list[Any]:

@@ -127,26 +127,10 @@ def unsharded_rule(
     collectors: Any = (),
 ) -> Any:
     """The derivative of `unsharded`: that of `gather` without what is scattered."""
-
-    def backward(*gradients: Any) -> Any:
-        if not operation:
-            return _of_collectors(unsharded_rule, list(gradients))
-        totals = _totals(gradients, accumulated, reduce_dtype)
-        wholes = {place: _divided(total, *before) for place, total in totals.items()}
-        wholes = _among_replicas(wholes, parts, operation, replicas)
-        if collectors:
-            return _of_collectors(unsharded_rule, [wholes.get(place) for place in range(len(shards))])
-        found: list[Any] = [None] * len(shards)
-        for place, whole in wholes.items():
-            found[place] = _on_host(_divided(whole, after).to(shards[place].dtype), device)
-        return (found,)
-
-    return _whole(shards, dtype, device), backward
-
-
-def _of_collectors(rule: Callable[..., Any], gradients: list[Any]) -> tuple[Any, ...]:
-    """What the derivative by a rule returns if collectors get the gradients."""
-    return (*[None] * list(signature(rule).parameters).index("collectors"), gradients)
+    lengths = tuple([shard.shape[0] for shard in shards])
+    reduction = (reduce_dtype, operation, before, after, "", replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    return _whole(shards, dtype, device), _reduction(unsharded_rule, shards, lengths, 1, "", reduction, given)
 
 
 def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None, device: str) -> list[torch.Tensor]:
@@ -213,19 +197,112 @@ def gather_rule(
     parts: Any = (),
     collectors: Any = (),
 ) -> Any:
-    """The derivative of `gather` and `gather_again`, in the order in which FSDP2 computes it."""
+    """The derivative of `gather` and `gather_again`."""
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    backward = _reduction(gather_rule, shards, lengths, size, group, reduction, given)
+    return _gathered(shards, lengths, size, group, dtype, device), backward
+
+
+@recorded
+def owners(
+    shards: list[torch.Tensor],
+    lengths: tuple[int, ...],
+    size: int,
+    group: str,
+    dtype: torch.dtype | None = None,
+    reduce_dtype: torch.dtype | None = None,
+    operation: str = "avg",
+    before: tuple[float, ...] = (),
+    after: float = 1.0,
+    scatter: str = "",
+    replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Sequence[torch.Tensor | None] = (),
+    parts: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor] = (),
+) -> list[torch.Tensor]:
+    """Collectors for gathers of the same parameters: what all of them collect is reduced at once, when it is summed.
+
+    They have shape, dtype and device of what arrives. Their elements are undefined, and share the memory of one. The
+    arguments are those of `gather`.
+    """
+    rule = partial(owners_rule, accumulated=accumulated, parts=parts, collectors=collectors)
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    arguments = (lengths, size, group, dtype, *reduction)
+    return _by_rule(rule, shards, arguments, collectors) or _undefined(shards, lengths, size, dtype, device)
+
+
+def owners_rule(
+    shards: Any,
+    lengths: Any,
+    size: int,
+    group: str,
+    dtype: Any = None,
+    reduce_dtype: Any = None,
+    operation: str = "avg",
+    before: tuple[float, ...] = (),
+    after: float = 1.0,
+    scatter: str = "",
+    replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Any = (),
+    parts: Any = (),
+    collectors: Any = (),
+) -> Any:
+    """The derivative of `owners`: that of `gather`."""
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    backward = _reduction(owners_rule, shards, lengths, size, group, reduction, given)
+    return _undefined(shards, lengths, size, dtype, device), backward
+
+
+def _undefined(
+    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, dtype: torch.dtype | None, device: str
+) -> list[torch.Tensor]:
+    return [
+        torch.empty((), dtype=dtype or shard.dtype, device=device or shard.device).expand(
+            -(-length // size) * size, *shard.shape[1:]
+        )
+        for shard, length in zip(shards, lengths, strict=True)
+    ]
+
+
+def _reduction(
+    rule: Callable[..., Any],
+    shards: Any,
+    lengths: Any,
+    size: int,
+    group: str,
+    reduction: tuple[Any, ...],
+    given: dict[str, Any],
+) -> Callable[..., Any]:
+    """What reduces gradients of gathered parameters, in the order in which FSDP2 computes it.
+
+    Args:
+        rule: that returns it.
+        reduction: the arguments of `gather` from ``reduce_dtype`` on.
+        given: its keyword arguments.
+    """
+    dtype, operation, before, after, scatter, replicas, device = reduction
+
+    def of_collectors(gradients: list[Any]) -> tuple[Any, ...]:
+        return (*[None] * list(signature(rule).parameters).index("collectors"), gradients)
 
     def backward(*gradients: Any) -> Any:
         if not operation:
-            return _of_collectors(gather_rule, list(gradients))
+            return of_collectors(list(gradients))
         rows = [-(-length // size) * size for length in lengths]
-        earlier = [_filled(total, count) for total, count in zip(accumulated, rows, strict=False)]
-        totals = _totals(gradients, earlier, reduce_dtype)
+        earlier = [_filled(total, count) for total, count in zip(given["accumulated"], rows, strict=False)]
+        totals = _totals(gradients, earlier, dtype)
         wholes = [_divided(total, *before) for total in totals.values()]
-        scattered = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
-        reduced = _among_replicas(dict(zip(totals, scattered, strict=True)), parts, operation, replicas)
-        if collectors:
-            return _of_collectors(gather_rule, [reduced.get(place) for place in range(len(shards))])
+        if size > 1:
+            wholes = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
+        reduced = _among_replicas(dict(zip(totals, wholes, strict=True)), given["parts"], operation, replicas)
+        if given["collectors"]:
+            return of_collectors([reduced.get(place) for place in range(len(shards))])
         found: list[Any] = [None] * len(shards)
         for place, part in reduced.items():
             rows = shards[place].shape[0]
@@ -233,7 +310,7 @@ def gather_rule(
             found[place] = _on_host(whole if whole.shape[0] == rows else whole.narrow(0, 0, rows), device)
         return (found,)
 
-    return _gathered(shards, lengths, size, group, dtype, device), backward
+    return backward
 
 
 def arrived_rule(gathered: Any) -> Any:
