@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from thunder_core.errors import UnsupportedError
 
 STEPS = 3
 
@@ -615,6 +617,40 @@ def called_twice_volume() -> None:
     assert found[1] == found[0]
 
 
+class First(Net):
+    """Some calls leave out the second block."""
+
+    uses_all = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks[0](self.embedding(x))
+        return self.head(self.blocks[1](x) if self.uses_all else x)
+
+
+def lists_of_modules() -> None:
+    """Modules that are sharded together, of which steps call all or some, once or twice."""
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32)
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        model.uses_all = count != 1
+        return model(inputs(count)).square().mean()
+
+    def build(kind: Callable[[], Any], **options: Any) -> Any:
+        model = kind()
+        fully_shard([*model.blocks], **options)
+        fully_shard([model.embedding, model.head], **options)
+        return fully_shard(model, **options)
+
+    kinds: tuple[tuple[Callable[[], Any], int], ...] = ((Net, 1), (First, 2), (Twice, 1), (partly_frozen, 1))
+    if not hasattr(build(Net)._get_fsdp_state(), "_cast_output_dtype"):
+        with pytest.raises(UnsupportedError, match="fully_shard of a list of modules"):
+            thunder.jit(build(Net), executors=[])(inputs(0))
+        return
+    for kind, compilations in kinds:
+        for options in ({"reshard_after_forward": True}, {"mp_policy": mixed}):
+            train(lambda kind=kind, options=options: build(kind, **options), step=step, compilations=compilations)
+
+
 class WithMethod(Net):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.embedding(x))
@@ -673,7 +709,7 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume),
-        *(called_twice, called_twice_volume),
+        *(called_twice, called_twice_volume, lists_of_modules),
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }

@@ -262,6 +262,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "orig_size": lambda: sharded()._orig_size[0],
     "unsharded_param": accumulated_gradients,
     "fsdp_param": lambda kind: isinstance(sharded(), kind),
+    "cast_output_dtype": lambda: state()._cast_output_dtype(1) == 1,
     "state_ctx": accumulated_gradients,
     "register_root_post_backward_final_callback": accumulated_gradients,
     "parameters": lambda: nn.Linear(1, 1)._parameters["weight"],

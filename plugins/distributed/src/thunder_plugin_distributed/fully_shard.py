@@ -63,6 +63,8 @@ def pre_forward(
     held = recorder.notes.setdefault(state, [])
     recorder.notes[_WRITTEN, state] = frozenset(recorder.trace.storages.written)
     recorder.after_calls.append(partial(_restore, recorder, state))
+    if len(state._modules) > 1:
+        recorder.after_calls.append(partial(_end_call_of_group, recorder, state))
     for owner, name, whole in _gathered(recorder, state, module):
         recorder.mode.observer.resume()
         held.append((owner, name, _exchange(owner, name, whole)))
@@ -83,6 +85,12 @@ def post_forward(
     recorder.mode.observer.pause()
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
+
+
+def _end_call_of_group(recorder: Recorder, state: Any) -> None:
+    """End a call of one module of a list, which gathers its own parameters: PyTorch waits for calls of the others."""
+    state._modules_to_run_forward.clear()
+    _check_writes(recorder, state)
 
 
 def _check_writes(recorder: Recorder, state: Any) -> None:
@@ -150,22 +158,24 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         raise PreparationNeeded(
             "gradients of fully_shard are accumulated for the first time", partial(gather_once, state)
         )
-    if torch.is_grad_enabled():
-        if (_CALLED, state) in recorder.notes and state not in _called_again:
-            raise PreparationNeeded("a module of fully_shard is called again", partial(_called_again.add, state))
-        recorder.notes[_CALLED, state] = True
     path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
-    return list(_parameters(recorder, state, plan, path))
+    return list(_parameters(recorder, state, module, plan, path))
 
 
 _called_again: Final[WeakSet[Any]] = WeakSet()
 """States that a program called more than once: the gradients of all calls are reduced together, as in eager PyTorch."""
 
 
-def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
+def _parameters(
+    recorder: Recorder, state: Any, module: Any, plan: Plan, path: Source
+) -> Iterator[tuple[Any, str, torch.Tensor]]:
+    called = set(module.modules())
     for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
-        given = [_Given(recorder, state, path, index, place, gather) for place, gather in enumerate(gathers)]
+        infos = [sharded._module_info for sharded in group.fsdp_params]
+        places = [place for place, info in enumerate(infos) if called & {info.module, *info.shared_modules}]
+        _note_call(recorder, state, index, places)
+        given = [_Given(recorder, state, path, index, place, gathers[place]) for place in places]
         shards = [parameter.input(shard_of) for parameter in given]
         options = {
             "accumulated": [each.input(accumulated_of) if each.gather.accumulated else None for each in given],
@@ -173,8 +183,8 @@ def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Ite
             "collectors": [each.input(collector_of) if each.gather.accumulates else None for each in given],
         }
         owned = recorder.notes.setdefault((_OWNERS, state, index), {}) if state in _called_again else None
-        for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers, owned), strict=True):
-            info = sharded._module_info
+        wholes = _wholes(shards, options, {place: gathers[place] for place in places}, owned)
+        for info, whole in zip([infos[place] for place in places], wholes, strict=True):
             yield info.module, info.param_name, whole
             for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
                 yield owner, name, whole
@@ -212,37 +222,69 @@ class _Given:
         return known
 
 
+def _note_call(recorder: Recorder, state: Any, group: int, places: list[int]) -> None:
+    """Note that gradients of parameters are computed.
+
+    Raises:
+        PreparationNeeded: they were noted before, and what reduces all of their gradients does not exist.
+    """
+    if torch.is_grad_enabled():
+        keys = {(_CALLED, state, group, place): True for place in places}
+        if state not in _called_again and not recorder.notes.keys().isdisjoint(keys):
+            raise PreparationNeeded("a module of fully_shard is called again", partial(_called_again.add, state))
+        recorder.notes.update(keys)
+
+
 def _wholes(
     shards: list[torch.Tensor],
     options: dict[str, list[torch.Tensor | None]],
-    plans: tuple[Gather, ...],
-    owned: dict[Any, list[torch.Tensor]] | None,
+    plans: dict[int, Gather],
+    owned: dict[int, torch.Tensor] | None,
 ) -> list[torch.Tensor]:
-    """The whole parameters of a group: those that are gathered alike come at once.
+    """The whole parameters of a module, which are in one group: those that are gathered alike come at once.
 
     Args:
+        shards: of the parameters, in the order of ``plans``.
         options: keyword arguments of `gather` with an item for each parameter.
-        owned: for each `Gather.key` what collects gradients of several calls, once there is one; None for one call.
+        plans: by the places of the parameters in the group.
+        owned: by place what collects gradients of several calls, once there is one; None for one call.
     """
+    items = list(plans.items())
     found: dict[int, torch.Tensor] = {}
-    for key in dict.fromkeys(plan.key for plan in plans):
-        places = [place for place, plan in enumerate(plans) if plan.key == key]
-        given, plan = [shards[place] for place in places], plans[places[0]]
-        chosen: dict[str, Any] = {name: [values[place] for place in places] for name, values in options.items()}
-        kept = {name: values for name, values in chosen.items() if any(item is not None for item in values)}
-        lengths = tuple([plans[place].length for place in places])
-        if owned is not None and torch.is_grad_enabled() and plan.is_reduced(given[0].dtype):
-            if key not in owned:
-                owned[key] = owners(given, lengths, *plan.arguments, **kept)
-            kept, plan = {"collectors": owned[key]}, plan.collecting
-        if plan.size == 1:
-            is_kept = not kept and plan.is_kept(given[0].dtype)
-            wholes = given if is_kept else unsharded(given, *plan.of_whole_shards, **kept)
-        else:
-            start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-            wholes = [wait(one) for one in start(given, lengths, *plan.arguments, **kept)]
-        found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
-    return [found[place] for place in range(len(plans))]
+    for key in dict.fromkeys(plan.key for plan in plans.values()):
+        chosen = [number for number, (_, plan) in enumerate(items) if plan.key == key]
+        wholes = _gathered_alike(
+            [shards[number] for number in chosen],
+            {name: [values[number] for number in chosen] for name, values in options.items()},
+            [items[number] for number in chosen],
+            owned,
+        )
+        found |= {number: _laid_out(whole, items[number][1]) for number, whole in zip(chosen, wholes, strict=True)}
+    return [found[number] for number in range(len(items))]
+
+
+def _gathered_alike(
+    shards: list[torch.Tensor],
+    options: dict[str, list[torch.Tensor | None]],
+    items: list[tuple[int, Gather]],
+    owned: dict[int, torch.Tensor] | None,
+) -> list[torch.Tensor]:
+    """What is gathered of parameters with equal `Gather.key`."""
+    plan, lengths = items[0][1], [each.length for _, each in items]
+    given: dict[str, Any] = {name: each for name, each in options.items() if any(item is not None for item in each)}
+    if owned is not None and torch.is_grad_enabled() and plan.is_reduced(shards[0].dtype):
+        new = [number for number, (place, _) in enumerate(items) if place not in owned]
+        if new:
+            of_new: dict[str, Any] = {name: [each[number] for number in new] for name, each in given.items()}
+            numbers = tuple([lengths[number] for number in new])
+            made = owners([shards[number] for number in new], numbers, *plan.arguments, **of_new)
+            owned.update(zip([items[number][0] for number in new], made, strict=True))
+        given, plan = {"collectors": [owned[place] for place, _ in items]}, plan.collecting
+    if plan.size == 1:
+        is_kept = not given and plan.is_kept(shards[0].dtype)
+        return shards if is_kept else unsharded(shards, *plan.of_whole_shards, **given)
+    start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
+    return [wait(one) for one in start(shards, tuple(lengths), *plan.arguments, **given)]
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:

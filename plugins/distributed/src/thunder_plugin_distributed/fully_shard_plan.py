@@ -108,8 +108,11 @@ def plan_of(state: Any) -> Plan:
         problem, advice = _problem(group)
         if problem:
             return Plan(problem=problem, advice=advice)
-    if len(state._modules) > 1:
-        return Plan(problem="fully_shard of a list of modules", advice="apply it to a module that contains them")
+    if len(state._modules) > 1 and not hasattr(state, "_cast_output_dtype"):
+        return Plan(
+            problem="fully_shard of a list of modules, whose hooks this version of PyTorch calls once for all of them,",
+            advice="apply it to a module that contains them",
+        )
     eager = _eager_reason(state)
     if eager:
         return Plan(eager=eager)

@@ -64,6 +64,7 @@ ROWS: Final = (
     Name(f"{_STATE}.FSDPState._mp_policy", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_STATE}.FSDPState._modules", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_STATE}.FSDPState._modules_to_run_forward", _FSDP, kind=Kind.NAME_ONLY),
+    Name(f"{_STATE}.FSDPState._cast_output_dtype", _FSDP, kind=Kind.NAME_ONLY, since="2.13"),
     Name(f"{_STATE}.FSDPState._state_ctx", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_STATE}.FSDPState._register_root_post_backward_final_callback", _FSDP, kind=Kind.NAME_ONLY),
     Name(f"{_GROUP}._partial_reduce_output", _FSDP, kind=Kind.NAME_ONLY),
