@@ -627,6 +627,29 @@ class First(Net):
         return self.head(self.blocks[1](x) if self.uses_all else x)
 
 
+def settings_without_effect() -> None:
+    """Settings of when eager PyTorch gathers, waits and frees, and parameters that the user has gathered."""
+
+    def build() -> Any:
+        model = sharded(Net(), reshard_after_forward=True)
+        first, second = model.blocks
+        model.set_modules_to_forward_prefetch([first])
+        first.set_modules_to_forward_prefetch([second])
+        second.set_modules_to_backward_prefetch([first])
+        model.set_allocate_memory_from_process_group_for_comm(True)
+        return model
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        model.set_post_optim_event(None)
+        if count == 1:
+            model.unshard(async_op=True)
+        if count == 2:
+            model.blocks[0].unshard()
+        return model(inputs(count)).square().mean()
+
+    train(build, step=step)
+
+
 def lists_of_modules() -> None:
     """Modules that are sharded together, of which steps call all or some, once or twice."""
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32)
@@ -709,7 +732,7 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume),
-        *(called_twice, called_twice_volume, lists_of_modules),
+        *(called_twice, called_twice_volume, lists_of_modules, settings_without_effect),
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }

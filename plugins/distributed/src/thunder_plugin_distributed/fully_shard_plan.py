@@ -133,9 +133,10 @@ def _problem(group: Any) -> tuple[str, str]:
         return f"fully_shard with {policy}", "give it OffloadPolicy or CPUOffloadPolicy"
     if group._all_reduce_hook is not None:
         return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
-    if type(group._all_gather_comm).__name__ != "DefaultAllGather":
+    # Those with memory of the process group send the same, from other memory.
+    if type(group._all_gather_comm).__name__ not in ("DefaultAllGather", "ProcessGroupAllocAllGather"):
         return "an all-gather that is not PyTorch's default", "call fully_shard without set_custom_all_gather"
-    if type(group._reduce_scatter_comm).__name__ != "DefaultReduceScatter":
+    if type(group._reduce_scatter_comm).__name__ not in ("DefaultReduceScatter", "ProcessGroupAllocReduceScatter"):
         return "a reduce-scatter that is not PyTorch's default", "call fully_shard without set_custom_reduce_scatter"
     if getattr(group, "reduce_scatter_unused_params", False):
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
