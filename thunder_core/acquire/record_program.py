@@ -113,6 +113,7 @@ def _record(
             observer.undo()
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
+            recorder.notes.clear()  # so do interceptions
             check_leaks(recorder.tensors)
         trace = _trace_of(recorder, outputs, raised)
         sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)

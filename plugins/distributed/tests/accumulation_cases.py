@@ -12,6 +12,7 @@ import torch
 from fully_shard_cases import (
     STEPS,
     Net,
+    Twice,
     assert_same_gradients,
     elements,
     equal_models,
@@ -170,19 +171,6 @@ def some_modules() -> None:
     check(lambda: sharded(Net(), mp_policy=MIXED), step)
 
 
-def without_all_reduce() -> None:
-    """Gradients reduced among shards and not among replicas are accumulated by eager PyTorch."""
-
-    def step(model: Any, count: int) -> torch.Tensor:
-        model.set_requires_all_reduce(False)
-        loss_of(model, count + 10).backward()
-        model.set_requires_all_reduce(True)
-        return loss_of(model, count)
-
-    for shape in ((2, 1), (1, 2)):
-        train(lambda shape=shape: sharded(Net(), mesh=mesh(*shape)), step=step, compilations=0)
-
-
 def eager_calls_between() -> None:
     """Eager PyTorch continues what programs accumulated, and programs what eager PyTorch did."""
     for policy in (*POLICIES, MixedPrecisionPolicy(param_dtype=torch.bfloat16)):
@@ -268,19 +256,12 @@ def modules_that_the_last_step_does_not_use() -> None:
 
 
 def called_twice() -> None:
-    """A module that is called twice, in steps that accumulate, and in one that reduces, which eager PyTorch runs."""
+    """A module that is called twice, in steps that accumulate, and in one that reduces."""
 
     def step(model: Any, count: int) -> torch.Tensor:
         with no_sync(model):
             loss_of(model, count + 10).backward()
         return loss_of(model, count)
-
-    class Twice(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.embedding(x)
-            for block in (*self.blocks, *self.blocks):
-                x = block(x)
-            return self.head(x)
 
     expected, original, actual = equal_models(lambda: sharded(Twice()))
     for count in range(2):
@@ -289,6 +270,7 @@ def called_twice() -> None:
             step(model, count).backward()
         for (name, one), other in zip(expected.named_parameters(), original.parameters(), strict=True):
             torch.testing.assert_close(local(other.grad), local(one.grad), msg=name)  # sums of two gradients
+    assert len(thunder.explain(actual).entries) == 2
 
 
 def gradients_of_inputs() -> None:
@@ -455,7 +437,7 @@ CASES = {
     case.__name__: case
     for case in [
         *(zero_3, zero_2, replicas, hybrid, mixed_precision, configurations),
-        *(accumulation, settings_without_effect, some_modules, without_all_reduce),
+        *(accumulation, settings_without_effect, some_modules),
         *(
             functions_of_the_user,
             eager_calls_between,
@@ -467,3 +449,5 @@ CASES = {
         *(sizes_of_gathers, graph_of_an_earlier_reduction, memory),
     ]
 }
+OF_GLOO = ("volume", "hybrid_volume")
+"""Cases that count what gloo sends."""

@@ -387,7 +387,7 @@ def functional_reductions(x: torch.Tensor) -> Any:
 def functional_groups(x: torch.Tensor) -> Any:
     y = x.detach()
     both, *alone = groups()
-    mesh = dist.init_device_mesh("cpu", (2,))
+    mesh = dist.init_device_mesh(torch.get_default_device().type, (2,))
     given = [both, both.group_name, [0, 1], mesh, (mesh, 0), alone[dist.get_rank()]]
     return [functional.all_reduce(y, "sum", group) + 1 for group in given]
 
@@ -706,3 +706,12 @@ CASES: Final[dict[str, Callable[[], None]]] = {
         if program is not reduce_scatter_by or name not in _OF_BITS
     },
 }
+
+OF_GLOO: Final = frozenset(
+    {
+        *("all_gather_coalesced", "monitored_barrier"),
+        "at_once",  # NCCL may wait for the receiver in the first of two calls, with which both ranks send
+        *(f"{program.__name__}_{name}" for program in (all_reduce_by, reduce_by) for name in _OF_BITS),
+    }
+)
+"""Cases of what NCCL does not have."""

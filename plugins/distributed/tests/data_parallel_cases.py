@@ -411,7 +411,8 @@ def sparse_gradients() -> None:
             for step in range(4):
                 if not keeps and step - 1 not in silent:
                     optimizer.zero_grad()
-                x = torch.randint(0, 12, (5,), generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+                generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
+                x = torch.randint(0, 12, (5,), generator=generator, device="cpu").to(torch.get_default_device())
                 with model.no_sync() if step in silent else nullcontext():
                     loss_of(model(x)).backward()
                 if step in silent:
@@ -442,8 +443,21 @@ def sparse_gradients_of_a_shared_weight() -> None:
     one, other = pair(Tied)
     with pytest.raises(RuntimeError, match="Expected variable to have sparse gradient"):
         loss_of(one(torch.tensor([1, 2]))).backward()
+    pending = torch._C._distributed_c10d._get_work_registry_size()
     with pytest.raises(UnsupportedError, match=r"the gradient of words\.weight is dense"):
         loss_of(thunder.jit(other)(torch.tensor([1, 2]))).backward()
+    assert torch._C._distributed_c10d._get_work_registry_size() == pending, "nothing was sent"
+
+
+def sparse_gradients_added_to_dense_ones() -> None:
+    compiled = thunder.jit(other := pair(Words)[1])
+    pending = torch._C._distributed_c10d._get_work_registry_size()
+    other.module.words.weight.grad = torch.zeros_like(other.module.words.weight)
+    with pytest.raises(UnsupportedError, match=r"the gradient of words\.weight is dense"):
+        loss_of(compiled(torch.tensor([1, 2]))).backward()
+    assert torch._C._distributed_c10d._get_work_registry_size() == pending, "nothing was sent"
+    other.zero_grad()
+    loss_of(compiled(torch.tensor([1, 2]))).backward()
 
 
 class Synchronized(nn.BatchNorm2d):
@@ -654,6 +668,7 @@ CASES = {
         sparse_gradients,
         sparse_gradients_of_results_that_are_not_used,
         sparse_gradients_of_a_shared_weight,
+        sparse_gradients_added_to_dense_ones,
         uneven_inputs,
         without_overlap,
         structure,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from thunder_core.errors import UnsupportedError
 
 STEPS = 3
 
@@ -350,14 +352,24 @@ def different_batches() -> None:
 
 
 def divide_factor() -> None:
-    def build() -> Any:
-        model = sharded(Net())
+    """Where replicas have whole parameters PyTorch divides twice, in place of the reduce-scatter and after it."""
+
+    def build(**options: Any) -> Any:
+        model = sharded(Net(), **options)
         for module in (model, *model.blocks):
             module.set_gradient_divide_factor(3.0)
             module.set_force_sum_reduction_for_comms(True)
         return model
 
     train(build)
+    half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
+    for shape in ((2, 1), (1, 2)):
+        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
+        for policy in (MixedPrecisionPolicy(), half):
+            train(
+                lambda mesh=mesh, policy=policy: build(mesh=mesh, mp_policy=policy),
+                step=lambda model, count: model(inputs(count)).float().square().mean(),
+            )
 
 
 def meta_initialization() -> None:
@@ -556,6 +568,112 @@ def buckets() -> None:
             train(lambda again=again: parts(Net(), reshard_after_forward=again), transforms=transforms)
 
 
+class Twice(Net):
+    def run(self, block: nn.Module, count: int, x: torch.Tensor) -> torch.Tensor:
+        return block(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        for count, block in enumerate((*self.blocks, *self.blocks)):
+            x = self.run(block, count, x)
+        return self.head(x)
+
+
+class PartlyCheckpointed(Twice):
+    """Calls in checkpointed regions, before others and after them, and one without gradients."""
+
+    def run(self, block: nn.Module, count: int, x: torch.Tensor) -> torch.Tensor:
+        if count in (1, 2):
+            return checkpoint(block, x, use_reentrant=False)
+        with torch.no_grad():
+            y = block(x)
+        return block(x) + y
+
+
+def called_twice() -> None:
+    """The gradients of both calls are reduced at once, when their sum is known."""
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for build, options in (
+        (Twice, {"reshard_after_forward": True}),
+        (Twice, {"mp_policy": mixed, "reshard_after_forward": False}),
+        (PartlyCheckpointed, {"reshard_after_forward": True}),
+        (PartlyCheckpointed, {"mp_policy": mixed}),
+    ):
+        train(
+            lambda build=build, options=options: sharded(build(), **options),
+            step=lambda model, count: model(inputs(count)).float().square().mean(),
+        )
+
+
+def called_twice_volume() -> None:
+    """As in eager: each call gathers, and one reduction is for both."""
+    models = [sharded(Twice()) for _ in range(2)]
+    found = []
+    for model in (models[0], thunder.jit(models[1], executors=[])):
+        for _ in range(2):
+            sent = elements(lambda model=model: model(inputs(0)).sum().backward())
+        found.append(sent)
+    assert found[0]["scattered"] == sum(parameter.numel() for parameter in models[0].parameters())
+    assert found[1] == found[0]
+
+
+class First(Net):
+    """Some calls leave out the second block."""
+
+    uses_all = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks[0](self.embedding(x))
+        return self.head(self.blocks[1](x) if self.uses_all else x)
+
+
+def settings_without_effect() -> None:
+    """Settings of when eager PyTorch gathers, waits and frees, and parameters that the user has gathered."""
+
+    def build() -> Any:
+        model = sharded(Net(), reshard_after_forward=True)
+        first, second = model.blocks
+        model.set_modules_to_forward_prefetch([first])
+        first.set_modules_to_forward_prefetch([second])
+        second.set_modules_to_backward_prefetch([first])
+        model.set_allocate_memory_from_process_group_for_comm(True)
+        return model
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        model.set_post_optim_event(None)
+        if count == 1:
+            model.unshard(async_op=True)
+        if count == 2:
+            model.blocks[0].unshard()
+        return model(inputs(count)).square().mean()
+
+    train(build, step=step)
+
+
+def lists_of_modules() -> None:
+    """Modules that are sharded together, of which steps call all or some, once or twice."""
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32)
+
+    def step(model: Any, count: int) -> torch.Tensor:
+        model.uses_all = count != 1
+        return model(inputs(count)).square().mean()
+
+    def build(kind: Callable[[], Any], **options: Any) -> Any:
+        model = kind()
+        fully_shard([*model.blocks], **options)
+        fully_shard([model.embedding, model.head], **options)
+        return fully_shard(model, **options)
+
+    kinds: tuple[tuple[Callable[[], Any], int], ...] = ((Net, 1), (First, 2), (Twice, 1), (partly_frozen, 1))
+    if not hasattr(build(Net)._get_fsdp_state(), "_cast_output_dtype"):
+        with pytest.raises(UnsupportedError, match="fully_shard of a list of modules"):
+            thunder.jit(build(Net), executors=[])(inputs(0))
+        return
+    for kind, compilations in kinds:
+        for options in ({"reshard_after_forward": True}, {"mp_policy": mixed}):
+            train(lambda kind=kind, options=options: build(kind, **options), step=step, compilations=compilations)
+
+
 class WithMethod(Net):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.embedding(x))
@@ -614,6 +732,9 @@ CASES = {
             other_dimension,
         ),
         *(autocast, different_batches, backward_inside, state_dicts, inference, volume),
+        *(called_twice, called_twice_volume, lists_of_modules, settings_without_effect),
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }
+OF_GLOO = ("within_a_memory_budget", "hybrid_volume", "volume", "called_twice_volume")
+"""Cases that count what gloo sends."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collective_cases import CASES
+from collective_cases import CASES, OF_GLOO
 
 from thunder_testing.processes import process_suite
 
-test_two_processes = process_suite("collective_cases", CASES)
+test_two_processes = process_suite("collective_cases", CASES, of_gloo=OF_GLOO)

@@ -8,4 +8,4 @@ from data_parallel_cases import CASES
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("data_parallel_cases", CASES)
+test_two_processes = process_suite("data_parallel_cases", CASES, of_gloo=("bytes_sent",))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fully_shard_cases import CASES
+from fully_shard_cases import CASES, OF_GLOO
 
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("fully_shard_cases", CASES)
+test_two_processes = process_suite("fully_shard_cases", CASES, of_gloo=OF_GLOO)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -23,6 +24,7 @@ import thunder_plugin_distributed
 from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.accumulated_gradients import accumulate, accumulated, release
 from thunder_plugin_distributed.fully_shard_plan import groups_of, plan_of
+from thunder_plugin_distributed.partial_gradients import part_of
 from thunder_plugin_distributed.pytorch_internals import NAMES
 from thunder_plugin_distributed.recording.differentiable_collectives import OUTPUTS
 from thunder_plugin_distributed.shards import reduce_others_later
@@ -89,8 +91,21 @@ def configuration() -> None:
     plan = plan_of(found)
     assert plan.problem == ""
     assert not plan.eager
-    assert not plan.accumulates
+    assert not any(gather.accumulates for gathers in plan.groups for gather in gathers)
     assert plan.policy is found._mp_policy
+
+
+def parts() -> None:
+    """PyTorch keeps the parts of parameters one after the other, in the order of the group."""
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
+    module = fully_shard(nn.Linear(3, 2), mesh=mesh)
+    module.set_requires_all_reduce(False)
+    module(torch.ones(2, 3)).sum().backward()
+    (group,) = groups_of(fully_shard.state(module))
+    assert torch.equal(group._partial_reduce_output, torch.full((8,), 2.0))
+    assert torch.equal(part_of(group, 1), torch.full((2,), 2.0))
+    if hasattr(group, "_partial_reduce_output_layout"):
+        assert list(group._partial_reduce_output_layout.values()) == [(0, 6), (6, 2)]
 
 
 def accumulated_gradients() -> None:
@@ -108,19 +123,19 @@ def accumulated_gradients() -> None:
         total = accumulated(group.fsdp_params[0])
         assert total is not None
         assert total.dtype == dtype
-        assert plan_of(found).accumulates
+        assert any(gather.accumulates for gathers in plan_of(found).groups for gather in gathers)
         for sharded in group.fsdp_params:
             release(sharded)
             accumulate(sharded, torch.ones(sharded._orig_size, dtype=policy.param_dtype))
             accumulate(sharded, torch.ones(sharded._orig_size, dtype=policy.param_dtype))
         module.set_requires_gradient_sync(True)
-        assert plan_of(found).reduces_accumulated
+        assert any(gather.accumulated for gathers in plan_of(found).groups for gather in gathers)
         other = nn.Parameter(torch.ones(1)) * 2
         other.register_hook(lambda gradient, found=found: reduce_others_later(found))
         other.sum().backward()
         for parameter in module.parameters():
             assert torch.equal(parameter.grad.to_local(), torch.full_like(parameter.to_local(), 2.0))
-        assert not plan_of(found).reduces_accumulated
+        assert not any(gather.accumulated for gathers in plan_of(found).groups for gather in gathers)
 
 
 def from_local(function: Any) -> None:
@@ -230,7 +245,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "all_gather_result": pending_gather,
     "mp_policy": configuration,
     "modules": configuration,
-    "partial_reduce_output": configuration,
+    "partial_reduce_output": parts,
+    "partial_reduce_output_layout": parts,
     "all_reduce_hook": configuration,
     "reduce_scatter_comm": configuration,
     "all_gather_comm": configuration,
@@ -246,6 +262,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "orig_size": lambda: sharded()._orig_size[0],
     "unsharded_param": accumulated_gradients,
     "fsdp_param": lambda kind: isinstance(sharded(), kind),
+    "cast_output_dtype": lambda: state()._cast_output_dtype(1) == 1,
     "state_ctx": accumulated_gradients,
     "register_root_post_backward_final_callback": accumulated_gradients,
     "parameters": lambda: nn.Linear(1, 1)._parameters["weight"],

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
 import thunder
 
@@ -57,7 +58,11 @@ def wrapped_twice() -> Any:
     ("build", "match"),
     [
         (wrapped_twice, "DistributedDataParallel inside of fully_shard"),
-        (several_modules, "fully_shard of a list of modules"),
+        pytest.param(
+            several_modules,
+            "fully_shard of a list of modules",
+            marks=pytest.mark.skipif(hasattr(FSDPState, "_cast_output_dtype"), reason="compiled since PyTorch 2.13"),
+        ),
         (with_hook, "set_all_reduce_hook"),
         (custom_collective, "an all-gather that is not PyTorch's default"),
     ],
@@ -70,6 +75,33 @@ def test_a_configuration_that_is_not_compiled(build: Callable[[], Any], match: s
     assert "eager PyTorch" in str(error.value)
     assert re.search(r"test_refusals.py:\d+ in ", str(error.value))
     assert model(torch.ones(2, 4)).shape == (2, 4)  # as it was
+
+
+@pytest.mark.skipif(not hasattr(FSDPState, "_cast_output_dtype"), reason="refused before PyTorch 2.13")
+def test_an_exception_in_a_list_of_modules_leaves_them_as_they_were() -> None:
+    model = several_modules()
+    model[1].forward = lambda x: 1 / 0
+    parameters = list(model.parameters())
+    with pytest.raises(ZeroDivisionError):
+        thunder.jit(model, executors=[])(torch.ones(2, 4))
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+    del model[1].forward
+    assert thunder.jit(model, executors=[])(torch.ones(2, 4)).shape == (2, 4)
+    assert model(torch.ones(2, 4)).shape == (2, 4)
+
+
+@pytest.mark.skipif(not hasattr(FSDPState, "_cast_output_dtype"), reason="refused before PyTorch 2.13")
+def test_a_write_to_a_parameter_of_a_list_of_modules_is_refused() -> None:
+    class Clamped(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.weight.clamp_(-0.1, 0.1)
+            return super().forward(x)
+
+    model: Any = nn.Sequential(Clamped(4, 4), nn.GELU(), nn.Linear(4, 4))
+    fully_shard([model[0], model[2]])
+    with pytest.raises(thunder.UnsupportedError, match="writes to a parameter of fully_shard"):
+        thunder.jit(fully_shard(model), executors=[])(torch.ones(2, 4))
 
 
 def test_an_exception_in_forward_leaves_the_module_as_it_was() -> None:

@@ -40,13 +40,17 @@ class Network(nn.Module):
         return self.second(torch.tanh(self.first(x)) * x)
 
 
+def data(*shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, device="cpu").double().to(torch.get_default_device())
+
+
 def networks(**options: Any) -> tuple[Network, Network]:
     """One that is to be given the whole batch, and one for a rank's part."""
     pair = Network(nn.BatchNorm2d, **options).double(), Network(Synchronized, **options).double()
-    generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in pair[0].parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        for seed, parameter in enumerate(pair[0].parameters()):
+            parameter.copy_(data(*parameter.shape, seed=seed))
     pair[1].load_state_dict(pair[0].state_dict())
     return pair
 
@@ -57,7 +61,7 @@ def compare(sizes: tuple[int, int], prepare: Callable[[Network], Any] = lambda m
     prepare(part)
     compiled = thunder.jit(part)
     for step in range(3):
-        batch = torch.randn(sum(sizes), 3, 2, 2, generator=torch.Generator().manual_seed(step)).double()
+        batch = data(sum(sizes), 3, 2, 2, seed=step)
         first = sizes[0] if dist.get_rank() else 0
         own = batch[first : first + sizes[dist.get_rank()]].clone().requires_grad_()
         batch.requires_grad_()
@@ -89,7 +93,7 @@ def freeze(model: Network) -> None:
 def in_half_precision() -> None:
     _, part = networks()
     part = part.float()
-    x = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(dist.get_rank())).bfloat16().requires_grad_()
+    x = data(4, 3, 2, 2, seed=dist.get_rank()).bfloat16().requires_grad_()
     y = x.detach().float().requires_grad_()
     result, exact = thunder.jit(part.first)(x), thunder.jit(part.first)(y)
     assert result.dtype is torch.bfloat16
@@ -100,7 +104,7 @@ def in_half_precision() -> None:
 
 def without_gradients() -> None:
     whole, part = networks()
-    batch = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0)).double()
+    batch = data(4, 3, 2, 2, seed=0)
     first = 2 * dist.get_rank()
     with torch.no_grad():
         close(thunder.jit(part)(batch[first : first + 2]), whole(batch)[first : first + 2])
@@ -130,4 +134,4 @@ CASES = {
 }
 
 
-test_two_processes = process_suite(__name__, CASES)
+test_two_processes = process_suite(__name__, CASES, of_gloo=("the_module_on_the_cpu",))

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from accumulation_cases import no_sync
 from fully_shard_cases import BUILDS, inputs, sharded, train
+from partial_gradient_cases import without_all_reduce
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -148,6 +149,9 @@ def hybrid() -> None:
             lambda model=model, policy=policies[number % 2]: sharded(model(), mesh=mesh, mp_policy=policy),
             step=lambda model, count: model(inputs(count)).float().square().mean(),
         )
+    train(
+        lambda: sharded(BUILDS["uneven"](), mesh=mesh, mp_policy=policies[1]), step=without_all_reduce, compilations=2
+    )
 
 
 CASES = {

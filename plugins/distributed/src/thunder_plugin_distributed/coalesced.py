@@ -9,6 +9,7 @@ from typing import Any
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.runtime.process_groups import ranks_of
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.collectives import reduce_scatter
@@ -38,6 +39,14 @@ def gathers_of_inputs(trace: Trace) -> set[int]:
     given = {proxy.name for proxy in trace.inputs}
     gathers = [line for line in trace.symbols if is_parameter_gather(line)]
     return {id(line) for line in gathers if all(proxy.name in given for proxy in line.inputs())}
+
+
+def without_collectors(trace: Trace) -> Trace:
+    """A joint trace whose gathers have no collectors, which only their derivatives need."""
+    ops = [
+        replace(op, kwargs={}) if is_parameter_gather(op) and "collectors" in op.kwargs else op for op in trace.symbols
+    ]
+    return without_dead_code(trace.with_symbols(ops, "without_collectors"))
 
 
 def part_of(line: BoundSymbol, places: Sequence[int]) -> BoundSymbol:

@@ -8,7 +8,7 @@ accumulated is set to zero right before autograd adds the average to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -20,7 +20,7 @@ from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.data_parallel_buckets import Buckets
 from thunder_plugin_distributed.data_parallel_hooks import CALL_HOOK, HOOK_RESULT, symbol_of
-from thunder_plugin_distributed.data_parallel_parameters import averaged, prepared
+from thunder_plugin_distributed.data_parallel_parameters import Averaged, averaged, prepared
 from thunder_plugin_distributed.data_parallel_uses import give
 from thunder_plugin_distributed.pytorch_internals import c10d_functional
 
@@ -91,8 +91,8 @@ class Averaging:
 
     def starts(self) -> Iterator[None]:
         """Start to reduce each bucket, and then what tells which parameters are used. Before, check all of it."""
-        missing = absent(self._gradients, self._buckets)
-        self._do(CHECK, self._module, self._buckets, missing, self._finds_unused)
+        missing, unfit = absent(self._gradients, self._buckets), self._of_other_layout()
+        self._do(CHECK, self._module, self._buckets, missing, self._finds_unused, unfit)
         for index, places in enumerate(self._buckets):
             if places[0] in self._sparse:
                 gradient = self._gradients[places[0]]
@@ -124,6 +124,11 @@ class Averaging:
                 results[place] = result
         return tuple(results)
 
+    def _of_other_layout(self) -> tuple[int, ...]:
+        """Positions of parameters with a dense gradient in place of a sparse one, or the reverse."""
+        given = [place for places in self._buckets for place in places if self._given[place]]
+        return tuple([place for place in given if _is_sparse(self._gradients[place]) is not (place in self._sparse)])
+
     def _summed(self, values: Any) -> Any:
         return values if self._size == 1 else self._do(SUMMED, values, self._group)
 
@@ -131,17 +136,31 @@ class Averaging:
         return values if self._size == 1 else self._do(WAIT, values)
 
 
+def _is_sparse(gradient: Any) -> bool:
+    return gradient.layout is torch.sparse_coo
+
+
 def absent(gradients: Sequence[Any], buckets: Buckets) -> tuple[int, ...]:
     """Positions of parameters that require a gradient and get none."""
     return tuple([place for places in buckets for place in places if gradients[place] is None])
 
 
-def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int, ...], finds_unused: bool) -> None:
+def check(
+    module: DistributedDataParallel,
+    buckets: Buckets,
+    missing: tuple[int, ...],
+    finds_unused: bool,
+    unfit: tuple[int, ...] = (),
+) -> None:
     """Refuse, before anything is sent, a backward that would not average all gradients.
+
+    Args:
+        missing: positions of parameters that get no gradient.
+        unfit: positions of those that get a dense one in place of a sparse one, or the reverse.
 
     Raises:
         UnsupportedError: parameters get no gradient; they have hooks of their own, which in eager see what this rank
-            computed; or gradients are not accumulated.
+            computed; gradients are not accumulated; or what is accumulated is dense in place of sparse, or the reverse.
     """
     known = prepared(module)  # nodes of parameters that were frozen since, or converted, are new
     if missing and not finds_unused:
@@ -157,7 +176,11 @@ def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int,
             "whose gradients are sparse",
             advice=("have the loss depend on it", "use an embedding with dense gradients"),
         )
-    for item in [known[place] for places in buckets for place in places]:
+    for place in [place for places in buckets for place in places]:
+        item = known[place]
+        before = item.parameter.grad
+        if place in unfit or (before is not None and _is_sparse(before) is not item.sparse):
+            _refuse_layout(item)
         if item.parameter._backward_hooks or item.parameter._post_accumulate_grad_hooks:
             raise UnsupportedError(
                 f"the parameter {item.name} of DistributedDataParallel has a hook, which in eager PyTorch is called "
@@ -170,6 +193,18 @@ def check(module: DistributedDataParallel, buckets: Buckets, missing: tuple[int,
                 "torch.autograd.grad and backward(inputs=...) do not",
                 advice=("call loss.backward()", "call the module in `with model.no_sync():` for this rank's gradients"),
             )
+
+
+def _refuse_layout(item: Averaged) -> NoReturn:
+    if item.sparse:
+        raise UnsupportedError(
+            f"the gradient of {item.name} is dense, which is the weight of an embedding with sparse gradients",
+            advice=("use an embedding with dense gradients", "share the weight with no other module"),
+        )
+    raise UnsupportedError(
+        f"the gradient of {item.name} is sparse: DistributedDataParallel reduces dense ones",
+        advice=("have a module torch.nn.Embedding or EmbeddingBag with sparse=True own it",),
+    )
 
 
 def _accumulates(node: Any) -> bool:
@@ -191,11 +226,6 @@ def filled(
     for item, gradient in zip(items, gradients, strict=True):
         part, before = flat.as_strided(item.parameter.shape, item.stride, offset), item.parameter.grad
         offset += item.parameter.numel()
-        for tensor in (before, gradient):
-            if tensor is not None and tensor.layout is not torch.strided:
-                raise UnsupportedError(
-                    f"the gradient of {item.name} is sparse: DistributedDataParallel reduces dense ones"
-                )
         if before is None and gradient is None:
             part.zero_()
         elif before is None or gradient is None:
@@ -223,18 +253,10 @@ def sparse_average(module: DistributedDataParallel, place: int, gradient: torch.
     """The average over all ranks of a sparse gradient, with what the parameter has accumulated so far.
 
     Ranks have gradients of other rows: the process group gathers indices and values of all.
-
-    Raises:
-        UnsupportedError: the gradient is dense. Eager raises an error, too.
     """
     item, ranks = averaged(module)[place], module.process_group
     before = item.parameter.grad
     total = gradient if before is None else before + gradient
-    if total.layout is not torch.sparse_coo:
-        raise UnsupportedError(
-            f"the gradient of {item.name} is dense, which is the weight of an embedding with sparse gradients",
-            advice=("use an embedding with dense gradients", "share the weight with no other module"),
-        )
     total = total.coalesce() / ranks.size()
     if ranks.size() > 1:
         ranks.allreduce([total]).wait()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -34,21 +35,24 @@ from thunder_plugin_distributed.sharded_parameters import (
     arrived_again,
     gather,
     gather_again,
+    owners,
     unsharded,
 )
 from thunder_plugin_distributed.shards import (
     ShardSource,
     accumulated_of,
     collector_of,
+    part_of,
     shard_of,
     whole_of_gathered,
 )
 
 _SHARD: Final = "shard"
 _WRITTEN: Final = "written"
-_REDUCED: Final = "reduced"
-"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, and states whose
-accumulated gradients are reduced."""
+_CALLED: Final = "called"
+_OWNERS: Final = "owners"
+"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, states that gradients
+are computed of, and collectors of all calls of a state."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -59,6 +63,8 @@ def pre_forward(
     held = recorder.notes.setdefault(state, [])
     recorder.notes[_WRITTEN, state] = frozenset(recorder.trace.storages.written)
     recorder.after_calls.append(partial(_restore, recorder, state))
+    if len(state._modules) > 1:
+        recorder.after_calls.append(partial(_end_call_of_group, recorder, state))
     for owner, name, whole in _gathered(recorder, state, module):
         recorder.mode.observer.resume()
         held.append((owner, name, _exchange(owner, name, whole)))
@@ -79,6 +85,12 @@ def post_forward(
     recorder.mode.observer.pause()
     dtype = state._mp_policy.output_dtype
     return output if dtype is None else _cast(output, dtype)
+
+
+def _end_call_of_group(recorder: Recorder, state: Any) -> None:
+    """End a call of one module of a list, which gathers its own parameters: PyTorch waits for calls of the others."""
+    state._modules_to_run_forward.clear()
+    _check_writes(recorder, state)
 
 
 def _check_writes(recorder: Recorder, state: Any) -> None:
@@ -146,25 +158,33 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         raise PreparationNeeded(
             "gradients of fully_shard are accumulated for the first time", partial(gather_once, state)
         )
-    if plan.reduces_accumulated:
-        if (_REDUCED, state) in recorder.notes:  # either of the calls may be one that the results do not depend on
-            raise EagerCallNeeded("a module of fully_shard with accumulated gradients is called twice", expected=True)
-        recorder.notes[_REDUCED, state] = True
     path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
-    return list(_parameters(recorder, state, plan, path))
+    return list(_parameters(recorder, state, module, plan, path))
 
 
-def _parameters(recorder: Recorder, state: Any, plan: Plan, path: Source) -> Iterator[tuple[Any, str, torch.Tensor]]:
+_called_again: Final[WeakSet[Any]] = WeakSet()
+"""States that a program called more than once: the gradients of all calls are reduced together, as in eager PyTorch."""
+
+
+def _parameters(
+    recorder: Recorder, state: Any, module: Any, plan: Plan, path: Source
+) -> Iterator[tuple[Any, str, torch.Tensor]]:
+    called = set(module.modules())
     for index, (group, gathers) in enumerate(zip(groups_of(state), plan.groups, strict=True)):
-        given = [_Given(recorder, state, path, index, place, gather) for place, gather in enumerate(gathers)]
+        infos = [sharded._module_info for sharded in group.fsdp_params]
+        places = [place for place, info in enumerate(infos) if called & {info.module, *info.shared_modules}]
+        _note_call(recorder, state, index, places)
+        given = [_Given(recorder, state, path, index, place, gathers[place]) for place in places]
         shards = [parameter.input(shard_of) for parameter in given]
         options = {
-            "accumulated": [parameter.accumulated() for parameter in given],
-            "collectors": [parameter.collector() for parameter in given],
+            "accumulated": [each.input(accumulated_of) if each.gather.accumulated else None for each in given],
+            "parts": [each.input(part_of) if each.gather.adds_part else None for each in given],
+            "collectors": [each.input(collector_of) if each.gather.accumulates else None for each in given],
         }
-        for sharded, whole in zip(group.fsdp_params, _wholes(shards, options, gathers), strict=True):
-            info = sharded._module_info
+        owned = recorder.notes.setdefault((_OWNERS, state, index), {}) if state in _called_again else None
+        wholes = _wholes(shards, options, {place: gathers[place] for place in places}, owned)
+        for info, whole in zip([infos[place] for place in places], wholes, strict=True):
             yield info.module, info.param_name, whole
             for owner, name in zip(info.shared_modules, info.shared_param_names, strict=True):
                 yield owner, name, whole
@@ -185,7 +205,7 @@ class _Given:
         """An input of the program: one, however often the module is called.
 
         Args:
-            read_of: gives the tensor: `shard_of`, `collector_of` or `accumulated_of`.
+            read_of: gives the tensor: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
         """
         recorder, info = self.recorder, groups_of(self.state)[self.group].fsdp_params[self.place]._module_info
         kind = read_of.__name__.removesuffix("_of")
@@ -201,38 +221,70 @@ class _Given:
                 recorder.inputs.add(known, source)
         return known
 
-    def accumulated(self) -> torch.Tensor | None:
-        """The gradient that was accumulated before and that backward reduces; None if there is none."""
-        return None if self.gather.accumulated is None else self.input(accumulated_of)
 
-    def collector(self) -> torch.Tensor | None:
-        """What gets the gradient of a gathered parameter that backward does not reduce; None for others."""
-        return self.input(collector_of) if self.gather.accumulates and self.gather.size > 1 else None
+def _note_call(recorder: Recorder, state: Any, group: int, places: list[int]) -> None:
+    """Note that gradients of parameters are computed.
+
+    Raises:
+        PreparationNeeded: they were noted before, and what reduces all of their gradients does not exist.
+    """
+    if torch.is_grad_enabled():
+        keys = {(_CALLED, state, group, place): True for place in places}
+        if state not in _called_again and not recorder.notes.keys().isdisjoint(keys):
+            raise PreparationNeeded("a module of fully_shard is called again", partial(_called_again.add, state))
+        recorder.notes.update(keys)
 
 
 def _wholes(
-    shards: list[torch.Tensor], options: dict[str, list[torch.Tensor | None]], plans: tuple[Gather, ...]
+    shards: list[torch.Tensor],
+    options: dict[str, list[torch.Tensor | None]],
+    plans: dict[int, Gather],
+    owned: dict[int, torch.Tensor] | None,
 ) -> list[torch.Tensor]:
-    """The whole parameters of a group: those that are gathered alike come at once.
+    """The whole parameters of a module, which are in one group: those that are gathered alike come at once.
 
     Args:
+        shards: of the parameters, in the order of ``plans``.
         options: keyword arguments of `gather` with an item for each parameter.
+        plans: by the places of the parameters in the group.
+        owned: by place what collects gradients of several calls, once there is one; None for one call.
     """
+    items = list(plans.items())
     found: dict[int, torch.Tensor] = {}
-    for key in dict.fromkeys(plan.key for plan in plans):
-        places = [place for place, plan in enumerate(plans) if plan.key == key]
-        given, plan = [shards[place] for place in places], plans[places[0]]
-        chosen: dict[str, Any] = {name: [values[place] for place in places] for name, values in options.items()}
-        kept = {name: values for name, values in chosen.items() if any(item is not None for item in values)}
-        if plan.size == 1:
-            is_kept = all(plans[place].is_kept(given[0].dtype) for place in places)
-            wholes = given if is_kept else unsharded(given, *plan.of_whole_shards, **kept)
-        else:
-            start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-            lengths = tuple([plans[place].length for place in places])
-            wholes = [wait(one) for one in start(given, lengths, *plan.arguments, **kept)]
-        found |= {place: _laid_out(whole, plans[place]) for place, whole in zip(places, wholes, strict=True)}
-    return [found[place] for place in range(len(plans))]
+    for key in dict.fromkeys(plan.key for plan in plans.values()):
+        chosen = [number for number, (_, plan) in enumerate(items) if plan.key == key]
+        wholes = _gathered_alike(
+            [shards[number] for number in chosen],
+            {name: [values[number] for number in chosen] for name, values in options.items()},
+            [items[number] for number in chosen],
+            owned,
+        )
+        found |= {number: _laid_out(whole, items[number][1]) for number, whole in zip(chosen, wholes, strict=True)}
+    return [found[number] for number in range(len(items))]
+
+
+def _gathered_alike(
+    shards: list[torch.Tensor],
+    options: dict[str, list[torch.Tensor | None]],
+    items: list[tuple[int, Gather]],
+    owned: dict[int, torch.Tensor] | None,
+) -> list[torch.Tensor]:
+    """What is gathered of parameters with equal `Gather.key`."""
+    plan, lengths = items[0][1], [each.length for _, each in items]
+    given: dict[str, Any] = {name: each for name, each in options.items() if any(item is not None for item in each)}
+    if owned is not None and torch.is_grad_enabled() and plan.is_reduced(shards[0].dtype):
+        new = [number for number, (place, _) in enumerate(items) if place not in owned]
+        if new:
+            of_new: dict[str, Any] = {name: [each[number] for number in new] for name, each in given.items()}
+            numbers = tuple([lengths[number] for number in new])
+            made = owners([shards[number] for number in new], numbers, *plan.arguments, **of_new)
+            owned.update(zip([items[number][0] for number in new], made, strict=True))
+        given, plan = {"collectors": [owned[place] for place, _ in items]}, plan.collecting
+    if plan.size == 1:
+        is_kept = not given and plan.is_kept(shards[0].dtype)
+        return shards if is_kept else unsharded(shards, *plan.of_whole_shards, **given)
+    start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
+    return [wait(one) for one in start(shards, tuple(lengths), *plan.arguments, **given)]
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder_plugin_distributed.accumulated_gradients import accumulated, is_accumulating, layout_of, reduction_dtype
+from thunder_plugin_distributed.partial_gradients import has_part, is_known, keeps_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,10 @@ class Gather:
         length: of the whole parameter, in the first dimension of the shards.
         layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
         arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
-        accumulates: backward accumulates its gradient, and does not reduce it.
+        accumulates: backward accumulates its gradient, which is not reduced, or not among replicas.
         accumulated: the dtype of the gradient that was accumulated before, which backward reduces; None if there is
             none.
+        adds_part: backward reduces, among replicas, a gradient that was reduced and scattered before.
     """
 
     again: bool
@@ -36,6 +38,7 @@ class Gather:
     arguments: tuple[Any, ...]
     accumulates: bool = False
     accumulated: torch.dtype | None = None
+    adds_part: bool = False
 
     @property
     def key(self) -> Any:
@@ -48,19 +51,25 @@ class Gather:
         return int(self.arguments[0])
 
     @property
+    def collecting(self) -> Gather:
+        """How it is gathered if collectors get its gradient, which is not reduced."""
+        size, ranks, dtype, *_, device = self.arguments
+        return replace(self, arguments=(size, ranks, dtype, None, "", (), 1.0, "", "", device))
+
+    @property
     def of_whole_shards(self) -> tuple[Any, ...]:
         """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
         _, _, dtype, *options, _, replicas, device = self.arguments
-        if self.accumulates:
-            return dtype, None, "sum", 1.0, 1.0, "", device
         return (dtype, *options, replicas, device)
 
+    def is_reduced(self, kept: torch.dtype) -> bool:
+        """Whether a gradient is computed from that of the whole parameter, whose shard has a dtype."""
+        return self.trainable and bool(self.arguments[4]) and not (self.size == 1 and self.is_kept(kept))
+
     def is_kept(self, kept: torch.dtype) -> bool:
-        """Whether the shard of a dtype is the parameter, and its gradient that of the shard."""
-        if self.accumulated:
-            return False
+        """Whether the shard of a dtype is the parameter, and its gradient that of the shard unless it is collected."""
         dtype, reduce_dtype, _, before, after, replicas, device = self.of_whole_shards
-        return not replicas and not device and {dtype, reduce_dtype} <= {None, kept} and before == after == 1
+        return not replicas and not device and {dtype, reduce_dtype} <= {None, kept} and not before and after == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +92,6 @@ class Plan:
     eager: str = ""
     prepared: bool = True
 
-    @property
-    def accumulates(self) -> bool:
-        """Whether gradients of parameters are accumulated and not reduced."""
-        return any(gather.accumulates for gathers in self.groups for gather in gathers)
-
-    @property
-    def reduces_accumulated(self) -> bool:
-        """Whether gradients that were accumulated before are reduced."""
-        return any(gather.accumulated for gathers in self.groups for gather in gathers)
-
 
 def groups_of(state: Any) -> list[Any]:
     """The groups of parameters of a state: since PyTorch 2.12 as many as it has meshes, one before."""
@@ -109,14 +108,19 @@ def plan_of(state: Any) -> Plan:
         problem, advice = _problem(group)
         if problem:
             return Plan(problem=problem, advice=advice)
-    if len(state._modules) > 1:
-        return Plan(problem="fully_shard of a list of modules", advice="apply it to a module that contains them")
+    if len(state._modules) > 1 and not hasattr(state, "_cast_output_dtype"):
+        return Plan(
+            problem="fully_shard of a list of modules, whose hooks this version of PyTorch calls once for all of them,",
+            advice="apply it to a module that contains them",
+        )
     eager = _eager_reason(state)
     if eager:
         return Plan(eager=eager)
     plan = Plan(tuple([_gathers(group) for group in groups]), state._mp_policy)
-    prepared = all(hasattr(sharded, "_unsharded_param") for group in groups for sharded in group.fsdp_params)
-    return replace(plan, prepared=prepared) if plan.accumulates else plan
+    kept = [
+        sharded for group in groups if is_accumulating(group) or keeps_parts(group) for sharded in group.fsdp_params
+    ]
+    return replace(plan, prepared=all(hasattr(sharded, "_unsharded_param") for sharded in kept))
 
 
 def _problem(group: Any) -> tuple[str, str]:
@@ -129,9 +133,10 @@ def _problem(group: Any) -> tuple[str, str]:
         return f"fully_shard with {policy}", "give it OffloadPolicy or CPUOffloadPolicy"
     if group._all_reduce_hook is not None:
         return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
-    if type(group._all_gather_comm).__name__ != "DefaultAllGather":
+    # Those with memory of the process group send the same, from other memory.
+    if type(group._all_gather_comm).__name__ not in ("DefaultAllGather", "ProcessGroupAllocAllGather"):
         return "an all-gather that is not PyTorch's default", "call fully_shard without set_custom_all_gather"
-    if type(group._reduce_scatter_comm).__name__ != "DefaultReduceScatter":
+    if type(group._reduce_scatter_comm).__name__ not in ("DefaultReduceScatter", "ProcessGroupAllocReduceScatter"):
         return "a reduce-scatter that is not PyTorch's default", "call fully_shard without set_custom_reduce_scatter"
     if getattr(group, "reduce_scatter_unused_params", False):
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
@@ -149,10 +154,8 @@ def _eager_reason(state: Any) -> str:
     """Why eager PyTorch runs calls of a state as it is now; empty if programs do."""
     accumulating = False
     for group in groups_of(state):
-        replicated = hasattr(group.mesh_info, "replicate_process_group")
-        partly = replicated and group.reduce_grads and not group.all_reduce_grads
-        if partly or group._partial_reduce_output is not None:
-            return "gradients of fully_shard are accumulated without an all-reduce among replicas"
+        if not is_known(group):
+            return "eager PyTorch accumulated gradients of some parameters of a group without an all-reduce"
         accumulating |= is_accumulating(group)
         for sharded in group.fsdp_params:
             gradient: Any = accumulated(sharded)
@@ -175,17 +178,22 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
     if hasattr(mesh, "replicate_process_group"):
         replicas, count = mesh.replicate_process_group.group_name, size * mesh.replicate_mesh_size
     again = group.post_forward_mesh_info is not None
+    accumulates = is_accumulating(group)
+    collected = accumulates or keeps_parts(group)
     offloads = type(group.offload_policy).__name__ == "CPUOffloadPolicy" and group.device.type != "cpu"
     device = str(group.device) if offloads else ""
     found = []
-    for sharded in group.fsdp_params:
+    for place, sharded in enumerate(group.fsdp_params):
         rows, dimension, parameter = sharded._orig_size[0], sharded.fsdp_placement.dim, sharded.sharded_param
         length = rows * size if dimension else rows
         reduced = reduction_dtype(sharded)
-        divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, count)
-        arguments = (size, ranks, sharded.param_dtype, reduced, *divided, scatter, replicas, device)
+        divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, size, count)
+        reduction: tuple[Any, ...] = (reduced, *divided, scatter, "" if collected else replicas)
+        if accumulates:
+            reduction = (None, "", (), 1.0, "", "")
+        arguments = (size, ranks, sharded.param_dtype, *reduction, device)
         layout, trainable, before = layout_of(sharded), parameter.requires_grad, accumulated(sharded)
-        pending = None if before is None or is_accumulating(group) else before.dtype
+        pending = None if before is None or accumulates else before.dtype
         found.append(
             Gather(
                 again,
@@ -195,22 +203,29 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
                 length,
                 layout,
                 arguments,
-                trainable and is_accumulating(group),
+                trainable and collected,
                 pending,
+                not collected and has_part(group, place),
             )
         )
     return tuple(found)
 
 
-def _division(group: Any, reduced: torch.dtype, count: int) -> tuple[str, float, float]:
-    """By which operation gradients of a dtype are reduced, and what they are divided by before and after."""
+def _division(group: Any, reduced: torch.dtype, size: int, count: int) -> tuple[str, tuple[float, ...], float]:
+    """By which operation gradients of a dtype are reduced, and what they are divided by before and after.
+
+    Args:
+        size, count: how many ranks have shards, and how many with replicas.
+    """
     factor = group.gradient_divide_factor
     is_wide = reduced in (torch.float32, torch.bfloat16)
     if is_wide and not group.force_sum_reduction_for_comms:
         # the average of one rank, which NCCL may compute wrong, is its sum
-        return ("avg" if count > 1 else "sum", 1.0, 1.0) if factor is None else ("sum", float(factor), 1.0)
+        return ("avg" if count > 1 else "sum", (), 1.0) if factor is None else ("sum", (float(factor),), 1.0)
+    instead = [float(factor)] if factor is not None and size == 1 else []  # of a reduce-scatter PyTorch divides, too
     factor = float(count if factor is None else factor)
     before = 1.0
     while not is_wide and factor % before == 0 and factor / before > before:
         before *= 2  # as PyTorch does it: about the square root before, lest sums overflow
-    return "sum", before, factor / before
+    divisors = [divisor for divisor in (before, *instead) if divisor != 1]
+    return "sum", tuple(divisors), factor / before

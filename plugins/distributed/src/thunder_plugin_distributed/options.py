@@ -54,6 +54,7 @@ class RegatherOptions(TransformOptions):
 
     memory_budget: NonNegativeInt = Field(
         examples=[8 << 30],
-        description="Bytes of whole parameters that are saved for backward instead of being gathered again. It has to "
-        "be the same on all ranks.",
+        description="Bytes of whole parameters that are saved for backward instead of being gathered again, in the "
+        "dtype that is gathered. All parameters of a gather count, also those that backward does not read, such as "
+        "biases: what stays in memory is at most that. It has to be the same on all ranks.",
     )

@@ -36,7 +36,8 @@ class RegatherParameters(Transform):
     activations, which can differ between ranks: all ranks have to communicate the same.
 
     Attributes:
-        memory_budget: bytes of whole parameters that are saved for backward.
+        memory_budget: bytes of whole parameters that are saved for backward. Those that it does not read are counted,
+            too, and not saved.
     """
 
     name: ClassVar[str] = "regather_parameters"

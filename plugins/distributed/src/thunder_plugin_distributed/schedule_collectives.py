@@ -13,9 +13,9 @@ from thunder_core.ir.effects import WAITS, Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
-from thunder_plugin_distributed.coalesced import gathers_of_inputs
+from thunder_plugin_distributed.coalesced import gathers_of_inputs, without_collectors
 from thunder_plugin_distributed.collectives import wait
 from thunder_plugin_distributed.early_reductions import MOVABLE, reduce_early
 from thunder_plugin_distributed.gathers import gather_late, with_starts
@@ -44,7 +44,7 @@ class ScheduleCollectives(Transform):
 
     name: ClassVar[str] = "schedule_collectives"
     place: ClassVar[Place] = Place.CLAIMED
-    also: ClassVar[tuple[Place, ...]] = (Place.PARTITIONED,)
+    also: ClassVar[tuple[Place, ...]] = (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED)
 
     hardware: str | Hardware = "h100"
     ahead: int | None = None
@@ -55,6 +55,8 @@ class ScheduleCollectives(Transform):
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
             return trace
+        if context.place is Place.AFTER_DIFFERENTIATION:
+            return without_collectors(trace) if context.phase is Phase.JOINT else trace
         if context.place is Place.PARTITIONED:
             return gather_late(reduce_early(trace), hardware_of(self.hardware))
         gathers = gathers_of_inputs(trace)

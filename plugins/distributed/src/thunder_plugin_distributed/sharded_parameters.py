@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,14 +24,15 @@ def gather(
     dtype: torch.dtype | None = None,
     reduce_dtype: torch.dtype | None = None,
     operation: str = "avg",
-    before: float = 1.0,
+    before: tuple[float, ...] = (),
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
     device: str = "",
     *,
     accumulated: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor | None] = (),
+    parts: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor] = (),
 ) -> list[torch.Tensor]:
     """Start to gather parameters along their first dimension, all at once; `arrived` gives what each becomes.
 
@@ -44,8 +45,9 @@ def gather(
         size, group: of the ranks that have shards, and the name of their process group.
         dtype: that is gathered; None for that of the shards.
         reduce_dtype: that gradients are reduced in; None for that of the cotangents.
-        operation: by which gradients are reduced: ``"avg"`` or ``"sum"``.
-        before, after: divide gradients before and after they are reduced.
+        operation: by which gradients are reduced: ``"avg"`` or ``"sum"``; ``""`` if they are not.
+        before: numbers that gradients are divided by, one after the other, before they are reduced.
+        after: divides gradients after they are reduced.
         scatter: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
         replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
             after that. Empty: there are none.
@@ -53,11 +55,14 @@ def gather(
             Empty: that of the shards.
         accumulated: gradients of the whole parameters to reduce with those of backward, in the dtype of the reduction;
             None for a parameter without one. Empty: there are none.
-        collectors: tensors like what arrives, whose elements are not read. They get the gradients, which are not
-            reduced; shards get none. None for a parameter that requires no gradient. Empty: gradients are reduced.
+        parts: gradients that were reduced and scattered before, to reduce among replicas with those of backward; they
+            have the rows of the longest shard. None for a parameter without one. Empty: there are none.
+        collectors: tensors whose elements are not read, which get the gradients in place of the shards: those of what
+            arrives if no operation reduces them, else reduced ones in the dtype of the reduction with the rows of the
+            longest shard. Empty: shards get them.
     """
     arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas, device)
-    return _differentiably(shards, arguments, accumulated, collectors)
+    return _differentiably(shards, arguments, accumulated, parts, collectors)
 
 
 @recorded
@@ -65,10 +70,11 @@ def gather_again(
     shards: list[torch.Tensor],
     *arguments: Any,
     accumulated: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor | None] = (),
+    parts: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor] = (),
 ) -> list[torch.Tensor]:
     """`gather`, with another gather in backward instead of keeping what arrives; its arguments are the same."""
-    return _differentiably(shards, arguments, accumulated, collectors)
+    return _differentiably(shards, arguments, accumulated, parts, collectors)
 
 
 @recorded
@@ -91,18 +97,19 @@ def unsharded(
     dtype: torch.dtype | None = None,
     reduce_dtype: torch.dtype | None = None,
     operation: str = "avg",
-    before: float = 1.0,
+    before: tuple[float, ...] = (),
     after: float = 1.0,
     replicas: str = "",
     device: str = "",
     *,
     accumulated: Sequence[torch.Tensor | None] = (),
+    parts: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor] = (),
 ) -> list[torch.Tensor]:
     """Parameters whose shards are the whole, so that none are gathered; the arguments are those of `gather`."""
+    rule = partial(unsharded_rule, accumulated=accumulated, parts=parts, collectors=collectors)
     arguments = (dtype, reduce_dtype, operation, before, after, replicas, device)
-    if torch.is_grad_enabled() and any(shard.requires_grad for shard in shards):
-        return list(_ByRule.apply(partial(unsharded_rule, accumulated=accumulated), arguments, *shards))
-    return _whole(shards, dtype, device)
+    return _by_rule(rule, shards, arguments, collectors) or _whole(shards, dtype, device)
 
 
 def unsharded_rule(
@@ -110,26 +117,20 @@ def unsharded_rule(
     dtype: Any = None,
     reduce_dtype: Any = None,
     operation: str = "avg",
-    before: float = 1.0,
+    before: tuple[float, ...] = (),
     after: float = 1.0,
     replicas: str = "",
     device: str = "",
     *,
     accumulated: Any = (),
+    parts: Any = (),
+    collectors: Any = (),
 ) -> Any:
     """The derivative of `unsharded`: that of `gather` without what is scattered."""
-
-    def backward(*gradients: Any) -> Any:
-        totals = _totals(gradients, accumulated, reduce_dtype)
-        places, wholes = list(totals), [_divided(total, before) for total in totals.values()]
-        if replicas:
-            wholes = [wait(part) for part in all_reduce(wholes, operation, replicas)]
-        found: list[Any] = [None] * len(shards)
-        for place, whole in zip(places, wholes, strict=True):
-            found[place] = _on_host(_divided(whole, after).to(shards[place].dtype), device)
-        return (found,)
-
-    return _whole(shards, dtype, device), backward
+    lengths = tuple([shard.shape[0] for shard in shards])
+    reduction = (reduce_dtype, operation, before, after, "", replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    return _whole(shards, dtype, device), _reduction(unsharded_rule, shards, lengths, 1, "", reduction, given)
 
 
 def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None, device: str) -> list[torch.Tensor]:
@@ -162,8 +163,20 @@ def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
     return totals
 
 
-def _divided(total: Any, divisor: float) -> Any:
-    return total if divisor == 1 else total / divisor
+def _among_replicas(totals: dict[int, Any], parts: Any, operation: str, replicas: str) -> dict[int, Any]:
+    """Gradients by the place of a parameter, with the parts that were reduced before, reduced among replicas."""
+    earlier = {place: part for place, part in enumerate(parts) if part is not None}
+    sums = {place: total + earlier[place] if place in earlier else total for place, total in totals.items()}
+    sums = dict(sorted({**earlier, **sums}.items()))
+    if not replicas:
+        return sums
+    return dict(zip(sums, [wait(part) for part in all_reduce(list(sums.values()), operation, replicas)], strict=True))
+
+
+def _divided(total: Any, *divisors: float) -> Any:
+    for divisor in divisors:
+        total = total if divisor == 1 else total / divisor
+    return total
 
 
 def gather_rule(
@@ -174,38 +187,130 @@ def gather_rule(
     dtype: Any = None,
     reduce_dtype: Any = None,
     operation: str = "avg",
-    before: float = 1.0,
+    before: tuple[float, ...] = (),
     after: float = 1.0,
     scatter: str = "",
     replicas: str = "",
     device: str = "",
     *,
     accumulated: Any = (),
+    parts: Any = (),
     collectors: Any = (),
 ) -> Any:
-    """The derivative of `gather` and `gather_again`, in the order in which FSDP2 computes it."""
+    """The derivative of `gather` and `gather_again`."""
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    backward = _reduction(gather_rule, shards, lengths, size, group, reduction, given)
+    return _gathered(shards, lengths, size, group, dtype, device), backward
+
+
+@recorded
+def owners(
+    shards: list[torch.Tensor],
+    lengths: tuple[int, ...],
+    size: int,
+    group: str,
+    dtype: torch.dtype | None = None,
+    reduce_dtype: torch.dtype | None = None,
+    operation: str = "avg",
+    before: tuple[float, ...] = (),
+    after: float = 1.0,
+    scatter: str = "",
+    replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Sequence[torch.Tensor | None] = (),
+    parts: Sequence[torch.Tensor | None] = (),
+    collectors: Sequence[torch.Tensor] = (),
+) -> list[torch.Tensor]:
+    """Collectors for gathers of the same parameters: what all of them collect is reduced at once, when it is summed.
+
+    They have shape, dtype and device of what arrives. Their elements are undefined, and share the memory of one. The
+    arguments are those of `gather`.
+    """
+    rule = partial(owners_rule, accumulated=accumulated, parts=parts, collectors=collectors)
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    arguments = (lengths, size, group, dtype, *reduction)
+    return _by_rule(rule, shards, arguments, collectors) or _undefined(shards, lengths, size, dtype, device)
+
+
+def owners_rule(
+    shards: Any,
+    lengths: Any,
+    size: int,
+    group: str,
+    dtype: Any = None,
+    reduce_dtype: Any = None,
+    operation: str = "avg",
+    before: tuple[float, ...] = (),
+    after: float = 1.0,
+    scatter: str = "",
+    replicas: str = "",
+    device: str = "",
+    *,
+    accumulated: Any = (),
+    parts: Any = (),
+    collectors: Any = (),
+) -> Any:
+    """The derivative of `owners`: that of `gather`."""
+    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
+    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
+    backward = _reduction(owners_rule, shards, lengths, size, group, reduction, given)
+    return _undefined(shards, lengths, size, dtype, device), backward
+
+
+def _undefined(
+    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, dtype: torch.dtype | None, device: str
+) -> list[torch.Tensor]:
+    return [
+        torch.empty((), dtype=dtype or shard.dtype, device=device or shard.device).expand(
+            -(-length // size) * size, *shard.shape[1:]
+        )
+        for shard, length in zip(shards, lengths, strict=True)
+    ]
+
+
+def _reduction(
+    rule: Callable[..., Any],
+    shards: Any,
+    lengths: Any,
+    size: int,
+    group: str,
+    reduction: tuple[Any, ...],
+    given: dict[str, Any],
+) -> Callable[..., Any]:
+    """What reduces gradients of gathered parameters, in the order in which FSDP2 computes it.
+
+    Args:
+        rule: that returns it.
+        reduction: the arguments of `gather` from ``reduce_dtype`` on.
+        given: its keyword arguments.
+    """
+    dtype, operation, before, after, scatter, replicas, device = reduction
+
+    def of_collectors(gradients: list[Any]) -> tuple[Any, ...]:
+        return (*[None] * list(signature(rule).parameters).index("collectors"), gradients)
 
     def backward(*gradients: Any) -> Any:
-        if collectors:
-            return (*[None] * _POSITION_OF_COLLECTORS, list(gradients))
+        if not operation:
+            return of_collectors(list(gradients))
         rows = [-(-length // size) * size for length in lengths]
-        earlier = [_filled(total, count) for total, count in zip(accumulated, rows, strict=False)]
-        totals = _totals(gradients, earlier, reduce_dtype)
-        places, wholes = list(totals), [_divided(total, before) for total in totals.values()]
-        parts = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
-        if replicas:
-            parts = [wait(part) for part in all_reduce(parts, operation, replicas)]
+        earlier = [_filled(total, count) for total, count in zip(given["accumulated"], rows, strict=False)]
+        totals = _totals(gradients, earlier, dtype)
+        wholes = [_divided(total, *before) for total in totals.values()]
+        if size > 1:
+            wholes = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
+        reduced = _among_replicas(dict(zip(totals, wholes, strict=True)), given["parts"], operation, replicas)
+        if given["collectors"]:
+            return of_collectors([reduced.get(place) for place in range(len(shards))])
         found: list[Any] = [None] * len(shards)
-        for place, part in zip(places, parts, strict=True):
+        for place, part in reduced.items():
             rows = shards[place].shape[0]
             whole = _divided(part, after).to(shards[place].dtype)
             found[place] = _on_host(whole if whole.shape[0] == rows else whole.narrow(0, 0, rows), device)
         return (found,)
 
-    return _gathered(shards, lengths, size, group, dtype, device), backward
-
-
-_POSITION_OF_COLLECTORS: Final = list(signature(gather_rule).parameters).index("collectors")
+    return backward
 
 
 def arrived_rule(gathered: Any) -> Any:
@@ -214,39 +319,27 @@ def arrived_rule(gathered: Any) -> Any:
 
 
 class _ByRule(torch.autograd.Function):
-    """`gather` and `unsharded`, by their rules, for programs that PyTorch's autograd differentiates while they run."""
+    """`gather` and `unsharded`, by their rules, for programs that PyTorch's autograd differentiates while they run.
+
+    The tensors that get gradients are shards or collectors.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, rule: Callable[..., Any], arguments: tuple[Any, ...], *shards: torch.Tensor
+        ctx: Any,
+        rule: Callable[..., Any],
+        shards: list[torch.Tensor],
+        arguments: tuple[Any, ...],
+        *owners: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        wholes, ctx.differentiate = rule(list(shards), *arguments)
+        wholes, ctx.differentiate = rule([shard.detach() for shard in shards], *arguments)
         return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        (found,) = ctx.differentiate(*gradients)
-        return (None, None, *found)
-
-
-class _Collected(torch.autograd.Function):
-    """`gather` with collectors, likewise."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, arguments: tuple[Any, ...], shards: list[torch.Tensor], *collectors: torch.Tensor | None
-    ) -> tuple[torch.Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        wholes = _gathered(shards, *arguments[:4], *arguments[10:])
-        ctx.mark_non_differentiable(
-            *[whole for whole, collector in zip(wholes, collectors, strict=True) if collector is None]
-        )
-        return tuple(wholes)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None, None, *gradients)
+        *_, found = ctx.differentiate(*gradients)
+        return (None, None, None, *found)
 
 
 class _Arrived(torch.autograd.Function):
@@ -266,14 +359,21 @@ def _differentiably(
     shards: list[torch.Tensor],
     arguments: tuple[Any, ...],
     accumulated: Sequence[torch.Tensor | None],
-    collectors: Sequence[torch.Tensor | None],
+    parts: Sequence[torch.Tensor | None],
+    collectors: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    if torch.is_grad_enabled():
-        if collectors:
-            return list(_Collected.apply(arguments, list(shards), *collectors))
-        if any(shard.requires_grad for shard in shards):
-            return list(_ByRule.apply(partial(gather_rule, accumulated=accumulated), arguments, *shards))
-    return _gathered(shards, *arguments[:4], *arguments[10:])
+    rule = partial(gather_rule, accumulated=accumulated, parts=parts, collectors=collectors)
+    return _by_rule(rule, shards, arguments, collectors) or _gathered(shards, *arguments[:4], *arguments[10:])
+
+
+def _by_rule(
+    rule: Callable[..., Any], shards: list[torch.Tensor], arguments: Any, collectors: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The results of a rule if autograd has to differentiate them, else none."""
+    owners = collectors or shards
+    if torch.is_grad_enabled() and any(owner.requires_grad for owner in owners):
+        return list(_ByRule.apply(rule, shards, arguments, *owners))
+    return []
 
 
 def _gathered(

@@ -12,15 +12,52 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.source import Names, StepSource
-from thunder_plugin_distributed import pytorch_internals
+from thunder_plugin_distributed import partial_gradients, pytorch_internals
 from thunder_plugin_distributed.accumulated_gradients import (
     accumulate,
     accumulated,
     is_accumulating,
     local_part,
+    reduction_dtype,
     release,
 )
 from thunder_plugin_distributed.fully_shard_plan import groups_of
+
+
+class _Earlier:
+    """What is accumulated for a parameter when a forward runs, which its backward reduces."""
+
+    def __init__(self, state: Any, group: Any, place: int) -> None:
+        self.state, self.group, self.place = state, group, place
+        self.parts = partial_gradients.keeps_parts(group)
+        # until backward, so that no other gradient gets their memory
+        self.gradients = accumulated(group.fsdp_params[place]), group._partial_reduce_output
+        self.addresses = self._addresses()
+
+    def release(self, gradient: Any) -> None:
+        """Forget it, as a backward has reduced it together with a gradient; unless that is None.
+
+        Raises:
+            UnsupportedError: other gradients were accumulated or reduced since.
+        """
+        _check(self.group, accumulates=False, parts=self.parts)
+        self.gradients = None, None
+        whole, part = self._addresses()
+        if whole != self.addresses[0] or (gradient is not None and part != self.addresses[1]):
+            raise UnsupportedError(
+                "gradients of fully_shard were accumulated without communication, or reduced, between this forward and "
+                "its backward",
+                advice=("call backward() before the next forward",),
+            )
+        reduce_others_later(self.state)
+        if gradient is not None:
+            release(self.group.fsdp_params[self.place])
+            if not self.parts:
+                partial_gradients.release(self.group, self.place)
+
+    def _addresses(self) -> tuple[int | None, int | None]:
+        part = None if self.parts else partial_gradients.address_of(self.group, self.place)
+        return _address(accumulated(self.group.fsdp_params[self.place])), part
 
 
 class _Shard(torch.autograd.Function):
@@ -30,53 +67,56 @@ class _Shard(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, parameter: Any, state: Any, group: Any, sharded: Any) -> torch.Tensor:
+    def forward(ctx: Any, parameter: Any, state: Any, group: Any, place: int) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.spec, ctx.state, ctx.group, ctx.sharded = parameter._spec, state, group, sharded
-        ctx.accumulated = accumulated(sharded)  # until backward, so that no other gradient gets its memory
-        ctx.address = _address(ctx.accumulated)
+        ctx.spec, ctx.earlier = parameter._spec, _Earlier(state, group, place)
         shard: torch.Tensor = parameter._local_tensor
         return shard.view_as(shard)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        _check(ctx.group, accumulates=False)
-        ctx.accumulated = None
-        if _address(accumulated(ctx.sharded)) != ctx.address:
-            raise UnsupportedError(
-                "gradients of fully_shard were accumulated without communication, or reduced, between this forward and "
-                "its backward",
-                advice=("call backward() before the next forward",),
-            )
-        reduce_others_later(ctx.state)
-        if gradient is None:
-            return None, None, None, None
-        release(ctx.sharded)
-        return pytorch_internals.from_local_no_grad(gradient.detach(), ctx.spec), None, None, None
+        ctx.earlier.release(gradient)
+        found = None if gradient is None else pytorch_internals.from_local_no_grad(gradient.detach(), ctx.spec)
+        return found, None, None, None
 
 
 class _Collector(torch.autograd.Function):
     """A tensor whose gradient is accumulated as that of the whole parameter."""
 
     @staticmethod
-    def forward(ctx: Any, parameter: Any, group: Any, sharded: Any) -> torch.Tensor:
+    def forward(ctx: Any, parameter: Any, group: Any, place: int) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.group, ctx.sharded, ctx.size = group, sharded, _size(group)
-        if ctx.size == 1:
-            local: torch.Tensor = parameter._local_tensor
-            return local.view_as(local)
-        rows, *others = sharded.padded_sharded_param_size
-        element = torch.empty((), dtype=sharded.param_dtype or sharded.orig_dtype, device=group.device)
-        return element.expand(rows * ctx.size, *others).data
+        ctx.group, ctx.sharded, ctx.size = group, group.fsdp_params[place], _size(group)
+        rows, *others = ctx.sharded.padded_sharded_param_size
+        dtype = ctx.sharded.param_dtype or ctx.sharded.orig_dtype
+        return torch.empty((), dtype=dtype, device=group.device).expand(rows * ctx.size, *others).data
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         _check(ctx.group, accumulates=True)
         if gradient is not None:
             gathered = whole_of_gathered(gradient, ctx.size, ctx.sharded.fsdp_placement.dim)
-            whole = gathered.narrow(0, 0, ctx.sharded._orig_size[0])
-            accumulate(ctx.sharded, whole.to(ctx.group.device))  # from the host, for shards in its memory
+            accumulate(ctx.sharded, gathered.narrow(0, 0, ctx.sharded._orig_size[0]))
         return None, None, None
+
+
+class _PartCollector(torch.autograd.Function):
+    """A tensor whose gradient is the part of a rank, to be reduced among replicas by a later backward."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Any, state: Any, group: Any, place: int) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.earlier, sharded = _Earlier(state, group, place), group.fsdp_params[place]
+        dtype = reduction_dtype(sharded) or sharded.param_dtype or sharded.orig_dtype
+        return torch.empty((), dtype=dtype, device=group.device).expand(sharded.padded_sharded_param_size).data
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        earlier = ctx.earlier
+        earlier.release(gradient)
+        if gradient is not None:
+            partial_gradients.add(earlier.group, earlier.place, gradient)
+        return None, None, None, None
 
 
 def whole_of_gathered(gathered: torch.Tensor, size: int, dimension: int) -> torch.Tensor:
@@ -99,27 +139,32 @@ def _address(gradient: torch.Tensor | None) -> int | None:
     return None if gradient is None else local_part(gradient).data_ptr()
 
 
-def _check(group: Any, *, accumulates: bool) -> None:
+def _check(group: Any, *, accumulates: bool, parts: bool = False) -> None:
     """Check that backward does with gradients what eager PyTorch would do.
 
     Raises:
         UnsupportedError: whether they are reduced was changed since forward.
     """
-    if is_accumulating(group) is not accumulates:
-        raise UnsupportedError(
-            "set_requires_gradient_sync was called between forward and backward of a module of fully_shard",
-            advice=("call it before forward", "call backward() before it is called again"),
-        )
+    reductions = {
+        "set_requires_gradient_sync": is_accumulating(group) is accumulates,
+        "set_requires_all_reduce": partial_gradients.keeps_parts(group) is parts,
+    }
+    for name, is_unchanged in reductions.items():
+        if not is_unchanged:
+            raise UnsupportedError(
+                f"{name} was called between forward and backward of a module of fully_shard",
+                advice=("call it before forward", "call backward() before it is called again"),
+            )
 
 
 def _waits(state: Any) -> bool:
     """Whether a gradient of a state was accumulated that the next backward reduces."""
-    return any(
-        accumulated(sharded) is not None
-        for group in groups_of(state)
-        if not is_accumulating(group)
-        for sharded in group.fsdp_params
-    )
+    for group in groups_of(state):
+        if not is_accumulating(group) and any(accumulated(sharded) is not None for sharded in group.fsdp_params):
+            return True
+        if group._partial_reduce_output is not None and group.reduce_grads and group.all_reduce_grads:
+            return True
+    return False
 
 
 _queued: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
@@ -145,30 +190,32 @@ def _reduce_others(state: Any) -> None:
 def shard_of(state: Any, group: int, place: int) -> torch.Tensor:
     """The local tensor of a DTensor; the gradient of the DTensor is one, as in eager.
 
-    Where gradients are accumulated without communication the DTensor gets none. What is accumulated is the gradient of
-    the shard if that is the whole parameter, otherwise that of `collector_of`, and the shard requires none.
+    Where gradients are accumulated that of `collector_of` is, and the shard requires none.
     """
     owner = groups_of(state)[group]
-    sharded = owner.fsdp_params[place]
-    if is_accumulating(owner) and _size(owner) > 1:
-        local: torch.Tensor = sharded.sharded_param._local_tensor
+    parameter = owner.fsdp_params[place].sharded_param
+    if is_accumulating(owner) or partial_gradients.keeps_parts(owner):
+        local: torch.Tensor = parameter._local_tensor
         return local.detach()
-    if is_accumulating(owner):
-        return collector_of(state, group, place)
     with torch.enable_grad():
-        shard: torch.Tensor = _Shard.apply(sharded.sharded_param, state, owner, sharded)
+        shard: torch.Tensor = _Shard.apply(parameter, state, owner, place)
     return shard
 
 
 def collector_of(state: Any, group: int, place: int) -> torch.Tensor:
-    """A tensor with shape, dtype and device of what is gathered: backward accumulates its gradient.
+    """A tensor whose gradient is accumulated by backward. Its elements are undefined, and share the memory of one.
 
-    Its elements are undefined, and share the memory of one, unless one rank has the whole parameter.
+    It has shape, dtype and device of what is gathered, or of the reduced part of the longest shard where gradients are
+    reduced and scattered without an all-reduce among replicas.
     """
     owner = groups_of(state)[group]
-    sharded = owner.fsdp_params[place]
+    parameter = owner.fsdp_params[place].sharded_param
+    collector: torch.Tensor
     with torch.enable_grad():
-        collector: torch.Tensor = _Collector.apply(sharded.sharded_param, owner, sharded)
+        if is_accumulating(owner):
+            collector = _Collector.apply(parameter, owner, place)
+        else:
+            collector = _PartCollector.apply(parameter, state, owner, place)
     return collector
 
 
@@ -184,12 +231,17 @@ def accumulated_of(state: Any, group: int, place: int) -> torch.Tensor:
     return gathered_of_whole(local_part(gradient).detach(), _size(owner), sharded.fsdp_placement.dim)
 
 
+def part_of(state: Any, group: int, place: int) -> torch.Tensor:
+    """The gradient that was reduced and scattered before, with the rows of the longest shard, without replicas'."""
+    return partial_gradients.part_of(groups_of(state)[group], place).detach()
+
+
 @dataclass(frozen=True, slots=True)
 class ShardSource(StepSource):
     """A tensor of a parameter of the state ``base``.
 
     Attributes:
-        read_of: `shard_of`, `collector_of` or `accumulated_of`.
+        read_of: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
         group, place: of the parameter: its group in the state, its place in the group.
         name: what the user calls it: ``module.layer.weight.shard``.
     """

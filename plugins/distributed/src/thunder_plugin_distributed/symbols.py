@@ -8,17 +8,17 @@ import thunder_plugin_distributed
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row
 from thunder_plugin_distributed import collectives as _  # noqa: F401 - defines the operators
-from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_rule, unsharded_rule
+from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_rule, owners_rule, unsharded_rule
 
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _GATHER: Final = (
-    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, "
-    "scatter='', replicas='', device='', *, accumulated=(), collectors=())"
+    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, "
+    "scatter='', replicas='', device='', *, accumulated=(), parts=(), collectors=())"
 )
 _UNSHARDED: Final = (
-    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=1.0, after=1.0, replicas='', device='', *, "
-    "accumulated=())"
+    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, replicas='', device='', *, "
+    "accumulated=(), parts=(), collectors=())"
 )
 
 
@@ -30,6 +30,7 @@ ROWS: Final[list[Row]] = [
     row(f"{_FUNCTIONS}.gather{_GATHER}", method=False, tags=(Tag.COLLECTIVE,)),
     row(f"{_FUNCTIONS}.gather_again{_GATHER}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
     row(f"{_FUNCTIONS}.unsharded{_UNSHARDED}", method=False),
+    row(f"{_FUNCTIONS}.owners{_GATHER}", method=False),
     row(f"{_FUNCTIONS}.arrived(gathered)", method=False, tags=(Tag.WAIT,)),
     row(f"{_FUNCTIONS}.arrived_again(gathered)", method=False, tags=(Tag.WAIT, Tag.REPEATED)),
     _operator("all_gather", "shards, size, group", Tag.COLLECTIVE),
@@ -42,6 +43,7 @@ RULES: Final = {
     f"{_FUNCTIONS}.gather": gather_rule,
     f"{_FUNCTIONS}.gather_again": gather_rule,
     f"{_FUNCTIONS}.unsharded": unsharded_rule,
+    f"{_FUNCTIONS}.owners": owners_rule,
     f"{_FUNCTIONS}.arrived": arrived_rule,
     f"{_FUNCTIONS}.arrived_again": arrived_rule,
 }

@@ -2,7 +2,7 @@
 
 All suites of a run of pytest share the same processes, because starting one takes seconds. They communicate with gloo.
 With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors are created by default,
-and they communicate with NCCL.
+and they communicate with NCCL. Tests that need more GPUs than there are, and cases that need gloo, are then skipped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,12 @@ import torch.distributed as dist
 
 from thunder_core.errors import ExecutorWarning, RecompileWarning, UncacheableWarning
 
+ON_GPUS: Final = os.environ.get("THUNDER_TEST_DEVICE") == "cuda"
+"""Whether each process has a GPU, and they communicate with NCCL."""
 LIMIT: Final = 120
 """Seconds that a process waits for the others in one collective. A machine that is busy needs many."""
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
+_SECONDS_AFTER_FAILURE: Final = 2  # for results of processes that do not wait for the one that failed
 
 
 @contextmanager
@@ -44,16 +47,29 @@ def fake_process_group(ranks: int = 2) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def process_suite(module: str, names: Iterable[str], *, processes: int = 2) -> Callable[..., None]:
-    """A test for each case, all in the same processes; the arguments are those of `run_cases`."""
+def process_suite(
+    module: str, names: Iterable[str], *, processes: int = 2, of_gloo: Collection[str] = ()
+) -> Callable[..., None]:
+    """A test for each case, all in the same processes.
+
+    Args:
+        module, names, processes: those of `run_cases`.
+        of_gloo: names of cases that need gloo, because NCCL lacks what they call or they count what gloo sends. They
+            are skipped on GPUs.
+    """
     names = list(names)
+    selected = [name for name in names if not (ON_GPUS and name in of_gloo)]
     failures: dict[str, list[str]] = {}
 
     @pytest.mark.parametrize("name", names)
     def test(name: str, tmp_path: Path) -> None:
+        if ON_GPUS and torch.cuda.device_count() < processes:
+            pytest.skip(f"needs {processes} GPUs")
+        if name not in selected:
+            pytest.skip("needs gloo")
         if not failures:
             failures.update((name, ["not run"]) for name in names)  # also when this test is interrupted by its timeout
-            failures.update(run_cases(module, names, tmp_path, processes=processes))
+            failures.update(run_cases(module, selected, tmp_path, processes=processes))
         assert [text for text in failures[name] if text] == []
 
     return test
@@ -63,7 +79,7 @@ def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int
     """Run cases of a module in order in the processes of one group.
 
     A process that fails with an exception other than AssertionError runs no further case, because others may wait for
-    it.
+    it. New processes run the cases after it.
 
     Args:
         module: the module whose ``CASES`` has functions without arguments by name. Other groups run in the same
@@ -75,10 +91,19 @@ def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int
     Returns:
         For each case, the failure in each process as text; empty if it passed.
     """
-    names = list(names)
-    results = {name: ["not run"] * processes for name in names}
-    group = _Group(processes, str(folder / "store"), module, names, list(sys.path))
-    ranks = [_started(rank) for rank in range(processes)]
+    remaining = list(names)
+    not_run = ["not run"] * processes
+    results = {name: list(not_run) for name in remaining}
+    while remaining and not _run(_Group(processes, str(folder / f"store{len(remaining)}"), module, remaining), results):
+        ran = [name for name in remaining if results[name] != not_run]
+        stopped_in_the_next = not (ran and any(results[ran[-1]]))  # without a result, as it does not return
+        remaining = remaining[len(ran) + stopped_in_the_next :]
+    return results
+
+
+def _run(group: _Group, results: dict[str, list[str]]) -> bool:
+    """Run the cases of a group and fill in their results; whether all processes ran all cases."""
+    ranks = [_started(rank) for rank in range(group.processes)]
     all_ran = False
     try:
         for rank in ranks:
@@ -89,7 +114,7 @@ def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int
             for number, rank in enumerate(ranks):
                 rank.process.kill()
                 del _ranks[number]
-    return results
+    return all_ran
 
 
 @dataclass(frozen=True)
@@ -100,7 +125,7 @@ class _Group:
     store: str
     module: str
     names: list[str]
-    path: list[str]
+    path: list[str] = field(default_factory=lambda: list(sys.path))
 
 
 @dataclass(frozen=True)
@@ -129,23 +154,26 @@ def _started(number: int) -> _Rank:
 def _receive(results: dict[str, list[str]], ranks: list[_Rank]) -> bool:
     """Fill in the results; whether all processes ran all cases."""
     running = {rank.connection: number for number, rank in enumerate(ranks)}
+    silence: float = _SILENCE
     while running:
-        ready: list[Any] = wait(list(running), timeout=_SILENCE)
+        ready: list[Any] = wait(list(running), timeout=silence)
         if not ready:
             return False
         for connection in ready:
             try:
                 message = connection.recv()
             except EOFError:  # the process ended
-                return False
+                silence = _SECONDS_AFTER_FAILURE
+                del running[connection]
+                continue
             if message is None:
                 del running[connection]
                 continue
             name, text, others_wait = message
             results[name][running[connection]] = text
             if others_wait:
-                return False
-    return True
+                silence = _SECONDS_AFTER_FAILURE
+    return silence == _SILENCE
 
 
 def _run_groups(rank: int, connection: Any) -> None:
@@ -153,7 +181,7 @@ def _run_groups(rank: int, connection: Any) -> None:
     # Default arguments of its functions are the default group at its import: with none they mean the current one.
     importlib.import_module("torch.distributed.nn.functional")
     torch.set_num_threads(1)
-    if os.environ.get("THUNDER_TEST_DEVICE") == "cuda":
+    if ON_GPUS:
         torch.cuda.set_device(rank)
         torch.set_default_device("cuda")
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
@@ -170,7 +198,7 @@ def _run_groups(rank: int, connection: Any) -> None:
 
 def _run_group(rank: int, connection: Any, group: _Group) -> None:
     store: Any = vars(dist)["FileStore"](group.store, group.processes)  # public, but not in the type stubs
-    backend = "nccl" if os.environ.get("THUNDER_TEST_DEVICE") == "cuda" else "gloo"
+    backend = "nccl" if ON_GPUS else "gloo"
     limit = datetime.timedelta(seconds=LIMIT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=group.processes, timeout=limit)
     cases = importlib.import_module(group.module).CASES
