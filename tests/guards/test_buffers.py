@@ -152,3 +152,19 @@ def test_classes_of_arrays_are_told_apart() -> None:
     plain = numpy.arange(3.0)
     for values in (plain, plain.view(Tagged), plain):
         assert torch.equal(compiled(x, values), function(x, values))
+
+
+def test_arrays_that_become_tensors_and_are_read() -> None:
+    class Model:
+        rows = numpy.array([0, 2])
+
+    model = Model()
+
+    def function(x):
+        return x[model.rows], x[model.rows.tolist()]
+
+    compiled, x = thunder.jit(function), torch.arange(3.0)
+    for rows in ([0, 2], [1, 1], [0, 2]):
+        model.rows = numpy.array(rows)
+        for actual, expected in zip(compiled(x), function(x), strict=True):
+            assert torch.equal(actual, expected)

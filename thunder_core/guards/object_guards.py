@@ -53,6 +53,7 @@ from thunder_core.guards.source import (
     ResultSource,
     Source,
     Unset,
+    is_argument,
     item_source,
 )
 from thunder_core.guards.stored_content import is_overridden
@@ -262,7 +263,8 @@ class ObjectGuards:
     def finish(self) -> None:
         """Add the guards that depend on the whole run of the program."""
         for node in self._arrays:
-            lifted = id(node.object) in self._records.tensors.requested
+            # the program may also read an array that becomes a tensor; those that differ in each call are arguments
+            lifted = id(node.object) in self._records.tensors.requested and is_argument(node.source)
             self._guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
         self._arrays.clear()
         for node, _ in self._cached:
