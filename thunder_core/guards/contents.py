@@ -98,6 +98,8 @@ class Table:
             if self.identity(before) != self.identity(after):
                 yield Change(WHOLE, before, after)
             return
+        if _is_same(before, after):  # most contents do not change
+            return
         moved = _moved_keys(before, after, slot_names(type(value)))
         for key, item in before.items():
             if key not in after or key in moved:
@@ -106,6 +108,15 @@ class Table:
             replaced = MISSING if key in moved else before.get(key, MISSING)
             if replaced is not item:
                 yield Change(key, replaced, item)
+
+
+def _is_same(before: dict[Any, Any], after: dict[Any, Any]) -> bool:
+    """Whether two dictionaries have identical keys in equal order, and identical values."""
+    return (
+        len(before) == len(after)
+        and all(map(operator.is_, before, after))
+        and all(map(operator.is_, before.values(), after.values()))
+    )
 
 
 def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection[str]) -> Collection[Any]:

@@ -44,7 +44,11 @@ class ProfileHook:
             elif event == "return":
                 if id(frame.f_code) not in ignored:
                     on_return(frame, value)
-            elif event == "c_call" and value.__name__ in NAMES:
+            elif (
+                event == "c_call"
+                and value.__name__ in NAMES
+                and (id(frame.f_code) not in ignored or is_generator_method(value))  # PyTorch may call the latter
+            ):
                 on_builtin(frame, value)
 
         self._own_hook: Hook = hook

@@ -381,11 +381,10 @@ class Observer:
         """
         if self._importing(frame) or _is_of_collector(frame.f_code):
             return
-        location = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
         if gives_memory(function):
             raise UnsupportedError(
                 f"{function.__name__} inside a compiled function would give the memory of the first call's tensor",
-                location=location,
+                location=_location(frame),
                 advice=("use the tensor itself", "call it outside of the compiled function"),
             )
         replaced = replaced_function(function, frame)
@@ -393,7 +392,7 @@ class Observer:
             raise UnsupportedError(
                 f"{replaced} is called by another name, which it got before the program was recorded, and would run "
                 "once, at compile time",
-                location=location,
+                location=_location(frame),
                 advice=(
                     "call it as print(...), YourFunction.apply(...), tensor.as_subclass(...) or "
                     "torch.overrides.has_torch_function(...)",
@@ -403,7 +402,7 @@ class Observer:
         if method is not None and not self.generators.is_repeated(function.__self__, method):
             raise UnsupportedError(
                 f"torch.Generator.{method} inside a compiled function would run once, at compile time",
-                location=location,
+                location=_location(frame),
                 advice=(
                     "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
                     "generator at each call",
@@ -414,6 +413,10 @@ class Observer:
         name = external_call(function, frame)
         if name is not None:
             self._heap.hidden_states.called(name)
+
+
+def _location(frame: FrameType) -> SourceLocation:
+    return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
 
 
 def _is_generated(frame: FrameType) -> bool:

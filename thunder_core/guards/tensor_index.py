@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.pytorch_internals import DisableTorchFunction
 
 _DEEPEST_SEARCH = 5
+_CONTAINERS = frozenset({dict, OrderedDict, list, tuple, set, frozenset})
 
 
 class TensorIndex:
@@ -133,6 +135,8 @@ class TensorIndex:
             return
         self._sources[key] = source
         self._tensors.append(value)
+        if type(value) in _CONTAINERS and not value:  # most dictionaries of modules are empty
+            return
         kind = node_kind(value)
         if not isinstance(value, torch.Tensor) and kind in (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.OBJECT):
             self._search_node(make_node(value, source, kind), depth + 1)
