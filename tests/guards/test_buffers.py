@@ -17,7 +17,7 @@ from thunder_core.guards.buffers import Buffers, array_content, is_buffer
 
 
 class Tagged(numpy.ndarray):
-    """An array with a sum of its own."""
+    """A subclass of arrays that overrides `sum`."""
 
     def sum(self):
         return -1.0
@@ -144,7 +144,7 @@ def test_changes_by_the_caller_are_seen(name: str) -> None:
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_classes_of_arrays_are_told_apart() -> None:
+def test_classes_of_arrays_are_distinguished() -> None:
     def function(x, values):
         return x * float(values.sum())
 

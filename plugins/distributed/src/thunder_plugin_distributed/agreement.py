@@ -244,7 +244,7 @@ class _Known:
 
 
 _lock: Final = threading.Lock()
-_known: Final[WeakKeyDictionary[Any, _Known]] = WeakKeyDictionary()  # each default process group has a store of its own
+_known: Final[WeakKeyDictionary[Any, _Known]] = WeakKeyDictionary()  # each default process group has another store
 
 
 def _of_store(store: Any) -> _Known:
