@@ -25,7 +25,14 @@ import torch
 from torch.nn import Module
 
 from thunder_core.guards.source import DirectAttributeSource, Source, StoredAttributeSource, item_source
-from thunder_core.guards.stored_content import delete_item, entries, replace_content, store_item, stored_items
+from thunder_core.guards.stored_content import (
+    delete_item,
+    entries,
+    replace_content,
+    same_entries,
+    store_item,
+    stored_items,
+)
 from thunder_core.pytorch_internals import ScriptMethod
 
 T = TypeVar("T")
@@ -98,7 +105,7 @@ class Table:
             if self.identity(before) != self.identity(after):
                 yield Change(WHOLE, before, after)
             return
-        if _is_same(before, after):  # most contents do not change
+        if same_entries(before, after):  # most contents do not change
             return
         moved = _moved_keys(before, after, slot_names(type(value)))
         for key, item in before.items():
@@ -108,15 +115,6 @@ class Table:
             replaced = MISSING if key in moved else before.get(key, MISSING)
             if replaced is not item:
                 yield Change(key, replaced, item)
-
-
-def _is_same(before: dict[Any, Any], after: dict[Any, Any]) -> bool:
-    """Whether two dictionaries have identical keys in equal order, and identical values."""
-    return (
-        len(before) == len(after)
-        and all(map(operator.is_, before, after))
-        and all(map(operator.is_, before.values(), after.values()))
-    )
 
 
 def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection[str]) -> Collection[Any]:

@@ -76,6 +76,15 @@ def same_items(left: Any, right: Any) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
+def same_entries(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+    """Whether two dictionaries have identical keys in equal order, and identical values."""
+    return (
+        len(left) == len(right)
+        and all(map(operator.is_, left, right))
+        and all(map(operator.is_, left.values(), right.values()))
+    )
+
+
 def stored_item(container: Any, key: Any) -> Any:
     """``container[key]``, without a default item of a `collections.defaultdict`.
 

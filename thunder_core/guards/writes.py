@@ -18,7 +18,7 @@ from thunder_core.guards.source import (
     Source,
     is_argument,
 )
-from thunder_core.guards.stored_content import is_overridden, replace_content, same_items
+from thunder_core.guards.stored_content import is_overridden, replace_content, same_entries, same_items
 
 
 class WriteKind(enum.Enum):
@@ -101,7 +101,7 @@ def _is_same(value: Any, other: Any) -> bool:
     if isinstance(value, list | tuple):
         return same_items(value, other)
     if isinstance(value, dict):
-        return same_items(tuple(value), tuple(other)) and same_items(tuple(value.values()), tuple(other.values()))
+        return same_entries(value, other)
     if isinstance(value, set):
         return set(map(id, value)) == set(map(id, other))
     return is_plain(value) and bool(value == other)
