@@ -677,3 +677,11 @@ CASES = {
         refusals,
     )
 }
+
+OF_GLOO = (
+    "bytes_sent",
+    "sparse_gradients",
+    "sparse_gradients_of_a_shared_weight",
+    "sparse_gradients_added_to_dense_ones",
+)
+"""Cases that count what gloo sends, and that reduce sparse gradients, which NCCL does not."""

@@ -152,6 +152,37 @@ CASES = {program.__name__: partial(compare, program) for program in PROGRAMS}
 test_two_processes = process_suite(__name__, CASES, of_gloo=("at_once",))
 
 
+def exchange_at_once(x: torch.Tensor) -> torch.Tensor:
+    """As `batch_isend_irecv` calls them for NCCL, which sends and receives at the same time."""
+    received = torch.zeros_like(x)
+    with dist._coalescing_manager(device=x.device, async_ops=True) as manager:
+        dist.isend(x * 2, 1)
+        dist.irecv(received, 1)
+    for work in manager.works:
+        work.wait()
+    return received + 1
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_coalesced_calls_are_one_op() -> None:
+    compiled = thunder.jit(exchange_at_once, executors=[])
+    assert torch.equal(compiled(torch.ones(3)), exchange_at_once(torch.ones(3)))
+    names = [line.symbol.name.rpartition(".")[2] for line in thunder.last_traces(compiled)[-1].symbols]
+    assert names == ["zeros_like", "mul", "start_together", "receive", "copy_", "add"]
+    found = thunder.explain(compiled).entries[-1].collectives
+    assert [(each.kind, each.bytes) for each in found] == [("send", 12), ("recv", 0)]
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_a_handle_inside_of_a_coalescing_manager_cannot_be_waited_for() -> None:
+    def program(x: torch.Tensor) -> None:
+        with dist._coalescing_manager(device=x.device):
+            dist.isend(x, 1).wait()
+
+    with pytest.raises(UnsupportedError, match=r"wait\(\) of the handle of a communication inside of a coalescing"):
+        thunder.jit(program)(torch.ones(3))
+
+
 def lines(program: Callable[..., Any]) -> list[str]:
     compiled = thunder.jit(program)
     compiled(torch.ones(2, 3))

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder
-from thunder_testing.processes import process_suite
+from thunder_testing.processes import ON_GPUS, process_suite
 
 test_fully_shard = process_suite(
     "fully_shard_cases",
@@ -58,8 +58,12 @@ test_data_parallel = process_suite(
 
 @pytest.fixture
 def process_group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
+    device = "cuda" if ON_GPUS else "cpu"
+    if ON_GPUS:
+        torch.cuda.set_device(0)
+    dist.init_process_group("nccl" if ON_GPUS else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with torch.device(device):
+        yield
     dist.destroy_process_group()
 
 

@@ -26,7 +26,7 @@ from thunder_core.report.collectives_report import CollectiveReport
 from thunder_core.report.operation_counts import count_operations
 from thunder_core.tracing.trace_call import refuse_objects, trace_call
 from thunder_core.tracing.tracer import Level
-from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS, START
+from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS, START, START_TOGETHER
 
 _KINDS: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send",
@@ -155,6 +155,8 @@ def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
     if line.symbol is START:
         operator, written, *args = line.args
         return (_started(line, operator, written, tuple(args)),)
+    if line.symbol is START_TOGETHER:
+        return tuple([_started(line, operator, written, tuple(args)) for operator, written, *args in line.args[2:]])
     key = call_key(line, PLAIN)
     found = _lines(line) if key is None else _cache.get(key, lambda: _lines(line))
     return tuple([_collective(each, line) for each in found])

@@ -3,6 +3,7 @@
 All suites of a run of pytest share the same processes, because starting one takes seconds. They communicate with gloo.
 With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors are created by default,
 and they communicate with NCCL. Tests that need more GPUs than there are, and cases that need gloo, are then skipped.
+Cases compare with eager PyTorch to the bit, so programs then run without what rounds otherwise on GPUs (`EXACT`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ ON_GPUS: Final = os.environ.get("THUNDER_TEST_DEVICE") == "cuda"
 """Whether each process has a GPU, and they communicate with NCCL."""
 LIMIT: Final = 120
 """Seconds that a process waits for the others in one collective. A machine that is busy needs many."""
+EXACT: Final = Path(__file__).parent / "exact.yaml"
+"""The configuration, in processes with GPUs, of programs that are compiled without one."""
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
 _SECONDS_AFTER_FAILURE: Final = 2  # for results of processes that do not wait for the one that failed
 
@@ -70,7 +73,9 @@ def process_suite(
         if not failures:
             failures.update((name, ["not run"]) for name in names)  # also when this test is interrupted by its timeout
             failures.update(run_cases(module, selected, tmp_path, processes=processes))
-        assert [text for text in failures[name] if text] == []
+        texts = [f"process {rank}: {text}" for rank, text in enumerate(failures[name]) if text]
+        if texts:
+            pytest.fail("\n".join(texts), pytrace=False)
 
     return test
 
@@ -184,6 +189,7 @@ def _run_groups(rank: int, connection: Any) -> None:
     if ON_GPUS:
         torch.cuda.set_device(rank)
         torch.set_default_device("cuda")
+        os.environ["THUNDER_CONFIG"] = str(EXACT)
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
         warnings.simplefilter("error", kind)
     while True:

@@ -7,7 +7,7 @@ recorded nothing is sent: the handle is a `RecordedWork`, and waiting for it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
 from itertools import count
@@ -28,7 +28,7 @@ from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, pee
 from thunder_core.symbols.channels import channels_of
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.recording import object_collectives
-from thunder_plugin_distributed.recording.operations import RECEIVE, START, WAIT
+from thunder_plugin_distributed.recording.operations import RECEIVE, START, START_TOGETHER, WAIT
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -41,6 +41,10 @@ _REDUCTION: Final = "reduction"
 """The key, in `Recorder.notes`, of the reduction that the program passes to the current call."""
 _WORKS: Final = "works"
 """The key, in `Recorder.notes`, of the handles that the program has."""
+_TOGETHER: Final = "together"
+"""The key, in `Recorder.notes`, of the calls since the program began to coalesce; absent outside of that."""
+_COALESCED: Final = "coalesced"
+"""The key, in `Recorder.notes`, of the handles of these calls: `wait` of a handle whose Python object died hangs."""
 
 
 def unique_id(recorder: Recorder, original: Callable[[], int], /) -> int:
@@ -99,28 +103,86 @@ def _record_operator(recorder: Recorder, operator: OpOverload, args: tuple[Any, 
         )
     names = [argument.name for argument in schema_of(operator).arguments]
     args = (*args, *[kwargs[name] for name in names[len(args) :] if name in kwargs])
-    tensors = [leaf for leaf in iterate_leaves(args) if isinstance(leaf, torch.Tensor)]
-    places = _written(operator, args, names)
-    handle_proxy = OpaqueProxy(recorder.trace.names.intermediate(), "Work")
-    written = [tensors[place] for place in places]
-    reduction = recorder.notes.get(_REDUCTION, "")
-    options = {"reduction": reduction} if reduction else {}
-    buffers = _record(
-        recorder, START, (operator, places, *args), written, channels_of(operator, args, {}), handle_proxy, options
-    )
-    read = [tensor for place, tensor in enumerate(tensors) if place not in places]
+    call = _Call(operator, _written(operator, args, names), args)
+    together = recorder.notes.get(_TOGETHER)
+    if together is None:
+        reduction = recorder.notes.get(_REDUCTION, "")
+        options = {"reduction": reduction} if reduction else {}
+        work = _record_start(recorder, START, call.arguments, [call], options)
+    else:
+        work = _recorded_work()(recorder, [], [], coalesced=True)
+        together.append(call)
+        recorder.notes.setdefault(_COALESCED, []).append(work)
     if schema_of(operator).name == "c10d::barrier":
-        recorder.tensors.exempt_from_leak_check(tensors[0])  # of 2.11, in a static variable of ProcessGroup.barrier
+        # 2.11 keeps it in a static variable of ProcessGroup.barrier
+        recorder.tensors.exempt_from_leak_check(call.tensors[0])
+    returns = len(schema_of(operator).returns)
+    if returns == 0:
+        return None
+    return work.boxed() if returns == 1 else (args[0], work.boxed())
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of an operator of ``torch.ops.c10d``.
+
+    Attributes:
+        places: which of the tensors in ``args`` the operator writes, in the order of their appearance.
+    """
+
+    operator: OpOverload
+    places: tuple[int, ...]
+    args: tuple[Any, ...]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As `start` takes them."""
+        return (self.operator, self.places, *self.args)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [leaf for leaf in iterate_leaves(self.args) if isinstance(leaf, torch.Tensor)]
+
+    @property
+    def written(self) -> list[torch.Tensor]:
+        tensors = self.tensors
+        return [tensors[place] for place in self.places]
+
+    @property
+    def read(self) -> list[torch.Tensor]:
+        return [tensor for place, tensor in enumerate(self.tensors) if place not in self.places]
+
+
+def _record_start(
+    recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], calls: Sequence[_Call], options: dict[str, Any]
+) -> Any:
+    """Record an op that starts the communication of calls; the handle to wait for it."""
+    handle_proxy = OpaqueProxy(recorder.trace.names.intermediate(), "Work")
+    written = [tensor for call in calls for tensor in call.written]
+    channels = channels_of(calls[0].operator, calls[0].args, {})  # those of a coalescing manager have one group
+    buffers = _record(recorder, symbol, args, written, channels, handle_proxy, options)
+    read = [tensor for call in calls for tensor in call.read]
     work = _recorded_work()(recorder, list(zip(written, buffers, strict=True)), read)
     recorder.inputs.bind(work, handle_proxy)
     if recorder.trace.outer_ops:  # handles must not leave a checkpoint region, for example
         work.wait()
     else:
         recorder.notes.setdefault(_WORKS, []).append(work)
-    returns = len(schema_of(operator).returns)
-    if returns == 0:
+    return work
+
+
+def start_coalescing(recorder: Recorder, original: Callable[..., None], group: Any, device: torch.device, /) -> None:
+    """The interception of ``ProcessGroup._start_coalescing``, which `batch_isend_irecv` calls for NCCL, for example."""
+    recorder.notes[_TOGETHER] = []
+
+
+def end_coalescing(recorder: Recorder, original: Callable[..., Any], group: Any, device: torch.device, /) -> Any:
+    """The interception of ``ProcessGroup._end_coalescing``: the calls since the start are recorded as one op."""
+    calls: list[_Call] = recorder.notes.pop(_TOGETHER)
+    if not calls:
         return None
-    return work.boxed() if returns == 1 else (args[0], work.boxed())
+    args = (group.group_name, device, *[call.arguments for call in calls])
+    return _record_start(recorder, START_TOGETHER, args, calls, {})
 
 
 def _written(operator: OpOverload, args: tuple[Any, ...], names: list[str]) -> tuple[int, ...]:
@@ -168,9 +230,15 @@ def _recorded_work() -> Any:
         """The handle of a communication that is recorded and not performed."""
 
         def __init__(
-            self, recorder: Recorder, written: list[tuple[torch.Tensor, torch.Tensor]], read: list[torch.Tensor]
+            self,
+            recorder: Recorder,
+            written: list[tuple[torch.Tensor, torch.Tensor]],
+            read: list[torch.Tensor],
+            *,
+            coalesced: bool = False,
         ) -> None:
             super().__init__()
+            self._coalesced = coalesced
             self._recorder = recorder
             self._written = written
             self._read = read
@@ -178,6 +246,8 @@ def _recorded_work() -> Any:
 
         def wait(self, timeout: Any = None) -> bool:
             """Record that the program waits: from here on, its tensors contain the received data."""
+            if self._coalesced:
+                _refuse("wait", "inside of a coalescing manager", "wait for the handle of the manager")
             if not self._waiting:
                 return True
             recorder, written, read = self._recorder, self._written, self._read
@@ -229,9 +299,10 @@ def _recorded_work() -> Any:
     return RecordedWork
 
 
-def _refuse(method: str) -> NoReturn:
+def _refuse(method: str, where: str = "", advice: str = "use wait()") -> NoReturn:
+    handle = f"the handle of a communication {where}".rstrip()
     raise UnsupportedError(
-        f"{method}() of the handle of a communication: nothing is sent while the program is recorded",
+        f"{method}() of {handle}: nothing is sent while the program is recorded",
         location=user_location(),
-        advice=("use wait()", "communicate outside of the compiled function"),
+        advice=(advice, "communicate outside of the compiled function"),
     )

@@ -17,6 +17,11 @@ from thunder_plugin_distributed.recording import collectives, object_collectives
 from thunder_plugin_distributed.recording.differentiable_collectives import apply
 from thunder_plugin_distributed.recording.sync_batch_norm import SynchronizedBatchNorm, sync_batch_norm
 
+COALESCING: Final[dict[str, Callable[..., Any]]] = {
+    "_start_coalescing": collectives.start_coalescing,
+    "_end_coalescing": collectives.end_coalescing,
+}
+
 
 def _apply_sync_batch_norm(
     recorder: Recorder, original: Callable[..., Any], cls: type[torch.autograd.Function], /, *args: Any
@@ -40,6 +45,10 @@ def _rows() -> Iterator[Interception | Communication]:
     for owner, name in collectives.reducing():
         handler = partial(collectives.call_with_reduction, name)
         yield Interception(owner, name, handler, "its op names the reduction", when=active_recorder)
+    group = torch.distributed.ProcessGroup
+    for name, coalesce in COALESCING.items():
+        if name in vars(group):
+            yield Interception(group, name, coalesce, "its calls are one op", when=active_recorder)
     for name in DIFFERENTIABLE:
         yield ApplyInterception(f"torch.distributed.nn.functional:{name}", apply, "its derivative is recorded")
     yield ApplyInterception(SynchronizedBatchNorm, apply, "its derivative is recorded")

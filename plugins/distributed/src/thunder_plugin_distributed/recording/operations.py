@@ -25,6 +25,34 @@ def start(operator: Any, written: tuple[int, ...], *args: Any, reduction: str = 
     Returns:
         The handle of the communication, or None, and the copies, whose values are valid after the wait.
     """
+    result, buffers = _called_with_copies(operator, written, args)
+    handle = result[-1] if isinstance(result, tuple) else result
+    return (handle if handle is None else torch.distributed.Work.unbox(handle), *buffers)
+
+
+def start_together(group: str, device: torch.device, *calls: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Start the communications of several calls of `start` as one: none of them waits for another.
+
+    Args:
+        group: the name of the process group.
+        device: that of the tensors.
+        calls: for each call, the operator, which of its tensors it writes, and its arguments, as `start` takes them.
+
+    Returns:
+        The handle of all communications, or None, and the copies, whose values are valid after the wait.
+    """
+    process_group: Any = process_group_named(group)
+    buffers: list[torch.Tensor] = []
+    process_group._start_coalescing(device)
+    for operator, written, *args in calls:
+        buffers += _called_with_copies(operator, written, tuple(args))[1]
+    return (process_group._end_coalescing(device), *buffers)
+
+
+def _called_with_copies(
+    operator: Any, written: tuple[int, ...], args: tuple[Any, ...]
+) -> tuple[Any, list[torch.Tensor]]:
+    """The result of an operator that was given copies of the tensors that it writes, and the copies."""
     buffers: dict[int, torch.Tensor] = {}
     count = -1
 
@@ -40,8 +68,7 @@ def start(operator: Any, written: tuple[int, ...], *args: Any, reduction: str = 
 
     with torch.no_grad():
         result = operator(*map_leaves(given, args))
-    handle = result[-1] if isinstance(result, tuple) else result
-    return (handle if handle is None else torch.distributed.Work.unbox(handle), *[buffers[place] for place in written])
+    return result, [buffers[place] for place in written]
 
 
 def wait(handle: Any, *tensors: torch.Tensor) -> None:
@@ -101,6 +128,7 @@ def exchange_objects(
 
 
 START: Final = Symbol("thunder_plugin_distributed.recording.operations.start", start)
+START_TOGETHER: Final = Symbol("thunder_plugin_distributed.recording.operations.start_together", start_together)
 WAIT: Final = Symbol("thunder_plugin_distributed.recording.operations.wait", wait)
 RECEIVE: Final = Symbol("thunder_plugin_distributed.recording.operations.receive", receive)
 EXCHANGE_OBJECTS: Final = Symbol("thunder_plugin_distributed.recording.operations.exchange_objects", exchange_objects)
