@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -16,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder
+from thunder_testing.processes import group_of_one
 
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "fully_shard": fully_shard,
@@ -26,9 +26,8 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 @pytest.fixture(autouse=True)
 def _group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    with group_of_one():
+        yield
 
 
 def _built(wrapper: str, *, compiled: bool) -> tuple[Any, torch.optim.Optimizer]:

@@ -9,12 +9,11 @@ import data_parallel_cases
 import fully_shard_cases
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder
-from thunder_testing.processes import ON_GPUS, process_suite
+from thunder_testing.processes import group_of_one, process_suite
 
 test_fully_shard = process_suite(
     "fully_shard_cases",
@@ -58,13 +57,8 @@ test_data_parallel = process_suite(
 
 @pytest.fixture
 def process_group() -> Iterator[None]:
-    device = "cuda" if ON_GPUS else "cpu"
-    if ON_GPUS:
-        torch.cuda.set_device(0)
-    dist.init_process_group("nccl" if ON_GPUS else "gloo", store=dist.HashStore(), rank=0, world_size=1)
-    with torch.device(device):
+    with group_of_one():
         yield
-    dist.destroy_process_group()
 
 
 def names_of(model: Any) -> list[str]:

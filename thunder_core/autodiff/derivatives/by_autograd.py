@@ -55,7 +55,8 @@ class _Tracing(OpTracing):
         wanted = [(name, fake) for name, fake in self.fakes.items() if name in self.query.wanted]
         if not reached_pairs or not wanted:
             return {}
-        with self.tracer.recording(PLAIN):
+        # autograd calls kernels of GPUs in other threads, where nothing is recorded
+        with self.tracer.recording(PLAIN), torch.autograd.set_multithreading_enabled(False):
             gradients = torch.autograd.grad(
                 [result for result, _ in reached_pairs],
                 [fake for _, fake in wanted],

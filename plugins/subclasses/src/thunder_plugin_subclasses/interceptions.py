@@ -10,6 +10,13 @@ from thunder_plugin_subclasses import jagged
 from thunder_plugin_subclasses.calls import ask_metadata
 from thunder_plugin_subclasses.pytorch_internals import jagged_torch_function, nested_view_dummy, select_sdp_backend
 
+_REFUSE_RANDOM: Final = refusal(
+    "a random function of a DTensor sets the offset of the device's random generator for each shard, which is not "
+    "recorded",
+    "call it outside of the compiled program",
+    "or on the local tensor: dropout(x.to_local()), with a seed for each process",
+)
+
 INTERCEPTIONS: Final = (
     Interception(
         "torch.distributed.tensor._api:",
@@ -29,17 +36,15 @@ INTERCEPTIONS: Final = (
         ask_metadata,
         "DTensor infers shapes on its own fake tensors",
     ),
-    Interception(
-        "torch.distributed.tensor._random:OffsetBasedRNGTracker",
-        "_distribute_region",
-        refusal(
-            "a random function of a DTensor sets the offset of the device's random generator for each shard, which is "
-            "not recorded",
-            "call it outside of the compiled program",
-            "or on the local tensor: dropout(x.to_local()), with a seed for each process",
-        ),
-        "the state of the generator would be set once",
-    ),
+    *[
+        Interception(
+            "torch.distributed.tensor._random:OffsetBasedRNGTracker",
+            name,
+            _REFUSE_RANDOM,
+            "the state of the generator would be set once",
+        )
+        for name in ("_distribute_region", "_get_device_state")  # the first random function calls only the second
+    ],
     *for_private_name(nested_view_dummy, run_once, "PyTorch caches the jagged tensor that it creates"),
     *for_private_name(jagged_torch_function, jagged.call, "jagged tensors are recorded by their values and offsets"),
     *for_private_name(select_sdp_backend, jagged.choose_backend, "attention over jagged tensors is one line"),

@@ -33,7 +33,9 @@ ON_GPUS: Final = os.environ.get("THUNDER_TEST_DEVICE") == "cuda"
 LIMIT: Final = 120
 """Seconds that a process waits for the others in one collective. A machine that is busy needs many."""
 EXACT: Final = Path(__file__).parent / "exact.yaml"
-"""The configuration, in processes with GPUs, of programs that are compiled without one."""
+"""The configuration, on GPUs, of programs that are compiled without one; here and in the processes of cases."""
+if ON_GPUS:
+    os.environ["THUNDER_CONFIG"] = str(EXACT)
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
 _SECONDS_AFTER_FAILURE: Final = 2  # for results of processes that do not wait for the one that failed
 
@@ -46,6 +48,19 @@ def fake_process_group(ranks: int = 2) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
         yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """Make this process the only one of a process group. With GPUs, tensors are created on the first by default."""
+    if ON_GPUS:
+        torch.cuda.set_device(0)
+    dist.init_process_group("nccl" if ON_GPUS else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with torch.device("cuda" if ON_GPUS else "cpu"):
+            yield
     finally:
         dist.destroy_process_group()
 
@@ -189,7 +204,6 @@ def _run_groups(rank: int, connection: Any) -> None:
     if ON_GPUS:
         torch.cuda.set_device(rank)
         torch.set_default_device("cuda")
-        os.environ["THUNDER_CONFIG"] = str(EXACT)
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
         warnings.simplefilter("error", kind)
     while True:
