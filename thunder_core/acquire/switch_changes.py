@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -12,8 +14,10 @@ from thunder_core.guards.global_state import copy_module_hooks, restore_module_h
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.switches import (
+    THREADS_OF_BACKWARD,
     Values,
     changes_between_ops,
+    index_between_ops,
     read_between_ops,
     read_switches,
     set_switch,
@@ -53,6 +57,20 @@ class SwitchChanges:
             op = BoundSymbol(SET_SWITCH, (name, value), {}, None, effects, location=user_location())
             trace.ops.append(op)
         self._latest = current
+
+    @contextmanager
+    def autograd_in_this_thread(self) -> Iterator[None]:
+        """Have autograd run all nodes in this thread, which is no change of a switch by the program.
+
+        Otherwise it runs nodes of GPUs in threads of its own, where the program is not observed.
+        """
+        index = index_between_ops(THREADS_OF_BACKWARD)
+        before, self._latest[index] = self._latest[index], False
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
+        finally:
+            self._latest[index] = before
 
     def left_changed(self) -> Values:
         """The switches that each run has to set at its end, with their values.

@@ -97,6 +97,8 @@ def _set_cublas_tf32(value: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = value
 
 
+THREADS_OF_BACKWARD: Final = "threads of backward"
+
 SWITCHES: Final = (
     Switch("grad mode", torch.is_grad_enabled, set_grad_enabled, of_ops=True, guard="grad_enabled"),
     *_autocast("cpu"),
@@ -182,7 +184,7 @@ SWITCHES: Final = (
         torch.__future__.get_swap_module_params_on_conversion,
         torch.__future__.set_swap_module_params_on_conversion,
     ),
-    Switch("threads of backward", torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
+    Switch(THREADS_OF_BACKWARD, torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
 )
 _BY_NAME: Final = {switch.name: switch for switch in SWITCHES}
 _BETWEEN_OPS: Final = tuple([switch for switch in SWITCHES if not switch.of_ops])
@@ -207,6 +209,11 @@ def set_switches(values: Values) -> None:
 def read_between_ops() -> list[Any]:
     """The values of the switches that no op's context records, in order; read before each recorded call."""
     return [read() for read in _READERS_BETWEEN_OPS]
+
+
+def index_between_ops(name: str) -> int:
+    """The index of a switch in a result of `read_between_ops`."""
+    return [switch.name for switch in _BETWEEN_OPS].index(name)
 
 
 def set_between_ops(values: list[Any]) -> None:

@@ -179,7 +179,7 @@ class _Scope:
         backward = Region(self._recorder.trace, self._recorder.tensors)
         is_users = kind_of_class(call.kind) is CodeKind.USER
         before = self._recording.observer.writes() if is_users else ()
-        with backward.recording():
+        with backward.recording(), self._recorder.switches.autograd_in_this_thread():
             computed = _gradients(call, tangents)
             gradients = [
                 None if gradient is None else _conformed(call, tensor, gradient)
@@ -297,7 +297,7 @@ class _Scope:
 
 def _gradients(call: DifferentiableCall, tangents: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
     try:
-        with _without_hooks(call.wanted), torch.autograd.set_multithreading_enabled(False):  # this thread is recorded
+        with _without_hooks(call.wanted):
             return torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
     except DataDependentError as error:
         raise call.refuse(f"the derivative of {call.name} reads a value of a tensor") from error
