@@ -90,6 +90,7 @@ class _Verifier:
         self.storages: dict[int, str] = {}
         self.storage_bytes: dict[int, int] = {}
         self.literals = LiteralPrinter(lambda body: body.name)
+        self.context: Context | None = None  # the last one that was checked: most lines have the same
 
     def verify(self) -> None:
         index = -1
@@ -100,7 +101,8 @@ class _Verifier:
                 self._check_line(bound)
                 self._check_deletions(index)
             index = len(self.trace.symbols)
-            self._check_values(self.trace.output, "returns")
+            self._check_uses(iterate_proxies(self.trace.output), "returns")
+            self.literals.expression(self.trace.output)
         except (_Broken, TraceError) as error:
             raise self._report(str(error), index) from error
 
@@ -125,15 +127,18 @@ class _Verifier:
         _expect(not outside, f"deletions after lines {outside}, but there are {len(trace.symbols)} lines")
 
     def _check_line(self, bound: BoundSymbol) -> None:
-        _expect(isinstance(bound, BoundSymbol), f"a line is a {type(bound).__name__}, not a BoundSymbol")
-        _expect(isinstance(bound.symbol, Symbol), f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
-        self._check_values(bound.args, "uses")
-        self._check_values(bound.kwargs, "uses")
+        if not isinstance(bound, BoundSymbol):
+            raise _Broken(f"a line is a {type(bound).__name__}, not a BoundSymbol")
+        if not isinstance(bound.symbol, Symbol):
+            raise _Broken(f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
+        self._check_uses(bound.inputs(), "uses")
+        self.literals.arguments(bound.args, bound.kwargs)
         for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
             if isinstance(value, Trace):
                 verify(value)
-        if bound.context is not None:
+        if bound.context is not None and bound.context is not self.context:
             _check_context(bound.context)
+            self.context = bound.context
         self._check_effects(bound)
         for leaf in iterate_leaves(bound.output):
             self.literals.expression(leaf)  # besides proxies, literals that the call always returns
@@ -143,20 +148,23 @@ class _Verifier:
             if isinstance(proxy, TensorProxy):
                 self._check_memory(proxy, bound, arguments)
 
-    def _check_values(self, value: Any, verb: str) -> None:
-        for proxy in iterate_proxies(value):
-            known = self.defined.get(proxy.name)
-            _expect(known is not None, f"it {verb} {proxy.name!r}, which is not defined before")
-            after = self.deleted.get(proxy.name)
-            _expect(after is None, f"it {verb} {proxy.name!r}, which is deleted after line {after}")
-            _expect(known == proxy, f"it {verb} {proxy!r}, but that name is defined as {known!r}")
-        self.literals.expression(value)
+    def _check_uses(self, proxies: Iterable[Proxy], verb: str) -> None:
+        for proxy in proxies:
+            name = proxy.name
+            known = self.defined.get(name)
+            if known is None:
+                raise _Broken(f"it {verb} {name!r}, which is not defined before")
+            if name in self.deleted:
+                raise _Broken(f"it {verb} {name!r}, which is deleted after line {self.deleted[name]}")
+            if known is not proxy and known != proxy:
+                raise _Broken(f"it {verb} {proxy!r}, but that name is defined as {known!r}")
 
     def _define(self, proxy: Proxy) -> None:
         name = proxy.name
-        usable = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED_NAMES
-        _expect(usable, f"{name!r} cannot be the name of a value")
-        _expect(name not in self.defined, f"{name!r} is defined twice")
+        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED_NAMES:
+            raise _Broken(f"{name!r} cannot be the name of a value")
+        if name in self.defined:
+            raise _Broken(f"{name!r} is defined twice")
         self.defined[name] = proxy
         _check_proxy(proxy)
 
@@ -181,10 +189,11 @@ class _Verifier:
             isinstance(item, TensorProxy) and item.storage == proxy.storage and item.name != proxy.name
             for item in related
         )
-        _expect(shared, f"{proxy.name!r} shares the storage of {owner!r}, which no argument of the op does")
+        if not shared:
+            raise _Broken(f"{proxy.name!r} shares the storage of {owner!r}, which no argument of the op does")
         end, size = _end(proxy), self.storage_bytes.get(proxy.storage)
-        if end is not None and size is not None:
-            _expect(end <= size, f"{proxy.name!r} reaches byte {end} of a storage of {size} bytes")
+        if end is not None and size is not None and end > size:
+            raise _Broken(f"{proxy.name!r} reaches byte {end} of a storage of {size} bytes")
 
     def _remember_size(self, proxy: TensorProxy) -> None:
         end = _end(proxy)
@@ -193,29 +202,39 @@ class _Verifier:
 
     def _check_deletions(self, index: int) -> None:
         for name in self.trace.deletions.get(index, ()):
-            _expect(name in self.defined, f"{name!r} is deleted but not defined")
-            _expect(name not in self.deleted, f"{name!r} is deleted twice")
+            if name not in self.defined:
+                raise _Broken(f"{name!r} is deleted but not defined")
+            if name in self.deleted:
+                raise _Broken(f"{name!r} is deleted twice")
             self.deleted[name] = index
 
 
 def _check_proxy(proxy: Proxy) -> None:
-    if isinstance(proxy, NumberProxy):
-        _expect(isinstance(proxy.python_type, type), f"the type of {proxy.name!r} is {proxy.python_type!r}")
-    if isinstance(proxy, OpaqueProxy):
-        _expect(isinstance(proxy.type_name, str), f"the type name of {proxy.name!r} is {proxy.type_name!r}")
-    if not isinstance(proxy, TensorProxy):
-        return
-    steps = len(proxy.shape) if proxy.layout is torch.strided else 0
-    _expect(len(proxy.stride) == steps, f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}")
-    _expect(isinstance(proxy.dtype, torch.dtype), f"the dtype of {proxy.name!r} is {proxy.dtype!r}")
-    _expect(isinstance(proxy.device, torch.device), f"the device of {proxy.name!r} is {proxy.device!r}")
-    _expect(isinstance(proxy.requires_grad, bool), f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}")
-    differentiable = proxy.dtype.is_floating_point or proxy.dtype.is_complex
-    _expect(differentiable or not proxy.requires_grad, f"{proxy.name!r} of {proxy.dtype} requires grad")
+    problem = _problem_of_tensor(proxy) if isinstance(proxy, TensorProxy) else ""
+    if isinstance(proxy, NumberProxy) and not isinstance(proxy.python_type, type):
+        problem = f"the type of {proxy.name!r} is {proxy.python_type!r}"
+    if isinstance(proxy, OpaqueProxy) and not isinstance(proxy.type_name, str):
+        problem = f"the type name of {proxy.name!r} is {proxy.type_name!r}"
+    if problem:
+        raise _Broken(problem)
+
+
+def _problem_of_tensor(proxy: TensorProxy) -> str:
+    """What is malformed in a tensor; empty if nothing is."""
+    if len(proxy.stride) != (len(proxy.shape) if proxy.layout is torch.strided else 0):
+        return f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}"
+    if not isinstance(proxy.dtype, torch.dtype):
+        return f"the dtype of {proxy.name!r} is {proxy.dtype!r}"
+    if not isinstance(proxy.device, torch.device):
+        return f"the device of {proxy.name!r} is {proxy.device!r}"
+    if not isinstance(proxy.requires_grad, bool):
+        return f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}"
+    if proxy.requires_grad and not (proxy.dtype.is_floating_point or proxy.dtype.is_complex):
+        return f"{proxy.name!r} of {proxy.dtype} requires grad"
     for size in (*proxy.shape, *proxy.stride, proxy.offset):
-        if type(size) is SizeExpr:
-            continue
-        _expect(type(size) is int and size >= 0, f"a size, stride or offset of {proxy.name!r} is {size!r}")
+        if type(size) is not SizeExpr and not (type(size) is int and size >= 0):
+            return f"a size, stride or offset of {proxy.name!r} is {size!r}"
+    return ""
 
 
 def _check_context(context: Context) -> None:
