@@ -67,14 +67,20 @@ def verification_requested() -> bool:
     return os.environ.get("THUNDER_VERIFY", "") not in ("", "0")
 
 
-def verify(trace: Trace, maker: str | None = None) -> None:
+Checked = dict[int, BoundSymbol]
+"""Ops whose arguments and results were checked to be literals and proxies, by identity."""
+
+
+def verify(trace: Trace, maker: str | None = None, checked: Checked | None = None) -> None:
     """Raise VerificationError, which shows the offending op and those around it, if ``trace`` is malformed.
 
     Args:
         trace: the trace to check.
         maker: the pass that produced it, for the message; by default its provenance, which can be an earlier pass.
+        checked: ops of earlier traces, to which those of this one are added. What depends on nothing but the op is not
+            checked again.
     """
-    _Verifier(trace, maker or repr(trace.provenance)).verify()
+    _Verifier(trace, maker or repr(trace.provenance), {} if checked is None else checked).verify()
 
 
 class _Broken(Exception):
@@ -82,15 +88,15 @@ class _Broken(Exception):
 
 
 class _Verifier:
-    def __init__(self, trace: Trace, maker: str) -> None:
+    def __init__(self, trace: Trace, maker: str, checked: Checked) -> None:
         self.trace = trace
         self.maker = maker
+        self.checked = checked
         self.defined: dict[str, Proxy] = {}
         self.deleted: dict[str, int] = {}
         self.storages: dict[int, str] = {}
         self.storage_bytes: dict[int, int] = {}
         self.literals = LiteralPrinter(lambda body: body.name)
-        self.context: Context | None = None  # the last one that was checked: most lines have the same
 
     def verify(self) -> None:
         index = -1
@@ -120,6 +126,7 @@ class _Verifier:
         _expect(isinstance(trace.stage, Stage), f"the stage is a {type(trace.stage).__name__}")
         _check_context(trace.context)
         for proxy in trace.inputs:
+            _check_proxy(proxy)
             self._define(proxy)
             if isinstance(proxy, TensorProxy):
                 self.storages.setdefault(proxy.storage, proxy.name)
@@ -132,21 +139,28 @@ class _Verifier:
         if not isinstance(bound.symbol, Symbol):
             raise _Broken(f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
         self._check_uses(bound.inputs(), "uses")
-        self.literals.arguments(bound.args, bound.kwargs)
-        for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
-            if isinstance(value, Trace):
-                verify(value)
-        if bound.context is not None and bound.context is not self.context:
-            _check_context(bound.context)
-            self.context = bound.context
+        if id(bound) not in self.checked:
+            self._check_values(bound)
+            self.checked[id(bound)] = bound
         self._check_effects(bound)
-        for leaf in iterate_leaves(bound.output):
-            self.literals.expression(leaf)  # besides proxies, literals that the call always returns
         arguments = list(bound.inputs())
         for proxy in bound.outputs():
             self._define(proxy)
             if isinstance(proxy, TensorProxy):
                 self._check_memory(proxy, bound, arguments)
+
+    def _check_values(self, bound: BoundSymbol) -> None:
+        """Check what depends on nothing but the op."""
+        self.literals.arguments(bound.args, bound.kwargs)
+        for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
+            if isinstance(value, Trace):
+                verify(value)
+        for leaf in iterate_leaves(bound.output):
+            self.literals.expression(leaf)  # besides proxies, literals that the call always returns
+        for proxy in bound.outputs():
+            _check_proxy(proxy)
+        if bound.context is not None:
+            _check_context(bound.context)
 
     def _check_uses(self, proxies: Iterable[Proxy], verb: str) -> None:
         for proxy in proxies:
@@ -160,13 +174,9 @@ class _Verifier:
                 raise _Broken(f"it {verb} {proxy!r}, but that name is defined as {known!r}")
 
     def _define(self, proxy: Proxy) -> None:
-        name = proxy.name
-        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED_NAMES:
-            raise _Broken(f"{name!r} cannot be the name of a value")
-        if name in self.defined:
-            raise _Broken(f"{name!r} is defined twice")
-        self.defined[name] = proxy
-        _check_proxy(proxy)
+        if proxy.name in self.defined:
+            raise _Broken(f"{proxy.name!r} is defined twice")
+        self.defined[proxy.name] = proxy
 
     def _check_effects(self, bound: BoundSymbol) -> None:
         mutates = bound.effects.mutates
@@ -210,6 +220,9 @@ class _Verifier:
 
 
 def _check_proxy(proxy: Proxy) -> None:
+    name = proxy.name
+    if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED_NAMES:
+        raise _Broken(f"{name!r} cannot be the name of a value")
     problem = _problem_of_tensor(proxy) if isinstance(proxy, TensorProxy) else ""
     if isinstance(proxy, NumberProxy) and not isinstance(proxy.python_type, type):
         problem = f"the type of {proxy.name!r} is {proxy.python_type!r}"
