@@ -2,8 +2,10 @@
 
 All suites of a run of pytest share the same processes, because starting one takes seconds: they are forked from a
 server, which has imported PyTorch once. They communicate with gloo.
+
 With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors are created by default,
-and they communicate with NCCL. Tests that need more GPUs than there are, and cases that need gloo, are then skipped.
+they communicate with NCCL, and each imports PyTorch. Tests that need more GPUs than there are, and cases that need
+gloo, are then skipped.
 """
 
 from __future__ import annotations
@@ -161,8 +163,10 @@ def _end() -> None:
 
 
 def _started(number: int) -> _Rank:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
+    # CUDA cannot be used in a process that was forked after a module asked for the number of GPUs.
+    context: Any = multiprocessing.get_context("spawn" if ON_GPUS else "forkserver")
+    if not ON_GPUS:
+        context.set_forkserver_preload(list(_PRELOADED))
     connection, theirs = context.Pipe()
     process = context.Process(target=_run_groups, args=(number, theirs), daemon=True)
     process.start()
