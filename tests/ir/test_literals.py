@@ -12,6 +12,7 @@ from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.literals import LiteralPrinter
 
 Pair = namedtuple("Pair", "first second")
+WithDefaults = namedtuple("WithDefaults", "first second third", defaults=(0.0, (1,)))
 
 
 class Color(enum.Enum):
@@ -68,6 +69,9 @@ LITERALS = [
     torch.Size([2, 3]),
     torch.Size([]),
     Pair(1, [2]),
+    WithDefaults(1),
+    WithDefaults(1, 0),
+    WithDefaults(1, -0.0, (1.0,)),
     torch.float32,
     torch.float8_e4m3fn,
     torch.bool,

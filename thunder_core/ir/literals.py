@@ -7,6 +7,7 @@ Each expression evaluates to an equal value in a module that imports `LiteralPri
 from __future__ import annotations
 
 import enum
+import inspect
 import keyword
 import re
 from collections.abc import Callable, Set
@@ -17,6 +18,7 @@ import torch
 
 from thunder_core.errors import TraceError
 from thunder_core.ir.import_paths import TORCH_MODULES, evaluates_to, import_path, module_of_name
+from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Symbol, Tag
@@ -138,12 +140,23 @@ class LiteralPrinter:
             return f"{self.path(type(value))}({value.value!r})"  # a combination of members
         if isinstance(value, tuple):
             path = self.path(type(value))
-            if hasattr(type(value), "_fields"):
-                return f"{path}({', '.join([self.expression(item) for item in value])})"
-            return f"{path}({_sequence(self, tuple(value))})"
+            fields = self._fields(value) if hasattr(type(value), "_fields") else _sequence(self, tuple(value))
+            return f"{path}({fields})"
         if isinstance(value, Trace) and self.body_name is not None:
             return self._body(value, self.body_name(value))
         return self.path(value)
+
+    def _fields(self, value: Any) -> str:
+        """The fields of a named tuple; those with defaults by name, unless they have them."""
+        parameters = inspect.signature(type(value)).parameters
+        texts: list[str] = []
+        for name, item in zip(value._fields, value, strict=True):
+            parameter = parameters.get(name)
+            if parameter is None or parameter.default is parameter.empty:
+                texts.append(self.expression(item))
+            elif value_key(item, name_key) != value_key(parameter.default, name_key):
+                texts.append(f"{name}={self.expression(item)}")
+        return ", ".join(texts)
 
     def _body(self, body: Trace, name: str) -> str:
         """A trace that is an argument of an op: its size symbols are bound here, its inputs by the op."""

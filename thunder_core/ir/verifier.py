@@ -67,14 +67,20 @@ def verification_requested() -> bool:
     return os.environ.get("THUNDER_VERIFY", "") not in ("", "0")
 
 
-def verify(trace: Trace, maker: str | None = None) -> None:
+Checked = dict[int, BoundSymbol]
+"""Ops whose arguments and results were checked to be literals and proxies, by identity."""
+
+
+def verify(trace: Trace, maker: str | None = None, checked: Checked | None = None) -> None:
     """Raise VerificationError, which shows the offending op and those around it, if ``trace`` is malformed.
 
     Args:
         trace: the trace to check.
         maker: the pass that produced it, for the message; by default its provenance, which can be an earlier pass.
+        checked: ops of earlier traces, to which those of this one are added. What depends on nothing but the op is not
+            checked again.
     """
-    _Verifier(trace, maker or repr(trace.provenance)).verify()
+    _Verifier(trace, maker or repr(trace.provenance), {} if checked is None else checked).verify()
 
 
 class _Broken(Exception):
@@ -82,9 +88,10 @@ class _Broken(Exception):
 
 
 class _Verifier:
-    def __init__(self, trace: Trace, maker: str) -> None:
+    def __init__(self, trace: Trace, maker: str, checked: Checked) -> None:
         self.trace = trace
         self.maker = maker
+        self.checked = checked
         self.defined: dict[str, Proxy] = {}
         self.deleted: dict[str, int] = {}
         self.storages: dict[int, str] = {}
@@ -100,7 +107,8 @@ class _Verifier:
                 self._check_line(bound)
                 self._check_deletions(index)
             index = len(self.trace.symbols)
-            self._check_values(self.trace.output, "returns")
+            self._check_uses(iterate_proxies(self.trace.output), "returns")
+            self.literals.expression(self.trace.output)
         except (_Broken, TraceError) as error:
             raise self._report(str(error), index) from error
 
@@ -118,6 +126,7 @@ class _Verifier:
         _expect(isinstance(trace.stage, Stage), f"the stage is a {type(trace.stage).__name__}")
         _check_context(trace.context)
         for proxy in trace.inputs:
+            _check_proxy(proxy)
             self._define(proxy)
             if isinstance(proxy, TensorProxy):
                 self.storages.setdefault(proxy.storage, proxy.name)
@@ -125,40 +134,49 @@ class _Verifier:
         _expect(not outside, f"deletions after lines {outside}, but there are {len(trace.symbols)} lines")
 
     def _check_line(self, bound: BoundSymbol) -> None:
-        _expect(isinstance(bound, BoundSymbol), f"a line is a {type(bound).__name__}, not a BoundSymbol")
-        _expect(isinstance(bound.symbol, Symbol), f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
-        self._check_values(bound.args, "uses")
-        self._check_values(bound.kwargs, "uses")
-        for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
-            if isinstance(value, Trace):
-                verify(value)
-        if bound.context is not None:
-            _check_context(bound.context)
+        if not isinstance(bound, BoundSymbol):
+            raise _Broken(f"a line is a {type(bound).__name__}, not a BoundSymbol")
+        if not isinstance(bound.symbol, Symbol):
+            raise _Broken(f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
+        self._check_uses(bound.inputs(), "uses")
+        if id(bound) not in self.checked:
+            self._check_values(bound)
+            self.checked[id(bound)] = bound
         self._check_effects(bound)
-        for leaf in iterate_leaves(bound.output):
-            self.literals.expression(leaf)  # besides proxies, literals that the call always returns
         arguments = list(bound.inputs())
         for proxy in bound.outputs():
             self._define(proxy)
             if isinstance(proxy, TensorProxy):
                 self._check_memory(proxy, bound, arguments)
 
-    def _check_values(self, value: Any, verb: str) -> None:
-        for proxy in iterate_proxies(value):
-            known = self.defined.get(proxy.name)
-            _expect(known is not None, f"it {verb} {proxy.name!r}, which is not defined before")
-            after = self.deleted.get(proxy.name)
-            _expect(after is None, f"it {verb} {proxy.name!r}, which is deleted after line {after}")
-            _expect(known == proxy, f"it {verb} {proxy!r}, but that name is defined as {known!r}")
-        self.literals.expression(value)
+    def _check_values(self, bound: BoundSymbol) -> None:
+        """Check what depends on nothing but the op."""
+        self.literals.arguments(bound.args, bound.kwargs)
+        for value in (*iterate_leaves(bound.args), *iterate_leaves(bound.kwargs)):
+            if isinstance(value, Trace):
+                verify(value)
+        for leaf in iterate_leaves(bound.output):
+            self.literals.expression(leaf)  # besides proxies, literals that the call always returns
+        for proxy in bound.outputs():
+            _check_proxy(proxy)
+        if bound.context is not None:
+            _check_context(bound.context)
+
+    def _check_uses(self, proxies: Iterable[Proxy], verb: str) -> None:
+        for proxy in proxies:
+            name = proxy.name
+            known = self.defined.get(name)
+            if known is None:
+                raise _Broken(f"it {verb} {name!r}, which is not defined before")
+            if name in self.deleted:
+                raise _Broken(f"it {verb} {name!r}, which is deleted after line {self.deleted[name]}")
+            if known is not proxy and known != proxy:
+                raise _Broken(f"it {verb} {proxy!r}, but that name is defined as {known!r}")
 
     def _define(self, proxy: Proxy) -> None:
-        name = proxy.name
-        usable = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED_NAMES
-        _expect(usable, f"{name!r} cannot be the name of a value")
-        _expect(name not in self.defined, f"{name!r} is defined twice")
-        self.defined[name] = proxy
-        _check_proxy(proxy)
+        if proxy.name in self.defined:
+            raise _Broken(f"{proxy.name!r} is defined twice")
+        self.defined[proxy.name] = proxy
 
     def _check_effects(self, bound: BoundSymbol) -> None:
         mutates = bound.effects.mutates
@@ -181,10 +199,11 @@ class _Verifier:
             isinstance(item, TensorProxy) and item.storage == proxy.storage and item.name != proxy.name
             for item in related
         )
-        _expect(shared, f"{proxy.name!r} shares the storage of {owner!r}, which no argument of the op does")
+        if not shared:
+            raise _Broken(f"{proxy.name!r} shares the storage of {owner!r}, which no argument of the op does")
         end, size = _end(proxy), self.storage_bytes.get(proxy.storage)
-        if end is not None and size is not None:
-            _expect(end <= size, f"{proxy.name!r} reaches byte {end} of a storage of {size} bytes")
+        if end is not None and size is not None and end > size:
+            raise _Broken(f"{proxy.name!r} reaches byte {end} of a storage of {size} bytes")
 
     def _remember_size(self, proxy: TensorProxy) -> None:
         end = _end(proxy)
@@ -193,29 +212,42 @@ class _Verifier:
 
     def _check_deletions(self, index: int) -> None:
         for name in self.trace.deletions.get(index, ()):
-            _expect(name in self.defined, f"{name!r} is deleted but not defined")
-            _expect(name not in self.deleted, f"{name!r} is deleted twice")
+            if name not in self.defined:
+                raise _Broken(f"{name!r} is deleted but not defined")
+            if name in self.deleted:
+                raise _Broken(f"{name!r} is deleted twice")
             self.deleted[name] = index
 
 
 def _check_proxy(proxy: Proxy) -> None:
-    if isinstance(proxy, NumberProxy):
-        _expect(isinstance(proxy.python_type, type), f"the type of {proxy.name!r} is {proxy.python_type!r}")
-    if isinstance(proxy, OpaqueProxy):
-        _expect(isinstance(proxy.type_name, str), f"the type name of {proxy.name!r} is {proxy.type_name!r}")
-    if not isinstance(proxy, TensorProxy):
-        return
-    steps = len(proxy.shape) if proxy.layout is torch.strided else 0
-    _expect(len(proxy.stride) == steps, f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}")
-    _expect(isinstance(proxy.dtype, torch.dtype), f"the dtype of {proxy.name!r} is {proxy.dtype!r}")
-    _expect(isinstance(proxy.device, torch.device), f"the device of {proxy.name!r} is {proxy.device!r}")
-    _expect(isinstance(proxy.requires_grad, bool), f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}")
-    differentiable = proxy.dtype.is_floating_point or proxy.dtype.is_complex
-    _expect(differentiable or not proxy.requires_grad, f"{proxy.name!r} of {proxy.dtype} requires grad")
+    name = proxy.name
+    if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED_NAMES:
+        raise _Broken(f"{name!r} cannot be the name of a value")
+    problem = _problem_of_tensor(proxy) if isinstance(proxy, TensorProxy) else ""
+    if isinstance(proxy, NumberProxy) and not isinstance(proxy.python_type, type):
+        problem = f"the type of {proxy.name!r} is {proxy.python_type!r}"
+    if isinstance(proxy, OpaqueProxy) and not isinstance(proxy.type_name, str):
+        problem = f"the type name of {proxy.name!r} is {proxy.type_name!r}"
+    if problem:
+        raise _Broken(problem)
+
+
+def _problem_of_tensor(proxy: TensorProxy) -> str:
+    """What is malformed in a tensor; empty if nothing is."""
+    if len(proxy.stride) != (len(proxy.shape) if proxy.layout is torch.strided else 0):
+        return f"{proxy.name!r} has sizes {proxy.shape} but strides {proxy.stride}"
+    if not isinstance(proxy.dtype, torch.dtype):
+        return f"the dtype of {proxy.name!r} is {proxy.dtype!r}"
+    if not isinstance(proxy.device, torch.device):
+        return f"the device of {proxy.name!r} is {proxy.device!r}"
+    if not isinstance(proxy.requires_grad, bool):
+        return f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}"
+    if proxy.requires_grad and not (proxy.dtype.is_floating_point or proxy.dtype.is_complex):
+        return f"{proxy.name!r} of {proxy.dtype} requires grad"
     for size in (*proxy.shape, *proxy.stride, proxy.offset):
-        if type(size) is SizeExpr:
-            continue
-        _expect(type(size) is int and size >= 0, f"a size, stride or offset of {proxy.name!r} is {size!r}")
+        if type(size) is not SizeExpr and not (type(size) is int and size >= 0):
+            return f"a size, stride or offset of {proxy.name!r} is {size!r}"
+    return ""
 
 
 def _check_context(context: Context) -> None:

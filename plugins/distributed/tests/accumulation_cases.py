@@ -10,10 +10,10 @@ import fully_shard_cases
 import pytest
 import torch
 from fully_shard_cases import (
-    STEPS,
     Net,
     Twice,
     assert_same_gradients,
+    called,
     elements,
     equal_models,
     inputs,
@@ -21,6 +21,7 @@ from fully_shard_cases import (
     parts,
     replicated,
     sharded,
+    small,
     train,
 )
 from torch import nn
@@ -66,9 +67,10 @@ def micro_steps(model: Any, count: int) -> torch.Tensor:
 
 def check(build: Callable[[], Any], step: Callable[[Any, int], torch.Tensor] = micro_steps, entries: int = 2) -> None:
     """Programs compute what eager PyTorch does: one for steps that accumulate, one for those that reduce."""
-    actual = train(build, step=step, compilations=entries)
+    steps = entries  # so that each program runs twice at least
+    actual = train(build, step=step, compilations=entries, steps=steps)
     if step is micro_steps:
-        assert thunder.cache_hits(actual) == STEPS * MICRO_STEPS - 2
+        assert thunder.cache_hits(actual) == steps * MICRO_STEPS - 2
 
 
 def mesh(*shape: int) -> Any:
@@ -109,7 +111,7 @@ def mixed_precision() -> None:
         {"param_dtype": torch.float16, "reduce_dtype": torch.float16},
         {"reduce_dtype": torch.bfloat16},
     ):
-        check(lambda options=options: sharded(Net(), mp_policy=MixedPrecisionPolicy(**options)))
+        check(lambda options=options: sharded(small(), mp_policy=MixedPrecisionPolicy(**options)))
 
 
 def second_dimension(parameter: torch.Tensor) -> Any:
@@ -120,16 +122,17 @@ def second_dimension(parameter: torch.Tensor) -> Any:
 
 def configurations() -> None:
     """Parameters sharded along their second dimension, in memory of the host, replicated, and in groups of layers."""
-    check(lambda: sharded(Net(), shard_placement_fn=second_dimension, mp_policy=MIXED, reshard_after_forward=True))
+    check(lambda: sharded(small(), shard_placement_fn=second_dimension, mp_policy=MIXED, reshard_after_forward=True))
     policy = CPUOffloadPolicy(pin_memory=torch.get_default_device().type != "cpu")
-    check(lambda: sharded(Net(), offload_policy=policy))
-    check(lambda: replicated(Net(), mp_policy=MIXED))
+    check(lambda: sharded(small(), offload_policy=policy))
+    check(lambda: replicated(small(), mp_policy=MIXED))
     for placement in (None, second_dimension):
         train(
             lambda placement=placement: parts(Net(), reshard_after_forward=True, shard_placement_fn=placement),
             step=micro_steps,
             transforms=[{"distributed.bucket_collectives": {}}],
             compilations=2,
+            steps=2,
         )
 
 
@@ -168,21 +171,25 @@ def some_modules() -> None:
             block.set_requires_gradient_sync(True)
         return loss_of(model, count)
 
-    check(lambda: sharded(Net(), mp_policy=MIXED), step)
+    check(lambda: sharded(small(), mp_policy=MIXED), step)
 
 
 def eager_calls_between() -> None:
-    """Eager PyTorch continues what programs accumulated, and programs what eager PyTorch did."""
-    for policy in (*POLICIES, MixedPrecisionPolicy(param_dtype=torch.bfloat16)):
-        for eager in ((0,), (1,), (2,), (0, 1), (1, 2)):
-            expected, original, actual = equal_models(lambda policy=policy: sharded(Net(), mp_policy=policy))
-            for part in range(MICRO_STEPS):
-                is_last = part == MICRO_STEPS - 1
-                original.set_requires_gradient_sync(is_last)
-                expected.set_requires_gradient_sync(is_last)
-                for model in (expected, original if part in eager else actual):
-                    loss_of(model, part).backward()
-            assert_same_shards(expected, original)
+    """Eager PyTorch continues what programs accumulated, and programs what eager PyTorch did.
+
+    Of each policy, what eager PyTorch accumulated is reduced by a program, and the reverse.
+    """
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    steps_of_eager = {POLICIES[0]: ((0,), (2,)), MIXED: ((0, 1), (1, 2)), half: ((1,), (2,))}
+    for policy, eager in [(policy, eager) for policy, each in steps_of_eager.items() for eager in each]:
+        expected, original, actual = equal_models(lambda policy=policy: sharded(small(), mp_policy=policy))
+        for part in range(MICRO_STEPS):
+            is_last = part == MICRO_STEPS - 1
+            original.set_requires_gradient_sync(is_last)
+            expected.set_requires_gradient_sync(is_last)
+            for model in (expected, original if part in eager else actual):
+                loss_of(model, part).backward()
+        assert_same_shards(expected, original)
 
 
 def assert_same_shards(expected: Any, actual: Any) -> None:
@@ -332,10 +339,10 @@ def volume() -> None:
         models = [sharded(Net(), reshard_after_forward=again) for _ in range(2)]
         count = sum(parameter.numel() for parameter in models[0].parameters())
         for model in (models[0], thunder.jit(models[1], executors=[])):
-            for _ in range(2):
+            for measured in (called, elements):
                 with no_sync(model):
-                    silent = elements(lambda model=model: loss_of(model, 1).backward())
-                reducing = elements(lambda model=model: loss_of(model, 0).backward())
+                    silent = measured(lambda model=model: loss_of(model, 1).backward())
+                reducing = measured(lambda model=model: loss_of(model, 0).backward())
             assert silent == {"gathered": count * (1 + again), "scattered": 0}, (silent, count)
             assert reducing == {"gathered": count * (1 + again), "scattered": count}, (reducing, count)
 
@@ -344,10 +351,10 @@ def hybrid_volume() -> None:
     """Nothing is reduced among replicas, either."""
     for shape in ((2, 1), (1, 2)):
         model = thunder.jit(sharded(Net(), mesh=mesh(*shape)), executors=[])
-        for _ in range(2):
+        for measured in (called, elements):
             with no_sync(model):
-                silent = elements(lambda model=model: loss_of(model, 1).backward())
-            reducing = elements(lambda model=model: loss_of(model, 0).backward())
+                silent = measured(lambda model=model: loss_of(model, 1).backward())
+            reducing = measured(lambda model=model: loss_of(model, 0).backward())
         assert silent["scattered"] == 0, silent
         assert reducing["scattered"] > 0, reducing
 

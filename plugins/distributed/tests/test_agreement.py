@@ -10,6 +10,7 @@ import torch.distributed as dist
 from agreement_cases import CASES
 
 import thunder
+from thunder_core.pytorch_internals import FakeStore
 from thunder_plugin_distributed import agreement
 from thunder_plugin_distributed.agreement import VARIABLE
 from thunder_testing.processes import process_suite
@@ -45,7 +46,8 @@ def test_one_rank_and_fake_groups_compare_nothing(backend: str, size: int, monke
         raise AssertionError
 
     monkeypatch.setattr(agreement, "get_default_store", asked)
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=size)
+    store = FakeStore() if backend == "fake" else dist.HashStore()
+    dist.init_process_group(backend, store=store, rank=0, world_size=size)
     try:
         program = thunder.jit(lambda x: torch.ops._c10d_functional.all_reduce(x, "sum", "0"))
         torch.ops._c10d_functional.wait_tensor(program(torch.ones(2)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from fully_shard_cases import Net, parts
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -51,6 +52,14 @@ def replicated() -> nn.Module:
     return DistributedDataParallel(Branches(), bucket_cap_mb=0.00005)
 
 
+def merged() -> nn.Module:
+    """Its small collectives become one: see `TRANSFORMS`."""
+    return parts(Net(16))
+
+
+TRANSFORMS = [{"distributed.bucket_collectives": {"largest": 9999}}]
+
+
 def in_several_groups(x: torch.Tensor) -> torch.Tensor:
     parts = [x * (count + 1) for count in range(6)]
     works = [dist.all_reduce(part, group=group, async_op=True) for part in parts for group in GROUPS]
@@ -68,9 +77,9 @@ def main() -> None:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     GROUPS.extend([dist.new_group([0, 1]) for _ in range(3)])
-    for build in (sharded, parallel, replicated):
+    for build in (sharded, parallel, replicated, merged):
         torch.manual_seed(0)
-        program = thunder.jit(build())
+        program = thunder.jit(build(), transforms=TRANSFORMS if build is merged else ())
         program(torch.ones(2, 4)).sum().backward()
         show(build.__name__, (*thunder.last_traces(program), *thunder.last_backward_traces(program)))
     program = thunder.jit(in_several_groups)
@@ -91,7 +100,7 @@ def run(seed: str) -> str:
 
 def test_traces_do_not_depend_on_the_hashes_of_texts() -> None:
     first, *others = map(run, SEEDS)
-    assert len(first.splitlines()) == 4
+    assert len(first.splitlines()) == 5
     assert others == [first] * len(others)
 
 

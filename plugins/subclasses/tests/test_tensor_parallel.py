@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import thunder
 from thunder_core.ir.effects import WAITS, Effects
-from thunder_testing.processes import fake_process_group, process_suite, run_cases
+from thunder_testing.processes import fake_process_group, process_suite
 
 pytestmark = pytest.mark.slow
 
@@ -21,11 +20,8 @@ MODULE = "tensor_parallel_cases"
 
 test_two_processes = process_suite(MODULE, CASES)
 
-
-def test_one_process(tmp_path: Path) -> None:
-    names = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules", "parallel_loss_inside")
-    results = run_cases(MODULE, names, tmp_path, processes=1)
-    assert {name: texts for name, texts in results.items() if any(texts)} == {}
+ALONE = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules", "parallel_loss_inside")
+test_one_process = process_suite(MODULE, ALONE, processes=1)
 
 
 @pytest.fixture

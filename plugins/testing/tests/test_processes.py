@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from thunder_testing.processes import run_cases
+import pytest
+import torch.distributed as dist
+
+from thunder_testing.processes import run_case
 
 
 def _passes() -> None:
@@ -20,6 +22,10 @@ def _raises() -> None:
     raise KeyError("of a case")
 
 
+def _fails_in_the_second() -> None:
+    assert dist.get_rank() == 0
+
+
 def _ends_the_process() -> None:
     os._exit(1)
 
@@ -31,11 +37,19 @@ CASES = {
     "then": _passes,
     "ends": _ends_the_process,
     "last": _passes,
+    "fails_in_the_second": _fails_in_the_second,
 }
 
 
-def test_cases_run_in_new_processes_after_one_that_stops_them(tmp_path: Path) -> None:
-    results = run_cases(__name__, CASES, tmp_path, processes=1)
+def test_cases_run_in_new_processes_after_one_that_stops_them(tmp_path_factory: pytest.TempPathFactory) -> None:
+    results = {name: run_case(__name__, name, tmp_path_factory, processes=1) for name in list(CASES)[:6]}
     assert [name for name, (text,) in results.items() if not text] == ["first", "then", "last"]
     assert "KeyError: 'of a case'" in results["raises"][0]
-    assert results["ends"] == ["not run"]
+    assert results["ends"] == ["the process ended"]
+
+
+def test_the_failure_of_each_process_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second = run_case(__name__, "fails_in_the_second", tmp_path_factory)
+    assert first == ""
+    assert "AssertionError" in second
+    assert run_case(__name__, "first", tmp_path_factory) == ["", ""]

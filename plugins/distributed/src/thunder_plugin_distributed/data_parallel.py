@@ -25,7 +25,7 @@ from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
-from thunder_plugin_distributed.data_parallel_gradients import average_gradients
+from thunder_plugin_distributed.data_parallel_gradients import Averages, average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared
 from thunder_plugin_distributed.pytorch_internals import apply_to_tensors, default_first_bucket_bytes
 
@@ -79,8 +79,7 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
     sparse = tuple([place for place, item in enumerate(parameters) if item.sparse])
     if sparse and module._comm_hooks:
         _refuse("a communication hook for sparse gradients", "leave it out, or use embeddings with dense gradients")
-    options = (
-        recorder.inputs.object(module),
+    averages = Averages(
         _unobserved(recorder, buckets_of, proxies, first, cap, sparse),
         group.group_name,
         dist.get_world_size(group),
@@ -88,7 +87,8 @@ def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> N
         bool(module._comm_hooks),
         sparse,
     )
-    recorder.trace.write(INPUT_GRADIENTS, (average_gradients, proxies, *options), {}, effects=Effects(external=True))
+    arguments = (average_gradients, proxies, recorder.inputs.object(module), averages)
+    recorder.trace.write(INPUT_GRADIENTS, arguments, {}, effects=Effects(external=True))
 
 
 def _is_alone(module: DistributedDataParallel) -> bool:

@@ -8,7 +8,7 @@ accumulated is set to zero right before autograd adds the average to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -27,16 +27,27 @@ from thunder_plugin_distributed.pytorch_internals import c10d_functional
 Gradients = tuple[torch.Tensor | None, ...]
 
 
+class Averages(NamedTuple):
+    """How the gradients of a module are averaged.
+
+    Attributes:
+        buckets: those that are reduced together.
+        group, size: the name of the process group, and its number of ranks.
+        finds_unused: some parameters may have no gradients on some ranks.
+        hooked: a communication hook reduces the buckets.
+        sparse: positions of parameters with sparse gradients, each a bucket of its own.
+    """
+
+    buckets: Buckets
+    group: str
+    size: int
+    finds_unused: bool = False
+    hooked: bool = False
+    sparse: tuple[int, ...] = ()
+
+
 def average_gradients(
-    gradients: Gradients,
-    reached: tuple[bool, ...],
-    module: DistributedDataParallel,
-    buckets: Buckets,
-    group: str,
-    size: int,
-    finds_unused: bool,
-    hooked: bool,
-    sparse: tuple[int, ...] = (),
+    gradients: Gradients, reached: tuple[bool, ...], module: DistributedDataParallel, averages: Averages
 ) -> Gradients:
     """The averages of gradients over all ranks; each bucket is reduced by itself, all of them after backward.
 
@@ -46,12 +57,8 @@ def average_gradients(
     Args:
         gradients: of the parameters of the module in `named_parameters`; None for those that are zero.
         reached: which parameters results of this rank depend on.
-        group, size: the name of the process group, and its number of ranks.
-        finds_unused: some parameters may have no gradients on some ranks.
-        hooked: a communication hook reduces the buckets.
-        sparse: positions of parameters with sparse gradients, each a bucket of its own.
     """
-    averaging = Averaging(_call, gradients, reached, module, buckets, group, size, finds_unused, hooked, sparse)
+    averaging = Averaging(_call, gradients, reached, module, averages)
     for _ in averaging.starts():
         pass
     return averaging.averages()
@@ -74,51 +81,44 @@ class Averaging:
         gradients: Sequence[Any],
         reached: tuple[bool, ...],
         module: Any,
-        buckets: Buckets,
-        group: str,
-        size: int,
-        finds_unused: bool,
-        hooked: bool,
-        sparse: tuple[int, ...] = (),
+        averages: Averages,
     ) -> None:
         self._do, self._gradients, self._reached, self._module = do, gradients, reached, module
-        self._buckets, self._group, self._finds_unused, self._hooked = buckets, group, finds_unused, hooked
+        self._how, self._factor = averages, None if averages.hooked else 1 / averages.size
         self._given = tuple([gradient is not None for gradient in gradients])
-        self._sparse = sparse
-        self._size, self._factor = size, None if hooked else 1 / size
         self._pending: list[Any] = []
         self._used: Any = None
 
     def starts(self) -> Iterator[None]:
         """Start to reduce each bucket, and then what tells which parameters are used. Before, check all of it."""
-        missing, unfit = absent(self._gradients, self._buckets), self._of_other_layout()
-        self._do(CHECK, self._module, self._buckets, missing, self._finds_unused, unfit)
-        for index, places in enumerate(self._buckets):
-            if places[0] in self._sparse:
+        missing, unfit = absent(self._gradients, self._how.buckets), self._of_other_layout()
+        self._do(CHECK, self._module, self._how.buckets, missing, self._how.finds_unused, unfit)
+        for index, places in enumerate(self._how.buckets):
+            if places[0] in self._how.sparse:
                 gradient = self._gradients[places[0]]
-                self._pending.append(self._do(SPARSE_AVERAGE, self._module, places[0], gradient, self._group))
+                self._pending.append(self._do(SPARSE_AVERAGE, self._module, places[0], gradient, self._how.group))
                 yield
                 continue
             gradients = tuple([self._gradients[place] for place in places])
             flat = self._do(FILLED, self._module, places, gradients, self._factor)
-            if self._hooked:
-                is_last = index == len(self._buckets) - 1
+            if self._how.hooked:
+                is_last = index == len(self._how.buckets) - 1
                 flat = self._do(CALL_HOOK, self._module, places, flat, index, is_last)
-            self._pending.append(flat if self._hooked else self._summed(flat))
+            self._pending.append(flat if self._how.hooked else self._summed(flat))
             yield
-        if self._finds_unused:
+        if self._how.finds_unused:
             self._used = self._summed(self._do(USED_HERE, self._module, self._reached, self._given))
             yield
 
     def averages(self) -> Gradients:
         """Wait for all that was started; the gradients."""
-        used = self._awaited(self._used) if self._finds_unused else None
+        used = self._awaited(self._used) if self._how.finds_unused else None
         results: list[Any] = [None] * len(self._gradients)
-        for places, pending in zip(self._buckets, self._pending, strict=True):
-            if places[0] in self._sparse:
+        for places, pending in zip(self._how.buckets, self._pending, strict=True):
+            if places[0] in self._how.sparse:
                 results[places[0]] = pending
                 continue
-            flat = self._do(HOOK_RESULT, pending) if self._hooked else self._awaited(pending)
+            flat = self._do(HOOK_RESULT, pending) if self._how.hooked else self._awaited(pending)
             given = tuple([self._given[place] for place in places])
             for place, result in zip(places, self._do(TAKEN, self._module, places, flat, given, used), strict=True):
                 results[place] = result
@@ -126,14 +126,16 @@ class Averaging:
 
     def _of_other_layout(self) -> tuple[int, ...]:
         """Positions of parameters with a dense gradient in place of a sparse one, or the reverse."""
-        given = [place for places in self._buckets for place in places if self._given[place]]
-        return tuple([place for place in given if _is_sparse(self._gradients[place]) is not (place in self._sparse)])
+        given = [place for places in self._how.buckets for place in places if self._given[place]]
+        return tuple(
+            [place for place in given if _is_sparse(self._gradients[place]) is not (place in self._how.sparse)]
+        )
 
     def _summed(self, values: Any) -> Any:
-        return values if self._size == 1 else self._do(SUMMED, values, self._group)
+        return values if self._how.size == 1 else self._do(SUMMED, values, self._how.group)
 
     def _awaited(self, values: Any) -> Any:
-        return values if self._size == 1 else self._do(WAIT, values)
+        return values if self._how.size == 1 else self._do(WAIT, values)
 
 
 def _is_sparse(gradient: Any) -> bool:

@@ -270,28 +270,29 @@ def _gathered_alike(
     owned: dict[int, torch.Tensor] | None,
 ) -> list[torch.Tensor]:
     """What is gathered of parameters with equal `Gather.key`."""
-    plan, lengths = items[0][1], [each.length for _, each in items]
+    plan, lengths = items[0][1], tuple([each.length for _, each in items])
+    sharding = plan.sharding
     given: dict[str, Any] = {name: each for name, each in options.items() if any(item is not None for item in each)}
     if owned is not None and torch.is_grad_enabled() and plan.is_reduced(shards[0].dtype):
         new = [number for number, (place, _) in enumerate(items) if place not in owned]
         if new:
             of_new: dict[str, Any] = {name: [each[number] for number in new] for name, each in given.items()}
             numbers = tuple([lengths[number] for number in new])
-            made = owners([shards[number] for number in new], numbers, *plan.arguments, **of_new)
+            made = owners([shards[number] for number in new], numbers, sharding, **of_new)
             owned.update(zip([items[number][0] for number in new], made, strict=True))
-        given, plan = {"collectors": [owned[place] for place, _ in items]}, plan.collecting
-    if plan.size == 1:
-        is_kept = not given and plan.is_kept(shards[0].dtype)
-        return shards if is_kept else unsharded(shards, *plan.of_whole_shards, **given)
+        given, sharding = {"collectors": [owned[place] for place, _ in items]}, sharding.unreduced
+    if sharding.size == 1:
+        is_kept = not given and sharding.is_kept(shards[0].dtype)
+        return shards if is_kept else unsharded(shards, lengths, sharding, **given)
     start, wait = (gather_again, arrived_again) if plan.again else (gather, arrived)
-    return [wait(one) for one in start(shards, tuple(lengths), *plan.arguments, **given)]
+    return [wait(one) for one in start(shards, lengths, sharding, **given)]
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
     """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
     if whole.shape[0] != plan.length:
         whole = whole.narrow(0, 0, plan.length)
-    return _distributed(whole_of_gathered(whole, plan.size, plan.dimension), plan)
+    return _distributed(whole_of_gathered(whole, plan.sharding.size, plan.dimension), plan)
 
 
 def _distributed(part: torch.Tensor, plan: Gather) -> torch.Tensor:

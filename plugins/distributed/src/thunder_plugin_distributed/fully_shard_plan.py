@@ -9,6 +9,7 @@ import torch
 
 from thunder_plugin_distributed.accumulated_gradients import accumulated, is_accumulating, layout_of, reduction_dtype
 from thunder_plugin_distributed.partial_gradients import has_part, is_known, keeps_parts
+from thunder_plugin_distributed.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Gather:
         trainable: it requires grad.
         length: of the whole parameter, in the first dimension of the shards.
         layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
-        arguments: of `thunder_plugin_distributed.sharded_parameters.gather` after shards and lengths.
+        sharding: the ranks that have shards, and how gradients are reduced.
         accumulates: backward accumulates its gradient, which is not reduced, or not among replicas.
         accumulated: the dtype of the gradient that was accumulated before, which backward reduces; None if there is
             none.
@@ -35,7 +36,7 @@ class Gather:
     trainable: bool
     length: int
     layout: Any
-    arguments: tuple[Any, ...]
+    sharding: Sharding
     accumulates: bool = False
     accumulated: torch.dtype | None = None
     adds_part: bool = False
@@ -43,33 +44,11 @@ class Gather:
     @property
     def key(self) -> Any:
         """Parameters with equal ones are gathered together."""
-        return self.trainable, self.arguments
+        return self.trainable, self.sharding
 
-    @property
-    def size(self) -> int:
-        """The number of ranks that have shards."""
-        return int(self.arguments[0])
-
-    @property
-    def collecting(self) -> Gather:
-        """How it is gathered if collectors get its gradient, which is not reduced."""
-        size, ranks, dtype, *_, device = self.arguments
-        return replace(self, arguments=(size, ranks, dtype, None, "", (), 1.0, "", "", device))
-
-    @property
-    def of_whole_shards(self) -> tuple[Any, ...]:
-        """The arguments of `thunder_plugin_distributed.sharded_parameters.unsharded` after the shards."""
-        _, _, dtype, *options, _, replicas, device = self.arguments
-        return (dtype, *options, replicas, device)
-
-    def is_reduced(self, kept: torch.dtype) -> bool:
+    def is_reduced(self, dtype: torch.dtype) -> bool:
         """Whether a gradient is computed from that of the whole parameter, whose shard has a dtype."""
-        return self.trainable and bool(self.arguments[4]) and not (self.size == 1 and self.is_kept(kept))
-
-    def is_kept(self, kept: torch.dtype) -> bool:
-        """Whether the shard of a dtype is the parameter, and its gradient that of the shard unless it is collected."""
-        dtype, reduce_dtype, _, before, after, replicas, device = self.of_whole_shards
-        return not replicas and not device and {dtype, reduce_dtype} <= {None, kept} and not before and after == 1
+        return self.trainable and bool(self.sharding.operation) and not self.sharding.is_kept(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +166,21 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
         rows, dimension, parameter = sharded._orig_size[0], sharded.fsdp_placement.dim, sharded.sharded_param
         length = rows * size if dimension else rows
         reduced = reduction_dtype(sharded)
-        divided = _division(group, reduced or sharded.param_dtype or sharded.orig_dtype, size, count)
-        reduction: tuple[Any, ...] = (reduced, *divided, scatter, "" if collected else replicas)
+        sharding = Sharding(size, ranks, sharded.param_dtype, device)
         if accumulates:
-            reduction = (None, "", (), 1.0, "", "")
-        arguments = (size, ranks, sharded.param_dtype, *reduction, device)
+            sharding = sharding.unreduced
+        else:
+            operation, divisors, last = _division(
+                group, reduced or sharded.param_dtype or sharded.orig_dtype, size, count
+            )
+            sharding = sharding._replace(
+                reduce_dtype=reduced,
+                operation=operation,
+                divisors=divisors,
+                last_divisor=last,
+                scatter_group=scatter,
+                replica_group="" if collected else replicas,
+            )
         layout, trainable, before = layout_of(sharded), parameter.requires_grad, accumulated(sharded)
         pending = None if before is None or accumulates else before.dtype
         found.append(
@@ -202,7 +191,7 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
                 trainable,
                 length,
                 layout,
-                arguments,
+                sharding,
                 trainable and collected,
                 pending,
                 not collected and has_part(group, place),

@@ -97,9 +97,9 @@ class _Lines:
     def __init__(self, call: BoundSymbol, builder: Builder) -> None:
         self._call = call
         self._builder = builder
-        _, gradients, self._metadata, reached, *options = call.args
+        _, gradients, self._metadata, reached, module, averages = call.args
         self._given = tuple([gradient is not None for gradient in gradients])
-        self._averaging = Averaging(self._write, gradients, reached, *options)
+        self._averaging = Averaging(self._write, gradients, reached, module, averages)
         pairs = zip(call.output, self._given, strict=True)
         self.silent = {result.name for result, given in pairs if result is not None and not given}
         self._lines: list[BoundSymbol] = []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from inspect import signature
-from typing import Any
+from typing import Any, Final, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -13,27 +12,31 @@ import torch.nn.functional as F
 from thunder_core.symbols import recorded
 from thunder_plugin_distributed.accumulated_gradients import casts_before_sums
 from thunder_plugin_distributed.collectives import all_gather, all_reduce, reduce_scatter, wait
+from thunder_plugin_distributed.sharding import Sharding
+
+Tensors = list[torch.Tensor]
+
+
+class Gradients(TypedDict, total=False):
+    """Where gradients of parameters come from and go to: lists with an item for each parameter, none if left out.
+
+    Attributes:
+        accumulated: gradients of the whole parameters to reduce with those of backward, in the dtype of the reduction;
+            None for a parameter without one.
+        parts: gradients that were reduced and scattered before, to reduce among replicas with those of backward; they
+            have the rows of the longest shard. None for a parameter without one.
+        collectors: tensors whose elements are not read, which get the gradients in place of the shards: those of what
+            arrives if no operation reduces them, else reduced ones in the dtype of the reduction with the rows of the
+            longest shard. If left out, shards get them.
+    """
+
+    accumulated: Sequence[torch.Tensor | None]
+    parts: Sequence[torch.Tensor | None]
+    collectors: Sequence[torch.Tensor]
 
 
 @recorded
-def gather(
-    shards: list[torch.Tensor],
-    lengths: tuple[int, ...],
-    size: int,
-    group: str,
-    dtype: torch.dtype | None = None,
-    reduce_dtype: torch.dtype | None = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    scatter: str = "",
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Sequence[torch.Tensor | None] = (),
-    parts: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor] = (),
-) -> list[torch.Tensor]:
+def gather(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
     """Start to gather parameters along their first dimension, all at once; `arrived` gives what each becomes.
 
     Ranks whose shard is shorter than the first one's fill it up with zeros, so that a result has at least as many rows
@@ -42,39 +45,18 @@ def gather(
     Args:
         shards: this rank's parts, of one dtype.
         lengths: rows of the whole parameters.
-        size, group: of the ranks that have shards, and the name of their process group.
-        dtype: that is gathered; None for that of the shards.
-        reduce_dtype: that gradients are reduced in; None for that of the cotangents.
-        operation: by which gradients are reduced: ``"avg"`` or ``"sum"``; ``""`` if they are not.
-        before: numbers that gradients are divided by, one after the other, before they are reduced.
-        after: divides gradients after they are reduced.
-        scatter: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
-        replicas: the name of the process group of the ranks with the same shard, among which gradients are reduced
-            after that. Empty: there are none.
-        device: that shards, which are in memory of the host, are copied to and gathered on; gradients are copied back.
-            Empty: that of the shards.
-        accumulated: gradients of the whole parameters to reduce with those of backward, in the dtype of the reduction;
-            None for a parameter without one. Empty: there are none.
-        parts: gradients that were reduced and scattered before, to reduce among replicas with those of backward; they
-            have the rows of the longest shard. None for a parameter without one. Empty: there are none.
-        collectors: tensors whose elements are not read, which get the gradients in place of the shards: those of what
-            arrives if no operation reduces them, else reduced ones in the dtype of the reduction with the rows of the
-            longest shard. Empty: shards get them.
+        sharding: how they are gathered, and gradients reduced.
+        gradients: what else backward reads, and what gets its results.
     """
-    arguments = (lengths, size, group, dtype, reduce_dtype, operation, before, after, scatter, replicas, device)
-    return _differentiably(shards, arguments, accumulated, parts, collectors)
+    return _differentiable(_gathered, shards, lengths, sharding, gradients)
 
 
 @recorded
 def gather_again(
-    shards: list[torch.Tensor],
-    *arguments: Any,
-    accumulated: Sequence[torch.Tensor | None] = (),
-    parts: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor] = (),
-) -> list[torch.Tensor]:
-    """`gather`, with another gather in backward instead of keeping what arrives; its arguments are the same."""
-    return _differentiably(shards, arguments, accumulated, parts, collectors)
+    shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]
+) -> Tensors:
+    """`gather`, with another gather in backward instead of keeping what arrives."""
+    return _differentiable(_gathered, shards, lengths, sharding, gradients)
 
 
 @recorded
@@ -92,54 +74,51 @@ def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
 
 
 @recorded
-def unsharded(
-    shards: list[torch.Tensor],
-    dtype: torch.dtype | None = None,
-    reduce_dtype: torch.dtype | None = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Sequence[torch.Tensor | None] = (),
-    parts: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor] = (),
-) -> list[torch.Tensor]:
-    """Parameters whose shards are the whole, so that none are gathered; the arguments are those of `gather`."""
-    rule = partial(unsharded_rule, accumulated=accumulated, parts=parts, collectors=collectors)
-    arguments = (dtype, reduce_dtype, operation, before, after, replicas, device)
-    return _by_rule(rule, shards, arguments, collectors) or _whole(shards, dtype, device)
+def unsharded(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
+    """`gather` for parameters whose shards are the whole: nothing is gathered, and gradients are not scattered."""
+    return _differentiable(_whole, shards, lengths, sharding, gradients)
 
 
-def unsharded_rule(
-    shards: Any,
-    dtype: Any = None,
-    reduce_dtype: Any = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Any = (),
-    parts: Any = (),
-    collectors: Any = (),
-) -> Any:
-    """The derivative of `unsharded`: that of `gather` without what is scattered."""
-    lengths = tuple([shard.shape[0] for shard in shards])
-    reduction = (reduce_dtype, operation, before, after, "", replicas, device)
-    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
-    return _whole(shards, dtype, device), _reduction(unsharded_rule, shards, lengths, 1, "", reduction, given)
+@recorded
+def owners(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
+    """Collectors for gathers of the same parameters: what all of them collect is reduced at once, when it is summed.
+
+    They have shape, dtype and device of what arrives. Their elements are undefined, and share the memory of one. The
+    arguments are those of `gather`.
+    """
+    return _differentiable(_undefined, shards, lengths, sharding, gradients)
 
 
-def _whole(shards: list[torch.Tensor], dtype: torch.dtype | None, device: str) -> list[torch.Tensor]:
-    if device:
-        return [shard if dtype is None else shard.to(dtype) for shard in _on_device(shards, device)]
+Forward = Callable[[Tensors, tuple[int, ...], Sharding], Tensors]
+"""What one of these functions returns, without a derivative."""
+
+
+def _gathered(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding) -> Tensors:
+    there = _on_device(shards, sharding.device)
+    converted = there if sharding.dtype is None else [shard.to(sharding.dtype) for shard in there]
+    rows = [sharding.padded(length) // sharding.size for length in lengths]
+    padded = [_padded(shard, count) for shard, count in zip(converted, rows, strict=True)]
+    gathered: Tensors = all_gather(padded, sharding.size, sharding.group)
+    return gathered
+
+
+def _whole(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding) -> Tensors:
+    dtype = sharding.dtype
+    if sharding.device:
+        return [shard if dtype is None else shard.to(dtype) for shard in _on_device(shards, sharding.device)]
     return [shard.view_as(shard) if dtype in (None, shard.dtype) else shard.to(dtype) for shard in shards]
 
 
-def _on_device(shards: list[torch.Tensor], device: str) -> list[torch.Tensor]:
+def _undefined(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding) -> Tensors:
+    return [
+        torch.empty((), dtype=sharding.dtype or shard.dtype, device=sharding.device or shard.device).expand(
+            sharding.padded(length), *shard.shape[1:]
+        )
+        for shard, length in zip(shards, lengths, strict=True)
+    ]
+
+
+def _on_device(shards: Tensors, device: str) -> Tensors:
     """The shards where they are gathered. The copy does not wait: what reads it is on the same stream of the device."""
     return [shard.to(device, non_blocking=True) for shard in shards] if device else shards
 
@@ -147,6 +126,48 @@ def _on_device(shards: list[torch.Tensor], device: str) -> list[torch.Tensor]:
 def _on_host(gradient: Any, device: str) -> Any:
     """A gradient where the shard is, when the copy is done: an optimizer reads it without waiting for the device."""
     return gradient.cpu() if device else gradient
+
+
+def _padded(tensor: Any, rows: int) -> Any:
+    """A tensor filled with zeros to a number of rows; None for None."""
+    missing = 0 if tensor is None else rows - tensor.shape[0]
+    return F.pad(tensor, (0, 0) * (tensor.ndim - 1) + (0, missing)) if missing else tensor
+
+
+def _rule(
+    forward: Forward,
+    shards: Any,
+    lengths: Any,
+    sharding: Sharding,
+    *,
+    accumulated: Any = (),
+    parts: Any = (),
+    collectors: Any = (),
+) -> Any:
+    """The derivative of a function: it reduces gradients of whole parameters in the order in which FSDP2 does."""
+
+    def backward(*gradients: Any) -> Any:
+        found: list[Any] = list(gradients)
+        if sharding.operation:
+            reduced = _reduced(found, lengths, sharding, accumulated, parts)
+            found = [reduced.get(place) for place in range(len(shards))]
+        if collectors or not sharding.operation:
+            return None, None, None, None, None, found  # of the last parameter
+        return ([_of_shard(*pair, sharding) for pair in zip(found, shards, strict=True)],)
+
+    return forward(shards, lengths, sharding), backward
+
+
+def _reduced(gradients: list[Any], lengths: Any, sharding: Sharding, accumulated: Any, parts: Any) -> dict[int, Any]:
+    """By the place of a parameter its gradient, reduced and scattered; parameters without one are left out."""
+    rows = map(sharding.padded, lengths)
+    earlier = [_padded(total, count) for total, count in zip(accumulated, rows, strict=False)]
+    totals = _totals(gradients, earlier, sharding.reduce_dtype)
+    wholes = [_divided(total, *sharding.divisors) for total in totals.values()]
+    if sharding.size > 1:
+        group = sharding.scatter_group or sharding.group
+        wholes = [wait(part) for part in reduce_scatter(wholes, sharding.operation, sharding.size, group)]
+    return _among_replicas(dict(zip(totals, wholes, strict=True)), parts, sharding)
 
 
 def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
@@ -163,14 +184,15 @@ def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
     return totals
 
 
-def _among_replicas(totals: dict[int, Any], parts: Any, operation: str, replicas: str) -> dict[int, Any]:
+def _among_replicas(totals: dict[int, Any], parts: Any, sharding: Sharding) -> dict[int, Any]:
     """Gradients by the place of a parameter, with the parts that were reduced before, reduced among replicas."""
     earlier = {place: part for place, part in enumerate(parts) if part is not None}
     sums = {place: total + earlier[place] if place in earlier else total for place, total in totals.items()}
     sums = dict(sorted({**earlier, **sums}.items()))
-    if not replicas:
+    if not sharding.replica_group:
         return sums
-    return dict(zip(sums, [wait(part) for part in all_reduce(list(sums.values()), operation, replicas)], strict=True))
+    reduced = all_reduce(list(sums.values()), sharding.operation, sharding.replica_group)
+    return dict(zip(sums, [wait(part) for part in reduced], strict=True))
 
 
 def _divided(total: Any, *divisors: float) -> Any:
@@ -179,138 +201,18 @@ def _divided(total: Any, *divisors: float) -> Any:
     return total
 
 
-def gather_rule(
-    shards: Any,
-    lengths: Any,
-    size: int,
-    group: str,
-    dtype: Any = None,
-    reduce_dtype: Any = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    scatter: str = "",
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Any = (),
-    parts: Any = (),
-    collectors: Any = (),
-) -> Any:
-    """The derivative of `gather` and `gather_again`."""
-    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
-    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
-    backward = _reduction(gather_rule, shards, lengths, size, group, reduction, given)
-    return _gathered(shards, lengths, size, group, dtype, device), backward
+def _of_shard(part: Any, shard: Any, sharding: Sharding) -> Any:
+    """The gradient of a shard, from the reduced one with the rows of the longest shard; None for None."""
+    if part is None:
+        return None
+    whole = _divided(part, sharding.last_divisor).to(shard.dtype)
+    rows = shard.shape[0]
+    return _on_host(whole if whole.shape[0] == rows else whole.narrow(0, 0, rows), sharding.device)
 
 
-@recorded
-def owners(
-    shards: list[torch.Tensor],
-    lengths: tuple[int, ...],
-    size: int,
-    group: str,
-    dtype: torch.dtype | None = None,
-    reduce_dtype: torch.dtype | None = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    scatter: str = "",
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Sequence[torch.Tensor | None] = (),
-    parts: Sequence[torch.Tensor | None] = (),
-    collectors: Sequence[torch.Tensor] = (),
-) -> list[torch.Tensor]:
-    """Collectors for gathers of the same parameters: what all of them collect is reduced at once, when it is summed.
-
-    They have shape, dtype and device of what arrives. Their elements are undefined, and share the memory of one. The
-    arguments are those of `gather`.
-    """
-    rule = partial(owners_rule, accumulated=accumulated, parts=parts, collectors=collectors)
-    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
-    arguments = (lengths, size, group, dtype, *reduction)
-    return _by_rule(rule, shards, arguments, collectors) or _undefined(shards, lengths, size, dtype, device)
-
-
-def owners_rule(
-    shards: Any,
-    lengths: Any,
-    size: int,
-    group: str,
-    dtype: Any = None,
-    reduce_dtype: Any = None,
-    operation: str = "avg",
-    before: tuple[float, ...] = (),
-    after: float = 1.0,
-    scatter: str = "",
-    replicas: str = "",
-    device: str = "",
-    *,
-    accumulated: Any = (),
-    parts: Any = (),
-    collectors: Any = (),
-) -> Any:
-    """The derivative of `owners`: that of `gather`."""
-    reduction = (reduce_dtype, operation, before, after, scatter, replicas, device)
-    given = {"accumulated": accumulated, "parts": parts, "collectors": collectors}
-    backward = _reduction(owners_rule, shards, lengths, size, group, reduction, given)
-    return _undefined(shards, lengths, size, dtype, device), backward
-
-
-def _undefined(
-    shards: list[torch.Tensor], lengths: tuple[int, ...], size: int, dtype: torch.dtype | None, device: str
-) -> list[torch.Tensor]:
-    return [
-        torch.empty((), dtype=dtype or shard.dtype, device=device or shard.device).expand(
-            -(-length // size) * size, *shard.shape[1:]
-        )
-        for shard, length in zip(shards, lengths, strict=True)
-    ]
-
-
-def _reduction(
-    rule: Callable[..., Any],
-    shards: Any,
-    lengths: Any,
-    size: int,
-    group: str,
-    reduction: tuple[Any, ...],
-    given: dict[str, Any],
-) -> Callable[..., Any]:
-    """What reduces gradients of gathered parameters, in the order in which FSDP2 computes it.
-
-    Args:
-        rule: that returns it.
-        reduction: the arguments of `gather` from ``reduce_dtype`` on.
-        given: its keyword arguments.
-    """
-    dtype, operation, before, after, scatter, replicas, device = reduction
-
-    def of_collectors(gradients: list[Any]) -> tuple[Any, ...]:
-        return (*[None] * list(signature(rule).parameters).index("collectors"), gradients)
-
-    def backward(*gradients: Any) -> Any:
-        if not operation:
-            return of_collectors(list(gradients))
-        rows = [-(-length // size) * size for length in lengths]
-        earlier = [_filled(total, count) for total, count in zip(given["accumulated"], rows, strict=False)]
-        totals = _totals(gradients, earlier, dtype)
-        wholes = [_divided(total, *before) for total in totals.values()]
-        if size > 1:
-            wholes = [wait(part) for part in reduce_scatter(wholes, operation, size, scatter or group)]
-        reduced = _among_replicas(dict(zip(totals, wholes, strict=True)), given["parts"], operation, replicas)
-        if given["collectors"]:
-            return of_collectors([reduced.get(place) for place in range(len(shards))])
-        found: list[Any] = [None] * len(shards)
-        for place, part in reduced.items():
-            rows = shards[place].shape[0]
-            whole = _divided(part, after).to(shards[place].dtype)
-            found[place] = _on_host(whole if whole.shape[0] == rows else whole.narrow(0, 0, rows), device)
-        return (found,)
-
-    return backward
+gather_rule: Final = partial(_rule, _gathered)
+unsharded_rule: Final = partial(_rule, _whole)
+owners_rule: Final = partial(_rule, _undefined)
 
 
 def arrived_rule(gathered: Any) -> Any:
@@ -319,27 +221,21 @@ def arrived_rule(gathered: Any) -> Any:
 
 
 class _ByRule(torch.autograd.Function):
-    """`gather` and `unsharded`, by their rules, for programs that PyTorch's autograd differentiates while they run.
+    """A function by its rule, for programs that PyTorch's autograd differentiates while they run.
 
     The tensors that get gradients are shards or collectors.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        rule: Callable[..., Any],
-        shards: list[torch.Tensor],
-        arguments: tuple[Any, ...],
-        *owners: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, rule: Callable[..., Any], shards: Tensors, *owners: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        wholes, ctx.differentiate = rule([shard.detach() for shard in shards], *arguments)
+        wholes, ctx.differentiate = rule([shard.detach() for shard in shards])
         return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         *_, found = ctx.differentiate(*gradients)
-        return (None, None, None, *found)
+        return (None, None, *found)
 
 
 class _Arrived(torch.autograd.Function):
@@ -355,48 +251,13 @@ class _Arrived(torch.autograd.Function):
         return gradient
 
 
-def _differentiably(
-    shards: list[torch.Tensor],
-    arguments: tuple[Any, ...],
-    accumulated: Sequence[torch.Tensor | None],
-    parts: Sequence[torch.Tensor | None],
-    collectors: Sequence[torch.Tensor],
-) -> list[torch.Tensor]:
-    rule = partial(gather_rule, accumulated=accumulated, parts=parts, collectors=collectors)
-    return _by_rule(rule, shards, arguments, collectors) or _gathered(shards, *arguments[:4], *arguments[10:])
-
-
-def _by_rule(
-    rule: Callable[..., Any], shards: list[torch.Tensor], arguments: Any, collectors: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """The results of a rule if autograd has to differentiate them, else none."""
-    owners = collectors or shards
+def _differentiable(
+    forward: Forward, shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, gradients: Gradients
+) -> Tensors:
+    """The results of a function, by its rule if autograd has to differentiate them."""
+    owners = gradients.get("collectors") or shards
     if torch.is_grad_enabled() and any(owner.requires_grad for owner in owners):
-        return list(_ByRule.apply(rule, shards, arguments, *owners))
-    return []
-
-
-def _gathered(
-    shards: list[torch.Tensor],
-    lengths: tuple[int, ...],
-    size: int,
-    group: str,
-    dtype: torch.dtype | None = None,
-    device: str = "",
-) -> list[torch.Tensor]:
-    there = _on_device(shards, device)
-    converted = there if dtype is None else [shard.to(dtype) for shard in there]
-    padded = [_padded(shard, length, size) for shard, length in zip(converted, lengths, strict=True)]
-    gathered: list[torch.Tensor] = all_gather(padded, size, group)
-    return gathered
-
-
-def _padded(shard: torch.Tensor, length: int, size: int) -> torch.Tensor:
-    missing = -(-length // size) - shard.shape[0]
-    return F.pad(shard, (0, 0) * (shard.ndim - 1) + (0, missing)) if missing else shard
-
-
-def _filled(whole: Any, rows: int) -> Any:
-    """The gradient of a whole parameter, filled with zeros to the rows of what is gathered; None for None."""
-    missing = 0 if whole is None else rows - whole.shape[0]
-    return F.pad(whole, (0, 0) * (whole.ndim - 1) + (0, missing)) if missing else whole
+        return list(
+            _ByRule.apply(partial(_rule, forward, lengths=lengths, sharding=sharding, **gradients), shards, *owners)
+        )
+    return forward(shards, lengths, sharding)

@@ -12,14 +12,7 @@ from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_r
 
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
-_GATHER: Final = (
-    "(shards, lengths, size, group, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, "
-    "scatter='', replicas='', device='', *, accumulated=(), parts=(), collectors=())"
-)
-_UNSHARDED: Final = (
-    "(shards, dtype=None, reduce_dtype=None, operation='avg', before=(), after=1.0, replicas='', device='', *, "
-    "accumulated=(), parts=(), collectors=())"
-)
+_PARAMETERS: Final = "(shards, lengths, sharding, *, accumulated=(), parts=(), collectors=())"
 
 
 def _operator(name: str, parameters: str, *tags: Tag) -> Row:
@@ -27,10 +20,10 @@ def _operator(name: str, parameters: str, *tags: Tag) -> Row:
 
 
 ROWS: Final[list[Row]] = [
-    row(f"{_FUNCTIONS}.gather{_GATHER}", method=False, tags=(Tag.COLLECTIVE,)),
-    row(f"{_FUNCTIONS}.gather_again{_GATHER}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
-    row(f"{_FUNCTIONS}.unsharded{_UNSHARDED}", method=False),
-    row(f"{_FUNCTIONS}.owners{_GATHER}", method=False),
+    row(f"{_FUNCTIONS}.gather{_PARAMETERS}", method=False, tags=(Tag.COLLECTIVE,)),
+    row(f"{_FUNCTIONS}.gather_again{_PARAMETERS}", method=False, tags=(Tag.COLLECTIVE, Tag.REPEATED)),
+    row(f"{_FUNCTIONS}.unsharded{_PARAMETERS}", method=False),
+    row(f"{_FUNCTIONS}.owners{_PARAMETERS}", method=False),
     row(f"{_FUNCTIONS}.arrived(gathered)", method=False, tags=(Tag.WAIT,)),
     row(f"{_FUNCTIONS}.arrived_again(gathered)", method=False, tags=(Tag.WAIT, Tag.REPEATED)),
     _operator("all_gather", "shards, size, group", Tag.COLLECTIVE),

@@ -1,9 +1,12 @@
 """Cases that run in the processes of one group.
 
-All suites of a run of pytest share the same processes, because starting one takes seconds. They communicate with gloo.
+All suites of a run of pytest share the same processes, because starting one takes seconds: they are forked from a
+server, which has imported PyTorch once. They communicate with gloo.
+
 With ``THUNDER_TEST_DEVICE=cuda`` in the environment each process has a GPU, on which tensors are created by default,
-and they communicate with NCCL. Tests that need more GPUs than there are, and cases that need gloo, are then skipped.
-Cases compare with eager PyTorch to the bit, so programs then run without what rounds otherwise on GPUs (`EXACT`).
+they communicate with NCCL, and each imports PyTorch. Tests that need more GPUs than there are, and cases that need
+gloo, are then skipped. Cases compare with eager PyTorch to the bit, so programs then run without what rounds otherwise
+on GPUs (`EXACT`).
 """
 
 from __future__ import annotations
@@ -17,9 +20,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -37,7 +39,15 @@ EXACT: Final = Path(__file__).parent / "exact.yaml"
 if ON_GPUS:
     os.environ["THUNDER_CONFIG"] = str(EXACT)
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
-_SECONDS_AFTER_FAILURE: Final = 2  # for results of processes that do not wait for the one that failed
+_SECONDS_AFTER_FAILURE: Final = 10  # for results of processes that do not wait for the one that failed
+_PRELOADED: Final = (
+    "torch._dynamo",
+    "torch.distributed.nn.functional",
+    "torch.distributed.tensor.parallel",
+    "thunder_core.config.api",
+    "thunder_core.runtime.module",
+    __name__,
+)
 
 
 @contextmanager
@@ -68,84 +78,69 @@ def group_of_one() -> Iterator[None]:
 def process_suite(
     module: str, names: Iterable[str], *, processes: int = 2, of_gloo: Collection[str] = ()
 ) -> Callable[..., None]:
-    """A test for each case, all in the same processes.
+    """A test for each case, all in the same processes. Each test ends with its case, and reports it.
 
     Args:
-        module, names, processes: those of `run_cases`.
+        module, processes: those of `run_case`.
+        names: of the cases.
         of_gloo: names of cases that need gloo, because NCCL lacks what they call or they count what gloo sends. They
             are skipped on GPUs.
     """
-    names = list(names)
-    selected = [name for name in names if not (ON_GPUS and name in of_gloo)]
-    failures: dict[str, list[str]] = {}
 
-    @pytest.mark.parametrize("name", names)
-    def test(name: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("name", list(names))
+    def test(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         if ON_GPUS and torch.cuda.device_count() < processes:
             pytest.skip(f"needs {processes} GPUs")
-        if name not in selected:
+        if ON_GPUS and name in of_gloo:
             pytest.skip("needs gloo")
-        if not failures:
-            failures.update((name, ["not run"]) for name in names)  # also when this test is interrupted by its timeout
-            failures.update(run_cases(module, selected, tmp_path, processes=processes))
-        texts = [f"process {rank}: {text}" for rank, text in enumerate(failures[name]) if text]
-        if texts:
-            pytest.fail("\n".join(texts), pytrace=False)
+        failures = run_case(module, name, tmp_path_factory, processes=processes)
+        shown = [f"process {rank}: {text}" for rank, text in enumerate(failures) if text]
+        if shown:
+            pytest.fail("\n".join(shown), pytrace=False)
 
     return test
 
 
-def run_cases(module: str, names: Iterable[str], folder: Path, *, processes: int = 2) -> dict[str, list[str]]:
-    """Run cases of a module in order in the processes of one group.
+def run_case(module: str, name: str, folders: pytest.TempPathFactory, *, processes: int = 2) -> list[str]:
+    """Run a case of a module in the processes of one group, which run further cases of the module.
 
-    A process that fails with an exception other than AssertionError runs no further case, because others may wait for
-    it. New processes run the cases after it.
+    If a process fails with an exception other than AssertionError, or does not return, all of them are ended, because
+    others may wait for it. New ones run the next case.
 
     Args:
         module: the module whose ``CASES`` has functions without arguments by name. Other groups run in the same
             processes, so it must not keep what belongs to a group, such as a mesh, in global variables.
-        names: the cases to run, in order.
-        folder: an empty folder, for the rendezvous of the processes.
+        name: of the case.
+        folders: creates a folder for the rendezvous of the processes.
         processes: number of processes.
 
     Returns:
-        For each case, the failure in each process as text; empty if it passed.
+        The failure in each process as text; empty if it passed.
     """
-    remaining = list(names)
-    not_run = ["not run"] * processes
-    results = {name: list(not_run) for name in remaining}
-    while remaining and not _run(_Group(processes, str(folder / f"store{len(remaining)}"), module, remaining), results):
-        ran = [name for name in remaining if results[name] != not_run]
-        stopped_in_the_next = not (ran and any(results[ran[-1]]))  # without a result, as it does not return
-        remaining = remaining[len(ran) + stopped_in_the_next :]
+    results = [_NO_RESULT] * processes
+    complete = False
+    try:
+        _join(module, processes, folders)
+        for rank in _ranks[:processes]:
+            rank.connection.send(name)
+        complete = _receive(results)
+    finally:
+        if not complete:
+            _end()
     return results
 
 
-def _run(group: _Group, results: dict[str, list[str]]) -> bool:
-    """Run the cases of a group and fill in their results; whether all processes ran all cases."""
-    ranks = [_started(rank) for rank in range(group.processes)]
-    all_ran = False
-    try:
-        for rank in ranks:
-            rank.connection.send(group)
-        all_ran = _receive(results, ranks)
-    finally:
-        if not all_ran:
-            for number, rank in enumerate(ranks):
-                rank.process.kill()
-                del _ranks[number]
-    return all_ran
+_NO_RESULT: Final = "no result"
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The cases that a group of processes runs."""
+    """A process group that runs cases of a module."""
 
+    module: str
     processes: int
     store: str
-    module: str
-    names: list[str]
-    path: list[str] = field(default_factory=lambda: list(sys.path))
+    path: list[str]
 
 
 @dataclass(frozen=True)
@@ -156,44 +151,66 @@ class _Rank:
     connection: Any
 
 
-_ranks: dict[int, _Rank] = {}
+_ranks: list[_Rank] = []
 """Those that were started, until a case hangs or fails in a way that others wait for."""
+_group: _Group | None = None
+"""The group of the first of them."""
+
+
+def _join(module: str, processes: int, folders: pytest.TempPathFactory) -> None:
+    """Have the first processes, which are started if necessary, form a group; unless they have it."""
+    global _group
+    if _group is not None and (_group.module, _group.processes) == (module, processes):
+        return
+    for rank in _ranks[: 0 if _group is None else _group.processes]:
+        rank.connection.send(None)
+    while len(_ranks) < processes:
+        _ranks.append(_started(len(_ranks)))
+    _group = _Group(module, processes, str(folders.mktemp("group") / "store"), list(sys.path))
+    for rank in _ranks[:processes]:
+        rank.connection.send(_group)
+
+
+def _end() -> None:
+    """End all processes."""
+    global _group
+    for rank in _ranks:
+        rank.process.kill()
+    _ranks.clear()
+    _group = None
 
 
 def _started(number: int) -> _Rank:
-    if number not in _ranks:
-        context = multiprocessing.get_context("spawn")
-        connection, theirs = context.Pipe()
-        process = context.Process(target=_run_groups, args=(number, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        _ranks[number] = _Rank(process, connection)
-    return _ranks[number]
+    # CUDA cannot be used in a process that was forked after a module asked for the number of GPUs.
+    context: Any = multiprocessing.get_context("spawn" if ON_GPUS else "forkserver")
+    if not ON_GPUS:
+        context.set_forkserver_preload(list(_PRELOADED))
+    connection, theirs = context.Pipe()
+    process = context.Process(target=_run_groups, args=(number, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return _Rank(process, connection)
 
 
-def _receive(results: dict[str, list[str]], ranks: list[_Rank]) -> bool:
-    """Fill in the results; whether all processes ran all cases."""
-    running = {rank.connection: number for number, rank in enumerate(ranks)}
+def _receive(results: list[str]) -> bool:
+    """Fill in the results of a case; whether the processes can run another one."""
+    running = {rank.connection: number for number, rank in enumerate(_ranks[: len(results)])}
     silence: float = _SILENCE
+    usable = True
     while running:
         ready: list[Any] = wait(list(running), timeout=silence)
         if not ready:
             return False
         for connection in ready:
+            number = running.pop(connection)
             try:
-                message = connection.recv()
-            except EOFError:  # the process ended
+                results[number], others_wait = connection.recv()
+            except EOFError:
+                results[number], others_wait = "the process ended", True
+            usable = usable and not others_wait
+            if results[number]:
                 silence = _SECONDS_AFTER_FAILURE
-                del running[connection]
-                continue
-            if message is None:
-                del running[connection]
-                continue
-            name, text, others_wait = message
-            results[name][running[connection]] = text
-            if others_wait:
-                silence = _SECONDS_AFTER_FAILURE
-    return silence == _SILENCE
+    return usable
 
 
 def _run_groups(rank: int, connection: Any) -> None:
@@ -206,31 +223,36 @@ def _run_groups(rank: int, connection: Any) -> None:
         torch.set_default_device("cuda")
     for kind in (ExecutorWarning, RecompileWarning, UncacheableWarning):
         warnings.simplefilter("error", kind)
+    cases: dict[str, Callable[[], None]] = {}
     while True:
         try:
-            group = connection.recv()
+            message = connection.recv()
         except EOFError:
             return
-        sys.path[:] = group.path
-        _run_group(rank, connection, group)
-        connection.send(None)
+        if message is None:
+            dist.destroy_process_group()
+        elif isinstance(message, _Group):
+            cases = _joined(rank, message)
+        else:
+            connection.send(_failure(cases[message]))
 
 
-def _run_group(rank: int, connection: Any, group: _Group) -> None:
+def _joined(rank: int, group: _Group) -> dict[str, Callable[[], None]]:
+    """Join a group; the cases of its module."""
+    sys.path[:] = group.path
     store: Any = vars(dist)["FileStore"](group.store, group.processes)  # public, but not in the type stubs
     backend = "nccl" if ON_GPUS else "gloo"
     limit = datetime.timedelta(seconds=LIMIT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=group.processes, timeout=limit)
-    cases = importlib.import_module(group.module).CASES
-    for name in group.names:
-        torch.manual_seed(0)
-        try:
-            cases[name]()
-        except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is no Exception
-            others_wait = not isinstance(error, AssertionError)
-            connection.send((name, "".join(traceback.format_exception(error)), others_wait))
-            if others_wait:
-                return
-        else:
-            connection.send((name, "", False))
-    dist.destroy_process_group()
+    cases: dict[str, Callable[[], None]] = importlib.import_module(group.module).CASES
+    return cases
+
+
+def _failure(case: Callable[[], None]) -> tuple[str, bool]:
+    """Run a case; the failure as text, empty if it passed, and whether other processes may wait for this one."""
+    torch.manual_seed(0)
+    try:
+        case()
+    except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is no Exception
+        return "".join(traceback.format_exception(error)), not isinstance(error, AssertionError)
+    return "", False
