@@ -115,7 +115,7 @@ class CreatedObjects:
             UnsupportedError: the program changed one.
         """
         for node, change in self._recorded:
-            if any(True for table, content in node.contents() for _ in table.changes(node.object, content)):
+            if any(True for _ in node.changes()):
                 raise UnsupportedError(
                     f"the program {change} after it passed a hook, or another function that uses it, to PyTorch",
                     advice=(

@@ -26,7 +26,7 @@ from thunder_core.guards.conditions import (
     defined_names_checks,
     identity_check,
 )
-from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
+from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
@@ -125,26 +125,34 @@ class Heap(Records):
             node = self.nodes[id(value)]
         else:
             node = self.nodes[id(value)] = make_node(value, source, kind)
-        if kind in (NodeKind.PARTIAL, NodeKind.OBJECT):
-            self.watch(value, source)
-        if kind is NodeKind.MODULE:
-            self.guard_module(node)
-        elif kind in CONTAINERS and not (by_key and type(value) in _KEYED_TYPES):
-            self.objects.guard_content(node)
-        elif kind is NodeKind.FUNCTION:
-            self.objects.guard_function(node)
-        elif kind is NodeKind.CLASS:
-            self.guards.append(Check(source, IDENTITY, value))
-            self.visited_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
-        elif kind is NodeKind.OPAQUE or kind is NodeKind.BUFFER:
-            self.objects.guard_opaque(node)
-        else:
-            self._guard_object(node)
+        if not (by_key and type(value) in _KEYED_TYPES):
+            getattr(self, kind.guard)(node)
         return node
 
-    def _guard_object(self, node: Node) -> None:
+    # ------------------------------------------------------------ guards by `NodeKind`
+
+    def guard_container(self, node: Node) -> None:
+        """Guard the content of a container."""
+        self.objects.guard_content(node)
+
+    def guard_function(self, node: Node) -> None:
+        """Guard a function by code and defaults."""
+        self.objects.guard_function(node)
+
+    def guard_opaque(self, node: Node) -> None:
+        """Guard an object whose reads cannot be observed."""
+        self.objects.guard_opaque(node)
+
+    def guard_class(self, node: Node) -> None:
+        """Guard the identity of a class."""
+        kind = node.object
+        self.guards.append(Check(node.source, IDENTITY, kind))
+        self.visited_abstract |= isinstance(kind, abc.ABCMeta) and kind_of_class(kind) is CodeKind.USER
+
+    def guard_object(self, node: Node) -> None:
         """Guard the class of an object, whose attributes are read by name."""
         value, source = node.object, node.source
+        self.watch(value, source)
         self.guards.append(Check(source, TYPE, type(value)))
         if is_buffer(value):  # subclasses of NumPy arrays, objects of ctypes
             self.objects.guard_buffer(node)
@@ -266,12 +274,8 @@ class Heap(Records):
 
     def _forget_stand_ins(self) -> None:
         stand_ins = self.stand_ins
-        for node in self.distinct_nodes():
+        for node in (*self.distinct_nodes(), *self.variables.values()):
             node.recorded = tuple([_originals(content, stand_ins) for content in node.recorded])
-        for key, (path, before) in self.stored_globals.items():
-            self.stored_globals[key] = (path, stand_ins.before(before))
-        for identity, (closure, cell, before) in self.stored_cells.items():
-            self.stored_cells[identity] = (closure, cell, stand_ins.before(before))
 
     def _holder(self, source: Source) -> Any:
         """The object that was read from a path."""
