@@ -328,16 +328,16 @@ class NodeKind(enum.Enum):
 
     Attributes:
         classes: the classes of the objects.
-        guard: the method of `Heap` that guards an object at its first visit.
+        guard: the method of `ObjectGuards` that guards an object at its first visit.
         read: the method of `Following` that reads an object by the names in code.
         tables: what the objects store; attributes first.
     """
 
     MODULE = (Module,), "guard_module", "read_module", _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
     FUNCTION = (FunctionType,), "guard_function", "read_function", _ATTRIBUTES
-    DICTIONARY = (dict,), "guard_container", "read_container", _ATTRIBUTES, _ENTRIES
-    SEQUENCE = (list, tuple, collections.deque), "guard_container", "read_items", _ATTRIBUTES, _ITEMS
-    SET = (set, frozenset), "guard_container", "read_items", _ATTRIBUTES, _MEMBERS
+    DICTIONARY = (dict,), "guard_content", "read_container", _ATTRIBUTES, _ENTRIES
+    SEQUENCE = (list, tuple, collections.deque), "guard_content", "read_items", _ATTRIBUTES, _ITEMS
+    SET = (set, frozenset), "guard_content", "read_items", _ATTRIBUTES, _MEMBERS
     BUFFER = (bytearray, array.array), "guard_opaque", "read_attributes", _ATTRIBUTES, _BYTES
     CLASS = (type,), "guard_class", "read_class", _CLASS_ATTRIBUTES
     PARTIAL = tuple(PARTS), "guard_object", "read_parts", _ATTRIBUTES

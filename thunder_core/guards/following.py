@@ -316,7 +316,7 @@ class ModuleReads:
     def read(self, node: Node, names: CodeNames) -> None:
         """The attributes that code reads of a module."""
         wanted = names.attributes
-        self._heap.guard_module(node)
+        self._heap.objects.guard_module(node)
         self._following.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
         for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
             whole = dictionary in wanted
@@ -344,7 +344,7 @@ class ModuleReads:
             node.guarded.add(name)
             source = StoredAttributeSource(node.source, name, dictionary)
             if child is not None and child.parent is node and child.source == source:
-                self._heap.guard_module(child)
+                self._heap.objects.guard_module(child)
             else:
                 child = self._heap.visit(value, source, by_key=True)
         if names.shallow:

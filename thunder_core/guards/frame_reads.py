@@ -66,7 +66,7 @@ class FrameReads:
         if node is None or node.called:
             return
         node.called = True
-        heap.guard_module(node)
+        heap.objects.guard_module(node)
         attributes = node.attributes
         if "forward" not in attributes and not any(self._held_before(node, name) for name in HOOKS):
             heap.guards.append(Check(NamespaceSource(node.source), NO_HOOKS))
