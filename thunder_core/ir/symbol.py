@@ -64,6 +64,10 @@ class Tag(enum.Enum):
     # The program runs op by op as it was recorded: the call reads or changes state that traces do not model, such as
     # the autograd graph, hook handles, the storage of a tensor object, PyTorch's flags.
     AS_RECORDED = enum.auto()
+    READS_AUTOGRAD = enum.auto()  # its result depends on autograd state, not on the metadata of its argument
+    CHANGES_AUTOGRAD = enum.auto()  # returns its argument after changing its autograd metadata or its storage
+    CHANGES_LEAF = enum.auto()  # changes only autograd metadata that a caller can restore
+    RUNS_AUTOGRAD = enum.auto()  # runs backward through the autograd graph of earlier calls
     HOOK = enum.auto()  # registers or calls user functions on gradients; takes None for an absent gradient
     REPORT = enum.auto()  # prints, logs or warns; has no result
     GUESS = enum.auto()  # stops the run if a value differs from the guess that later ops were recorded with
