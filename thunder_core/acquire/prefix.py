@@ -31,10 +31,10 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
-from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
+from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.symbols.generators import MANUAL_SEED, SET_RNG_STATE, generator_states, set_generator_states
 
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -78,15 +78,6 @@ class Tag(enum.Enum):
     LOCAL = enum.auto()  # its target has no importable name and must be an input of the program
 
 
-class Autocast(enum.Enum):
-    """The effect of enabled autocast on the floating-point arguments of a symbol."""
-
-    LOWER_PRECISION = enum.auto()  # cast to the autocast dtype
-    FLOAT32 = enum.auto()  # cast to float32
-    PROMOTE = enum.auto()  # cast to the widest dtype among them
-    REFUSE = enum.auto()  # raises, because the result would be unsafe
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
     """One operation. Symbols compare by identity: the registry has one for each name.
@@ -100,7 +91,6 @@ class Symbol:
             takes the same arguments. Its result must be cast to the mutated tensor's dtype and expanded to its shape,
             from both of which it can differ.
         decomposition: optional; called like ``target``, written in simpler torch functions.
-        autocast: the autocast class by device type ("cpu", "cuda"); autocast does not affect absent device types.
         executor: for an executor's symbol, the name of that executor, which runs it unqueried; None for all others.
         reference: for an executor's symbol, the symbol that it implements, if there is one: with the same arguments and
             the same result, except for the forward and backward of a pair.
@@ -112,7 +102,6 @@ class Symbol:
     tags: frozenset[Tag] = field(default_factory=frozenset)
     functional: Symbol | None = None
     decomposition: Callable[..., Any] | None = None
-    autocast: Mapping[str, Autocast] = field(default_factory=dict)
     executor: str | None = None
     reference: Symbol | None = None
 
