@@ -86,6 +86,10 @@ def calls(name: str, given: tuple[torch.dtype, ...]):
         yield lambda args=args, kwargs=kwargs: operator.op(*args, **kwargs)
 
 
+NOT_ON_FAKES = {"nn.functional.ctc_loss", "linalg.lstsq", "linalg.lstsq.grad_oriented"}
+"""Operators that stay under autocast, since they read values of their arguments."""
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_kernel("cpu"))
@@ -93,11 +97,11 @@ def test_operators_on_cpu(name):
     checked = 0
     for given, dtype in itertools.product(GIVEN, (torch.bfloat16, torch.float16)):
         for call in calls(name, GIVEN[given]):
-            checked += _check(under(call, dtype), f"{given} under {dtype}")
+            checked += _check(under(call, dtype), f"{given} under {dtype}", explicit_casts=name not in NOT_ON_FAKES)
     assert checked
 
 
-def _check(call, hint: str) -> bool:
+def _check(call, hint: str, *, explicit_casts: bool) -> bool:
     """Whether eager can make the call at all."""
     torch.manual_seed(0)
     try:
@@ -107,7 +111,7 @@ def _check(call, hint: str) -> bool:
         return False
     result = explicit(program)
     hint += f"\n{result.computation}"
-    assert not lines_under_autocast(result.computation), hint
+    assert bool(lines_under_autocast(result.computation)) is not explicit_casts, hint
     torch.manual_seed(0)
     for actual, wanted in zip(run_functionalized(result, program.inputs), expected, strict=True):
         assert actual.dtype is wanted.dtype, hint
