@@ -199,7 +199,7 @@ ROWS: Final = (
     Name("torch.testing._internal.distributed.fake_pg.FakeStore", "programs of many ranks in one process"),
     Name("torch._library.custom_ops.CustomOpDef", "operators defined by torch.library.custom_op"),
     Name("torch._decomp.core_aten_decompositions", "lowering to core ATen"),
-    Name("torch._C._dispatch_has_kernel_for_dispatch_key", "autocast on GPUs; operators without derivatives"),
+    Name("torch._C._dispatch_has_kernel_for_dispatch_key", "operators without derivatives"),
     Name("torch._C._dispatch_get_all_op_names", "patterns of operators in configurations"),
     Name("torch._library.custom_ops.CustomOpDef._opoverload", "operators defined by torch.library.custom_op",
         name="overload_of", kind=Kind.ATTRIBUTE),

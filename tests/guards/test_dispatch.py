@@ -31,7 +31,7 @@ def test_one_entry(observe, x):
     assert found(dispatcher, x) == 0
     assert dispatcher.keys == ()
     assert found(dispatcher, torch.zeros(7)) is None
-    assert "shape" in dispatcher.change((torch.zeros(7),), {}).text
+    assert "shape" in dispatcher.miss((torch.zeros(7),), {}).text
 
 
 def test_by_shape_dtype_and_argument(observe):

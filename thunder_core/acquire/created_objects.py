@@ -10,7 +10,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
@@ -56,11 +56,19 @@ class FunctionParts:
         names = tuple((name, getattr(function, name)) for name in _NAMES_OF_FUNCTIONS)
         return cls(function.__code__, function.__globals__, names)
 
-    def make(self, *cells: CellType) -> FunctionType:
-        """A new function over these cells, without defaults."""
-        function = FunctionType(self.code, self.namespace, None, None, cells)
+    def make(
+        self,
+        cells: tuple[CellType, ...],
+        defaults: tuple[Any, ...] | None = None,
+        keyword_defaults: dict[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> FunctionType:
+        """A new function over these cells."""
+        function = FunctionType(self.code, self.namespace, None, defaults, cells)
+        function.__kwdefaults__ = keyword_defaults
         for name, value in self.names:
             setattr(function, name, dict(value) if isinstance(value, dict) else value)
+        function.__dict__.update(attributes or {})
         return function
 
 
@@ -115,7 +123,7 @@ class CreatedObjects:
             UnsupportedError: the program changed one.
         """
         for node, change in self._recorded:
-            if any(True for table, content in node.contents() for _ in table.changes(node.object, content)):
+            if any(True for _ in node.changes()):
                 raise UnsupportedError(
                     f"the program {change} after it passed a hook, or another function that uses it, to PyTorch",
                     advice=(
@@ -241,7 +249,7 @@ class CreatedObjects:
             self._combined(_tuple, tuple([self._cell(cell, variable, name) for variable, cell in cells]), "cells"),
             *[self._parts(part, name) for part in held],
         )
-        return self._combined(functools.partial(_function, FunctionParts.of(function)), parts, function.__name__)
+        return self._combined(FunctionParts.of(function).make, parts, function.__name__)
 
     def _cell(self, cell: CellType, variable: str, where: str) -> Source:
         known = self._made.get(id(cell))
@@ -290,15 +298,6 @@ def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> 
 def _cell_of(index: int, function: FunctionType) -> CellType:
     assert function.__closure__ is not None
     return function.__closure__[index]
-
-
-def _function(
-    parts: FunctionParts, cells: tuple[CellType, ...], defaults: Any, keyword_defaults: Any, attributes: dict[str, Any]
-) -> FunctionType:
-    function = parts.make(*cells)
-    function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
-    function.__dict__.update(attributes)
-    return function
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:

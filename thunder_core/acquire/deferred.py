@@ -98,12 +98,12 @@ class _Numbers:
         return self._evaluated(number, lambda: speculate_size(self.recorder, number.proxy))
 
     def hint(self, number: TracedNumber) -> Any:
-        return self._evaluated(number, lambda: self.recorder.prefix.call(self.recorder, _itself, (number.proxy,), {}))
+        return self._evaluated(number, lambda: self.recorder.prefix.call(_itself, (number.proxy,), {}))
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
         recorder = self.recorder
         args = tuple(map(as_argument, operands))
-        kind = type(self._evaluated(first, lambda: recorder.prefix.call(recorder, function, args, {})))
+        kind = type(self._evaluated(first, lambda: recorder.prefix.call(function, args, {})))
         with recorder.suspension:
             result = NumberProxy(recorder.trace.names.intermediate(), kind)
             recorder.trace.write(symbol_of(function), args, {}, result)

@@ -15,7 +15,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.trace import bodies_of
+from thunder_core.ir.trace import with_bodies
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.generators import GET_RNG_STATE, MANUAL_SEED, STATEFUL
 from thunder_core.tracing.user_frames import user_location
@@ -73,5 +73,4 @@ def initial_seed(recorder: Recorder, original: Callable[[], int]) -> int:
 
 
 def _sets_state(op: BoundSymbol) -> bool:
-    inner = any(_sets_state(item) for body in bodies_of(op) for item in body.symbols)
-    return inner or (op.symbol in STATEFUL and op.symbol is not GET_RNG_STATE)
+    return any(item.symbol in STATEFUL and item.symbol is not GET_RNG_STATE for item in with_bodies([op]))

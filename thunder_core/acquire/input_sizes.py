@@ -49,20 +49,20 @@ class DeclaredSize:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredPlace:
+class DeclaredDimension:
     """A declared size in one call.
 
     Attributes:
-        place: where the size is, for messages: ``x.shape[0]``.
+        path: where the size is, for messages: ``x.shape[0]``.
         size: the size in this call.
     """
 
-    place: str
+    path: str
     size: int
     declared: DeclaredSize
 
 
-Places = Mapping[int, Mapping[int, DeclaredPlace]]
+DeclaredDimensions = Mapping[int, Mapping[int, DeclaredDimension]]
 """The declared sizes of one call: by the id of their tensor and the dimension."""
 _MARKED: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 _STATIC: Final = "_dynamo_static_indices"
@@ -84,9 +84,9 @@ class VaryingSizes:
     all: bool = False
     dimensions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     numbers: tuple[Source, ...] = ()
-    declared: Places = field(default_factory=dict, compare=False)
+    declared: DeclaredDimensions = field(default_factory=dict, compare=False)
 
-    def place(self, tensor: torch.Tensor, index: int) -> DeclaredPlace | None:
+    def declared_dimension(self, tensor: torch.Tensor, index: int) -> DeclaredDimension | None:
         """A size of a tensor, if it is declared."""
         return self.declared.get(id(tensor), {}).get(index)
 
@@ -96,11 +96,11 @@ class VaryingSizes:
         bounds = {one.dim: (one.min, one.max) for one in marks.get(_RANGES, ())}
         marked = {index for name in _MARKED for index in marks.get(name, ())}
         static = set(marks.get(_STATIC, ()))
-        for index, place in self.declared.get(id(tensor), {}).items():
-            fixed = place.declared.kind == "static"
+        for index, dimension in self.declared.get(id(tensor), {}).items():
+            fixed = dimension.declared.kind == "static"
             (static if fixed else marked).add(index)
             (marked if fixed else static).discard(index)
-            bounds[index] = (place.declared.lower, place.declared.upper)
+            bounds[index] = (dimension.declared.lower, dimension.declared.upper)
         is_buffer = isinstance(source, StoredAttributeSource) and source.dictionary == "_buffers"
         every = self.all and not is_buffer  # the buffers of a module have constant shapes
         wanted = set(range(tensor.ndim)) if every else set(self.dimensions.get(source.describe(), ()))
@@ -127,10 +127,10 @@ class VaryingSizes:
         """The paths to Python ints that are to be symbols, and to floats that are to be numbers of the trace."""
         return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]
 
-    def without(self, places: Iterable[tuple[str, int]]) -> VaryingSizes:
+    def without(self, dimensions: Iterable[tuple[str, int]]) -> VaryingSizes:
         """These, without some sizes: each is the path of a tensor and a dimension."""
         left = {path: set(dims) for path, dims in self.dimensions.items()}
-        for path, index in places:
+        for path, index in dimensions:
             left.get(path, set()).discard(index)
         return replace(self, dimensions={path: frozenset(dims) for path, dims in left.items() if dims})
 
@@ -210,8 +210,8 @@ class InputSizes:
 
     def _size(self, tensor: torch.Tensor, index: int, path: str, bounds: tuple[int | None, int | None]) -> Size:
         """The symbol of a size, one for all sizes that are declared with the same name; checks that these are equal."""
-        place = self._wanted.place(tensor, index)
-        name = "" if place is None else place.declared.name
+        declared = self._wanted.declared_dimension(tensor, index)
+        name = "" if declared is None else declared.declared.name
         known = self._named.get(name)
         if known is None:
             known = self.sizes.new(tensor.shape[index], path, bounds)

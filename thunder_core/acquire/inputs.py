@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import CellType
 from typing import Any
 
@@ -22,7 +22,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import are_constant
-from thunder_core.ir.trace import bodies_of
+from thunder_core.ir.trace import with_bodies
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     neg_view,
@@ -218,7 +218,7 @@ class Inputs:
             UnsupportedError: the program writes to such a tensor after it passed the function to an op.
         """
         captured: set[int] = set()
-        for op in _with_bodies(self._trace.ops):
+        for op in with_bodies(self._trace.ops):
             if any(proxy.storage in captured for proxy in tensors_written_by(op)):
                 raise UnsupportedError(
                     f"{op.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
@@ -349,11 +349,3 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
             location=user_location(),
             advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )
-
-
-def _with_bodies(ops: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The ops, each after the ops of its bodies."""
-    for op in ops:
-        for body in bodies_of(op):
-            yield from _with_bodies(body.symbols)
-        yield op

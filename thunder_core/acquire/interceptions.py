@@ -25,7 +25,7 @@ from thunder_core.acquire.interception import (
     unbound,
 )
 from thunder_core.acquire.interception_table import APPLY, TABLE, Rows
-from thunder_core.guards.heap import GUARDED_APART
+from thunder_core.guards.object_guards import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 
 _added: Final[list[Interception]] = []

@@ -25,7 +25,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.functions import REBASED, set_grad
-from thunder_core.symbols.opaque import ASSIGNS, CHANGES_AUTOGRAD, is_of_pytorch
+from thunder_core.symbols.opaque import ASSIGNS, is_of_pytorch
 from thunder_core.tracing.fake_tensors import make_alias, storage_address
 from thunder_core.tracing.outcome import Outcome, Result, Slot
 from thunder_core.tracing.user_frames import user_location
@@ -52,7 +52,7 @@ class OpWriter:
         """
         if context.autocast:
             self._trace.begin_autocast_region()
-        changes_autograd = symbol.target in CHANGES_AUTOGRAD
+        changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags
         if not changes_autograd:
             self._check_numbers(symbol, outcome)
         identical = all(result.same_as >= 0 for result in outcome.results)
@@ -231,7 +231,7 @@ class OpWriter:
 def _effects(symbol: Symbol, outcome: Outcome, call: CallArguments) -> Effects:
     empty = outcome.structure in ((), [])  # of `torch.unbind` along a dimension of size 0
     silent = not (outcome.results or outcome.written or outcome.channels or empty)
-    external = symbol.target in CHANGES_AUTOGRAD or outcome.external or silent
+    external = Tag.CHANGES_AUTOGRAD in symbol.tags or outcome.external or silent
     if not (outcome.written or outcome.kept or external):
         return PURE
     names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))

@@ -19,7 +19,7 @@ from thunder_core.ir.literals import RESERVED_NAMES
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import storage_identity
-from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.tracing.user_frames import user_location
 
 

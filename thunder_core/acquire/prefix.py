@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire import subclasses
-from thunder_core.acquire.switch_changes import SET_SWITCH
+from thunder_core.acquire.inputs import Inputs
+from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
+from thunder_core.acquire.tensors import Tensors
 from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
@@ -28,26 +31,18 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
-from thunder_core.symbols.autocast import CLEAR_CACHE
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
+from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.symbols.generators import MANUAL_SEED, SET_RNG_STATE, generator_states, set_generator_states
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD, READS_AUTOGRAD, RUNS_AUTOGRAD
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.recorder import Recorder
-
 
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
 _NOT_RUN: Final = frozenset({CHECK_TRUE, CHECK_METADATA})
 _CHECKS_AND_REPORTS: Final = frozenset({Tag.GUESS, Tag.REPORT})
 _UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE, SET_SWITCH})
 """Symbols whose effects `beside_the_program` undoes."""
-_ON_STAND_INS: Final = (
-    CHANGES_AUTOGRAD - {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
-) | {*RUNS_AUTOGRAD, *READS_AUTOGRAD}
-"""Calls that read or change an autograd graph. They may run, because they affect only the graph of the stand-ins."""
+_USES_GRAPH: Final = frozenset({Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD, Tag.READS_AUTOGRAD})
 
 
 class NotEvaluated(Exception):
@@ -85,7 +80,11 @@ class Prefix:
         shared: storages that NumPy arrays of the program share, each with the number of ops before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trace: OpenTrace, inputs: Inputs, tensors: Tensors, switches: SwitchChanges) -> None:
+        self._trace = trace
+        self._inputs = inputs
+        self._tensors = tensors
+        self._switches = switches
         self.guesses = 0
         self.shared: dict[int, int] = {}
         self._runs: dict[tuple[int, ...], _Run] = {}
@@ -97,7 +96,7 @@ class Prefix:
         self._runs.clear()
         self._copied.clear()
 
-    def call(self, recorder: Recorder, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The result of a function for the values of its arguments in this call.
 
         Args:
@@ -108,7 +107,7 @@ class Prefix:
             Exception: any exception of the function.
         """
         with beside_the_program():
-            run = self._advanced(recorder)
+            run = self._advanced()
             if run.states is not None:
                 set_generator_states(run.states)
 
@@ -122,46 +121,46 @@ class Prefix:
 
             return function(*map_leaves(real, args), **map_leaves(real, kwargs))
 
-    def _advanced(self, recorder: Recorder) -> _Run:
+    def _advanced(self) -> _Run:
         """Run all ops so far that have not run yet, and return the state after them."""
-        sequences = [*recorder.trace.outer_ops, recorder.trace.ops]
+        sequences = [*self._trace.outer_ops, self._trace.ops]
         key = tuple(map(id, sequences))
         self._runs = {other: run for other, run in self._runs.items() if other == key[: len(other)]}
-        ops = recorder.trace.all_ops()
+        ops = self._trace.all_ops()
         while True:
             run = self._runs.setdefault(key, _Run())
             try:
-                self._advance(recorder, run, ops)
+                self._advance(run, ops)
             except _Again:
                 self._runs.clear()
                 self._copied = dict.fromkeys(self._copied)
                 continue
             return run
 
-    def _advance(self, recorder: Recorder, run: _Run, ops: list[BoundSymbol]) -> None:
+    def _advance(self, run: _Run, ops: list[BoundSymbol]) -> None:
         new = [op for op in ops[run.done :] if op.symbol not in _NOT_RUN]
         for op in new:
-            _check(op, inside=bool(recorder.trace.outer_ops))
+            _check(op, inside=bool(self._trace.outer_ops))
         new = [op for op in new if not op.symbol.tags & _CHECKS_AND_REPORTS]
-        if not self._has_graph and any(op.symbol.target in _ON_STAND_INS for op in new):
+        if not self._has_graph and any(map(_uses_graph, new)):
             self._has_graph = True
             raise _Again
-        self._copy_written(recorder, new)
-        self._add_inputs(recorder, run)
-        self._run(recorder, run, new)
+        self._copy_written(new)
+        self._add_inputs(run)
+        self._run(run, new)
         run.done = len(ops)
 
-    def _copy_written(self, recorder: Recorder, ops: list[BoundSymbol]) -> None:
+    def _copy_written(self, ops: list[BoundSymbol]) -> None:
         """Copy the storages that these ops write, for the stand-ins of inputs."""
         written = {proxy.storage for op in ops for proxy in tensors_written_by(op)}
-        inputs = {proxy.storage for proxy in recorder.inputs.proxies if isinstance(proxy, TensorProxy)}
+        inputs = {proxy.storage for proxy in self._inputs.proxies if isinstance(proxy, TensorProxy)}
         missing = (written & inputs) - self._copied.keys()
         if missing:
             self._copied.update(dict.fromkeys(missing))
             raise _Again
 
-    def _add_inputs(self, recorder: Recorder, run: _Run) -> None:
-        for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
+    def _add_inputs(self, run: _Run) -> None:
+        for proxy, value in zip(self._inputs.proxies, self._inputs.objects, strict=True):
             if proxy.name in run.values:
                 continue
             if isinstance(value, torch.Generator):
@@ -197,14 +196,14 @@ class Prefix:
             stand_in.grad = tensor.grad.detach().clone()
         return stand_in
 
-    def _run(self, recorder: Recorder, run: _Run, ops: list[BoundSymbol]) -> None:
+    def _run(self, run: _Run, ops: list[BoundSymbol]) -> None:
         if not ops:
             return
         if run.states is not None:
             set_generator_states(run.states)
-        set_between_ops(run.switches or recorder.switches.before)
+        set_between_ops(run.switches or self._switches.before)
         try:
-            run.values.update(execute(ops, run.values, recorder.trace.ambient, graph=self._has_graph))
+            run.values.update(execute(ops, run.values, self._trace.ambient, graph=self._has_graph))
         except NotEvaluated as error:
             if (
                 run.done
@@ -212,7 +211,15 @@ class Prefix:
                 raise _Again from error
             raise
         run.states, run.switches = generator_states(), read_between_ops()
-        _forget(recorder, run)
+        self._forget(run)
+
+    def _forget(self, run: _Run) -> None:
+        """Release the tensors that the program can no longer reach. Inputs, numbers and other objects remain."""
+        reachable = {variable.proxy.name for variable in self._tensors.all_variables()}
+        reachable.update(proxy.name for proxy in self._inputs.proxies)
+        for name in [name for name, value in run.values.items() if isinstance(value, torch.Tensor)]:
+            if name not in reachable:
+                del run.values[name]
 
 
 def _run_body(body: Callable[..., Any], *operands: Any) -> Any:
@@ -288,13 +295,9 @@ def beside_the_program() -> Iterator[None]:
         yield
 
 
-def _forget(recorder: Recorder, run: _Run) -> None:
-    """Release the tensors that the program can no longer reach. Inputs, numbers and other objects remain."""
-    reachable = {variable.proxy.name for variable in recorder.tensors.all_variables()}
-    reachable.update(proxy.name for proxy in recorder.inputs.proxies)
-    run.values = {
-        name: value for name, value in run.values.items() if name in reachable or not isinstance(value, torch.Tensor)
-    }
+def _uses_graph(op: BoundSymbol) -> bool:
+    """Whether an op reads or changes an autograd graph. It may run: it affects only the graph of the stand-ins."""
+    return bool(op.symbol.tags & _USES_GRAPH) and Tag.HOOK not in op.symbol.tags
 
 
 def _check(op: BoundSymbol, *, inside: bool) -> None:
@@ -307,7 +310,7 @@ def _check(op: BoundSymbol, *, inside: bool) -> None:
     tags, name = op.symbol.tags, op.symbol.name
     if Tag.REPORT in tags and inside:
         raise NotEvaluated(f"{name} comes before it in a checkpoint region{place}")
-    if tags & _CHECKS_AND_REPORTS or op.symbol in _UNDONE or op.symbol.target in _ON_STAND_INS:
+    if tags & _CHECKS_AND_REPORTS or op.symbol in _UNDONE or _uses_graph(op):
         return
     if Tag.HIGHER_ORDER in tags:
         for other in (other for body in bodies_of(op) for other in body.symbols):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, CellType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,37 +18,6 @@ from thunder_core.ir.import_paths import import_path
 
 if TYPE_CHECKING:
     from thunder_core.acquire.reconstruction import ReconstructionWriter
-
-
-@dataclass(frozen=True, eq=False)
-class GeneratorParts:
-    """The parts that all generators of one function have in common."""
-
-    code: CodeType
-    namespace: dict[str, Any]
-    name: str
-    qualname: str
-
-    def make(self, values: dict[str, Any]) -> Any:
-        """A generator that has not started.
-
-        Args:
-            values: the values of the parameters and of the closure variables.
-        """
-        code = self.code
-        cells = tuple(CellType(values[name]) if name in values else CellType() for name in code.co_freevars)
-        function = FunctionType(code, self.namespace, self.name, None, cells)
-        function.__qualname__ = self.qualname
-        names = list(code.co_varnames)
-        positional, named = names[: code.co_argcount], names[code.co_argcount :][: code.co_kwonlyargcount]
-        rest = names[code.co_argcount + code.co_kwonlyargcount :]
-        args = [values[name] for name in positional]
-        kwargs = {name: values[name] for name in named}
-        if code.co_flags & inspect.CO_VARARGS:
-            args += values[rest.pop(0)]
-        if code.co_flags & inspect.CO_VARKEYWORDS:
-            kwargs |= values[rest.pop(0)]
-        return function(*args, **kwargs)
 
 
 class FunctionReconstructor:
@@ -66,9 +34,9 @@ class FunctionReconstructor:
         writer = self._writer
         if import_path(function) is not None:  # it is the same object in each call
             return writer.constant(function)
-        cells = ", ".join([self._cell(cell) for cell in function.__closure__ or ()])
+        cells = "".join([f"{self._cell(cell)}, " for cell in function.__closure__ or ()])
         parts = writer.constant(FunctionParts.of(function), function.__name__)
-        name = writer.assign(function, f"{parts}.make({cells})")
+        name = writer.assign(function, f"{parts}.make(({cells.rstrip()}))")
         for attribute in ("__defaults__", "__kwdefaults__", "__dict__"):
             held = getattr(function, attribute)
             if held:
@@ -116,9 +84,26 @@ def reconstruct_generator(writer: ReconstructionWriter, generator: GeneratorType
     frame = generator.gi_frame
     if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
         return None
-    parts = GeneratorParts(generator.gi_code, frame.f_globals, generator.__name__, generator.__qualname__)
+    names = (("__name__", generator.__name__), ("__qualname__", generator.__qualname__))
+    parts = writer.constant(FunctionParts(generator.gi_code, frame.f_globals, names))
     values = writer.expression(dict(frame.f_locals))
-    return writer.assign(generator, f"{writer.constant(parts)}.make({values})")
+    return writer.assign(generator, f"{writer.constant(_make_generator)}({parts}, {values})")
+
+
+def _make_generator(parts: FunctionParts, values: dict[str, Any]) -> Any:
+    """A generator that has not started, with these values of the parameters and closure variables of its function."""
+    code = parts.code
+    function = parts.make(tuple(CellType(values[name]) if name in values else CellType() for name in code.co_freevars))
+    names = list(code.co_varnames)
+    positional, named = names[: code.co_argcount], names[code.co_argcount :][: code.co_kwonlyargcount]
+    rest = names[code.co_argcount + code.co_kwonlyargcount :]
+    args = [values[name] for name in positional]
+    kwargs = {name: values[name] for name in named}
+    if code.co_flags & inspect.CO_VARARGS:
+        args += values[rest.pop(0)]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        kwargs |= values[rest.pop(0)]
+    return function(*args, **kwargs)
 
 
 def check_class(kind: type, observer: Observer) -> None:

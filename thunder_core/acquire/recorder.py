@@ -43,7 +43,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD, READS_AUTOGRAD, RUNS_AUTOGRAD, is_of_pytorch
+from thunder_core.symbols.opaque import is_of_pytorch
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
@@ -119,7 +119,7 @@ class Recorder:
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = OpWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
-        self.prefix = Prefix()
+        self.prefix = Prefix(self.trace, self.inputs, self.tensors, self.switches)
         self.defined_sizes: DefinedSizes | None = None
         if input_sizes is not None and attempt.has_data_dependent_sizes:
             self.defined_sizes = DefinedSizes(input_sizes.sizes, self.trace)
@@ -204,9 +204,9 @@ class Recorder:
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = _FLOATS if Tag.ELEMENTWISE in symbol.tags else ()
         call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
-        if symbol.target in RUNS_AUTOGRAD and not self.attempt.graph:
+        if Tag.RUNS_AUTOGRAD in symbol.tags and not self.attempt.graph:
             raise GraphNeeded
-        if symbol.target in RUNS_AUTOGRAD and self.inputs.created_objects.lists:
+        if Tag.RUNS_AUTOGRAD in symbol.tags and self.inputs.created_objects.lists:
             raise UnsupportedError(
                 f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
                 "the program is recorded, which would continue without the hook's changes to the list",
@@ -227,7 +227,7 @@ class Recorder:
             check_channels(symbol, outcome.channels)
             if _is_zero(outcome, fakes):
                 return self._zeros(outcome.results[0], fakes[0])
-            uses_autograd = symbol.target in CHANGES_AUTOGRAD or symbol.target in READS_AUTOGRAD
+            uses_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags or Tag.READS_AUTOGRAD in symbol.tags
             if outcome.cacheable and call.hashable and not uses_autograd:
                 self._outcomes[key] = outcome
         if any(result.same_as >= 0 and is_reshaped(result, call) for result in outcome.results):

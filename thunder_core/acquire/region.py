@@ -16,7 +16,7 @@ from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.effects import Effects, joined
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.symbols.functions import CLEAR_CACHE
 
 
 class Region:

@@ -33,7 +33,7 @@ from thunder_core.tracing.outcome import Outcome, infer
 from thunder_core.tracing.sizes import LARGEST, SMALLEST, Sizes
 from thunder_core.tracing.user_frames import user_location
 
-Place = tuple[int, int]
+ResultDimension = tuple[int, int]
 """The position of a result among those of a call, and a dimension."""
 
 
@@ -82,17 +82,17 @@ class DefinedSizes:
         self._trace.write(symbol_of(operator.index), (number,), {}, self._named(size))
         return size
 
-    def define_in(self, results: Sequence[Any], places: dict[SizeExpr, Place]) -> None:
+    def define_in(self, results: Sequence[Any], dimensions: dict[SizeExpr, ResultDimension]) -> None:
         """Write the ops that define sizes of the results of the last op."""
-        for size, (position, dimension) in places.items():
+        for size, (position, dimension) in dimensions.items():
             result = results[position]
             assert isinstance(result, TensorProxy)
             self._trace.write(SIZE_OF, (result, dimension), {}, self._named(size))
 
     def geometries(
         self, geometries: Sequence[Geometry], samples: Sequence[Sequence[Geometry]], arguments: Sequence[Sequence[Size]]
-    ) -> tuple[list[tuple[tuple[Size, ...], tuple[Size, ...]]], dict[SizeExpr, Place]]:
-        """Shapes and strides of results with symbols for data-dependent sizes, and the place where each is defined.
+    ) -> tuple[list[tuple[tuple[Size, ...], tuple[Size, ...]]], dict[SizeExpr, ResultDimension]]:
+        """Shapes and strides of results with symbols for data-dependent sizes, and the dimension where each is defined.
 
         Args:
             geometries: shapes and strides in this call.
@@ -101,7 +101,7 @@ class DefinedSizes:
             arguments: the shapes of the call's arguments. A size that equals one of these is likely the same size.
         """
         known: dict[Any, SizeExpr] = {}
-        places: dict[SizeExpr, Place] = {}
+        dimensions: dict[SizeExpr, ResultDimension] = {}
 
         def size_at(position: int, dimension: int) -> Size:
             sizes = tuple([results[position][0][dimension] for results in (geometries, *samples)])
@@ -111,14 +111,14 @@ class DefinedSizes:
             key = sizes if samples else (position, dimension)
             if key not in known:
                 known[key] = self.sizes.define(sizes[0])
-                places[known[key]] = position, dimension
+                dimensions[known[key]] = position, dimension
             return known[key]
 
         symbolic = []
         for position, (shape, stride) in enumerate(geometries):
             sizes = tuple([size_at(position, dimension) for dimension in range(len(shape))])
             symbolic.append((sizes, strides_of(sizes, stride, lambda _, step: step)))
-        return symbolic, places
+        return symbolic, dimensions
 
     def _named(self, size: SizeExpr) -> NumberProxy:
         proxy = NumberProxy(str(size), int)
@@ -209,8 +209,8 @@ def samples(sizes: Sizes) -> list[Values]:
 
 def _moved(sizes: Sizes, direction: int) -> Values:
     values = sizes.values
-    for place, (name, hint) in enumerate(sizes.values.items()):
-        for step in (*_STEPS[place % 3 :], hint, hint * 2, hint * 3):
+    for index, (name, hint) in enumerate(sizes.values.items()):
+        for step in (*_STEPS[index % 3 :], hint, hint * 2, hint * 3):
             candidate = {**values, name: hint + direction * step}
             if sizes.admits(candidate):
                 values = candidate

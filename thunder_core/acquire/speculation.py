@@ -160,7 +160,7 @@ def speculate_size(recorder: Recorder, number: NumberProxy) -> Any:
 def _read(recorder: Recorder, reader: str, args: tuple[Any, ...]) -> tuple[int, Any]:
     """The position of a read among those of the program, and its value: a known one, or that of this call."""
     position, known = _next_guess(recorder, reader)
-    return position, known[0] if known else recorder.prefix.call(recorder, READERS[reader], args, {})
+    return position, known[0] if known else recorder.prefix.call(READERS[reader], args, {})
 
 
 def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
@@ -201,7 +201,7 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
             return run_metadata(target, map_leaves(marked, args), map_leaves(marked, kwargs))
 
     position, known = _next_guess(recorder, SHAPES)
-    metadata = recorder.prefix.call(recorder, run, call.args, call.kwargs)
+    metadata = recorder.prefix.call(run, call.args, call.kwargs)
     if metadata is None or metadata.views:
         return _with_numbers(recorder, request, also_fractions=metadata is None) or Declined(
             "its results are not all new tensors"
@@ -214,13 +214,13 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
         metadata = replace(
             metadata, result=map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
         )
-    metadata, shapes, places = _with_symbols(recorder, request, metadata, shapes)
+    metadata, shapes, dimensions = _with_symbols(recorder, request, metadata, shapes)
     outcome, fakes = as_outcome(recorder, metadata, call)
     context = recorder.trace.context_of(request.symbol)
     result = recorder.writer.record(request.symbol, call, outcome, fakes, context)
     outputs = recorder.trace.ops[-1].outputs()
-    if places and recorder.defined_sizes is not None:
-        recorder.defined_sizes.define_in(outputs, places)
+    if dimensions and recorder.defined_sizes is not None:
+        recorder.defined_sizes.define_in(outputs, dimensions)
     _write_check(recorder, CHECK_SHAPES, (position, outputs, shapes))
     return Resolved(result)
 
@@ -228,16 +228,16 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
 def _with_symbols(
     recorder: Recorder, request: ValueRequest, metadata: CallMetadata, shapes: Any
 ) -> tuple[CallMetadata, Any, dict[SizeExpr, tuple[int, int]]]:
-    """A result and its shapes with symbols for data-dependent sizes, and the place where each symbol is read."""
+    """A result and its shapes with symbols for data-dependent sizes, and the dimension where each symbol is read."""
     defined = recorder.definable_sizes
     if defined is None:
         return metadata, shapes, {}
     samples = sampled_geometries(recorder, request)
     arguments = [proxy.shape for proxy in request.call.proxies]
-    geometries, places = defined.geometries(shapes, samples, arguments)
+    geometries, dimensions = defined.geometries(shapes, samples, arguments)
     others = iter(geometries)
     changed = map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
-    return replace(metadata, result=changed), tuple(geometries), places
+    return replace(metadata, result=changed), tuple(geometries), dimensions
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:

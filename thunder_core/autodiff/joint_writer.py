@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,10 @@ from thunder_core.autodiff.joint import Origin
 from thunder_core.executors.decision import Decision
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.builder import Builder
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.builder import Builder, Inlining
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
-from thunder_core.passes.moved_storages import StoragePosition
 from thunder_core.symbols.registry import registry
 
 
@@ -34,15 +32,13 @@ class DifferentiatedOp:
         bound: the op of the program.
         query: the request for its derivative.
         derivative: the derivative, expressed for an equal op.
-        values: the values of the joint trace, by their names in the derivative.
-        storages: the positions of storages in the joint trace, by their numbers in the derivative.
+        inlining: the mapping from values of the derivative to those of the joint trace.
     """
 
     bound: BoundSymbol
     query: Query
     derivative: Derivative
-    values: dict[str, Proxy]
-    storages: dict[int, StoragePosition]
+    inlining: Inlining
 
     @property
     def outputs(self) -> dict[str, Proxy]:
@@ -65,39 +61,27 @@ class DifferentiatedOp:
             if proxy.name in cotangents and cotangents[proxy.name].stride != expected[name].stride
         }
 
-    def with_derivative(self, other: Derivative) -> DifferentiatedOp:
+    def with_derivative(self, other: Derivative, inlining: Inlining) -> DifferentiatedOp:
         """The op with another derivative if that has the same ops in forward; otherwise unchanged.
 
         The ops of forward are already part of the joint trace.
+
+        Args:
+            inlining: the mapping of the values of ``other``; those of its forward are added.
         """
         if [op.symbol for op in other.forward] != [op.symbol for op in self.derivative.forward]:
             return self
-        values, storages = correspondence(other.bound, self.bound)
         for new, old in zip(other.forward, self.derivative.forward, strict=True):
-            for new_proxy, old_proxy in zip(new.outputs(), old.outputs(), strict=True):
-                values.setdefault(new_proxy.name, self.values[old_proxy.name])
-                if isinstance(new_proxy, TensorProxy) and isinstance(old_proxy, TensorProxy):
-                    storages.setdefault(new_proxy.storage, self.storages[old_proxy.storage])
-        return DifferentiatedOp(self.bound, self.query, other, values, storages)
+            inlining.add(zip(new.outputs(), map(self.inlining.value, old.outputs()), strict=True))
+        return DifferentiatedOp(self.bound, self.query, other, inlining)
 
     def without(self, absent: frozenset[str]) -> DifferentiatedOp:
         """The op without cotangents for these outputs, named as in the derivative. See `Derivative.without`."""
         return replace(self, derivative=self.derivative.without(absent))
 
 
-def correspondence(model: BoundSymbol, bound: BoundSymbol) -> tuple[dict[str, Proxy], dict[int, StoragePosition]]:
-    """Maps from the values and storages of ``model`` to the values and storage positions of ``bound``, an equal op."""
-    values: dict[str, Proxy] = {}
-    storages: dict[int, StoragePosition] = {}
-    for old, new in zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True):
-        values[old.name] = new
-        if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
-            storages[old.storage] = StoragePosition.between(old, new)
-    return values, storages
-
-
 class JointEmitter:
-    """Collects the ops of the joint trace, and instantiates those of derivatives.
+    """Collects the ops of the joint trace, and inlines those of derivatives.
 
     Attributes:
         ops: the ops so far.
@@ -120,48 +104,11 @@ class JointEmitter:
         context = None if op.context is None else replace(op.context, grad_enabled=False)
         return replace(op, context=None if context == self.context else context, location=location)
 
-    def instantiate(
-        self,
-        ops: Iterable[BoundSymbol],
-        known: Mapping[str, Proxy],
-        storages: dict[int, StoragePosition],
-        stem: str,
-        names: Mapping[str, str] | None = None,
-    ) -> dict[str, Proxy]:
-        """Append ops of a derivative, with its values replaced by values of the joint trace.
-
-        Args:
-            known: values that exist already in the joint trace, by their names in the derivative.
-            storages: positions in the trace of storages of the derivative, by their numbers; new storages are added.
-            stem: the stem of the names of new values.
-            names: names for certain new values, by their names in the derivative.
-
-        Returns:
-            All values by their names in the derivative.
-        """
-        values = dict(known)
-
-        def value(leaf: Any) -> Any:
-            if not isinstance(leaf, PROXY_TYPES):
-                return leaf
-            if leaf.name not in values:
-                values[leaf.name] = self._new(leaf, storages, stem, names or {})
-            return values[leaf.name]
-
-        for op in ops:
-            effects = op.effects
-            op = replace(op.map_arguments(value), output=map_leaves(value, op.output), effects=effects)
-            self.ops.append(op)
-        return values
-
-    def _new(self, proxy: Proxy, storages: dict[int, StoragePosition], stem: str, names: Mapping[str, str]) -> Proxy:
-        wanted = names.get(proxy.name)
-        name = self.builder.name(stem, numbered=True) if wanted is None else self.builder.name(wanted)
-        if not isinstance(proxy, TensorProxy):
-            return replace(proxy, name=name)
-        if proxy.storage not in storages:
-            storages[proxy.storage] = StoragePosition(self.builder.new_storage())
-        return replace(storages[proxy.storage].moved(proxy), name=name)
+    def inlining(self, model: BoundSymbol, bound: BoundSymbol) -> Inlining:
+        """A mapping from the values of a derivative of ``model`` to those of the joint trace, for an equal op."""
+        pairs = zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True)
+        stem = next(iter(bound.outputs())).name
+        return Inlining(pairs, lambda _: self.builder.name(stem, numbered=True), self.builder.new_storage)
 
 
 class Cotangents:
@@ -272,19 +219,16 @@ class JointWriter:
         self.origins[Origin(bound.symbol.name, derivative.source, derivative.reason)] += 1
         if derivative.decisions:
             self.offered.append((bound, derivative.decisions))
-        values, storages = correspondence(derivative.bound, bound)
+        inlining = self.emitter.inlining(derivative.bound, bound)
         before = len(self.emitter.ops)
-        stem = next(iter(bound.outputs())).name
         for op in derivative.forward:
-            if op is derivative.bound:
-                self.emitter.add(self.emitter.without_grad(bound))
-            else:
-                values = self.emitter.instantiate([self.emitter.without_grad(op, bound)], values, storages, stem)
+            inlined = bound if op is derivative.bound else inlining.op(op)
+            self.emitter.add(self.emitter.without_grad(inlined, bound))
         if not reached.isdisjoint(self.regions.computed):
             results = {proxy.name for proxy in bound.outputs()}
             for op in self.emitter.ops[before:]:
                 self.recomputed.update(proxy.name for proxy in op.outputs() if proxy.name not in results)
-        self._differentiated.append(DifferentiatedOp(bound, query, derivative, values, storages))
+        self._differentiated.append(DifferentiatedOp(bound, query, derivative, inlining))
 
     def _backward(self, op: DifferentiatedOp, absent: frozenset[str]) -> None:
         if op.derivative.along is not None:
@@ -296,21 +240,22 @@ class JointWriter:
         }
         op = self._fitting(op, given)
         derivative, outputs, inputs = op.derivative, op.outputs, op.inputs
-        values, storages = dict(op.values), dict(op.storages)
-        for name, placeholder in derivative.cotangents.items():
-            cotangent = given[outputs[name].name]
-            values[placeholder.name] = cotangent
-            storages[placeholder.storage] = StoragePosition.between(placeholder, cotangent)
         names = {
             proxy.name: f"{inputs[name].name}_cotangent"
             for name, proxy in derivative.gradients.items()
             if inputs[name].name not in known
         }
-        stem = f"{user.outputs()[0].name}_cotangent"
-        ops = [self.emitter.without_grad(written, user) for written in derivative.backward]
-        values = self.emitter.instantiate(ops, values, storages, stem, names)
+        stem, builder = f"{user.outputs()[0].name}_cotangent", self.emitter.builder
+
+        def new_name(proxy: Proxy) -> str:
+            return builder.name(names[proxy.name]) if proxy.name in names else builder.name(stem, numbered=True)
+
+        inlining = op.inlining.copy(new_name)
+        inlining.add((placeholder, given[outputs[name].name]) for name, placeholder in derivative.cotangents.items())
+        for written in derivative.backward:
+            self.emitter.add(self.emitter.without_grad(inlining.op(written), user))
         for name, proxy in derivative.gradients.items():
-            gradient = values.get(proxy.name, proxy)
+            gradient = inlining.value(proxy)
             assert isinstance(gradient, TensorProxy)
             self.cotangents.add(inputs[name], gradient, user)
 
@@ -322,4 +267,5 @@ class JointWriter:
         strides = op.other_strides(cotangents)
         if not strides or op.derivative.along is not None:
             return op
-        return op.with_derivative(derive(replace(op.query, cotangent_strides=strides), self.executors))
+        other = derive(replace(op.query, cotangent_strides=strides), self.executors)
+        return op.with_derivative(other, self.emitter.inlining(other.bound, op.bound))

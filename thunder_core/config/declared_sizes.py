@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.input_sizes import DeclaredPlace, DeclaredSize, InputSizes, Kind, Places
+from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, DeclaredSize, InputSizes, Kind
 from thunder_core.errors import DeclaredSizeError, OptionError
 from thunder_core.plugins.nearest import suggestion
 
@@ -93,7 +93,9 @@ class DeclaredSizes:
                 )
         return signature
 
-    def places(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places:
+    def dimensions(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> DeclaredDimensions:
         """The declared sizes of a call, by ``id`` of the tensor and by dimension.
 
         If a tensor is several arguments, its first declaration applies, unless a later one is static.
@@ -106,32 +108,32 @@ class DeclaredSizes:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:  # the call of the program raises the same error
             return {}
-        places: dict[int, dict[int, DeclaredPlace]] = {}
-        by_name: dict[str, DeclaredPlace] = {}
+        dimensions: dict[int, dict[int, DeclaredDimension]] = {}
+        by_name: dict[str, DeclaredDimension] = {}
         for name, tree in self.parameters:
-            for tensor, index, place in _match(arguments.get(name), tree, name):
-                _check(tensor, place, by_name)
-                of_tensor = places.setdefault(id(tensor), {})
-                if index not in of_tensor or place.declared.kind == "static":
-                    of_tensor[index] = place
-        return places
+            for tensor, index, dimension in _match(arguments.get(name), tree, name):
+                _check(tensor, dimension, by_name)
+                of_tensor = dimensions.setdefault(id(tensor), {})
+                if index not in of_tensor or dimension.declared.kind == "static":
+                    of_tensor[index] = dimension
+        return dimensions
 
     def _sizes(self) -> Iterator[DeclaredSize]:
         for _, tree in self.parameters:
             yield from _leaves(tree)
 
 
-def _read(value: Any, place: str) -> Declared:
+def _read(value: Any, path: str) -> Declared:
     if value is None:
         return None
     if isinstance(value, Mapping):
-        return ByKey(tuple([(key, _read(item, f"{place}[{key!r}]")) for key, item in value.items()]))
+        return ByKey(tuple([(key, _read(item, f"{path}[{key!r}]")) for key, item in value.items()]))
     if isinstance(value, list | tuple):
-        return tuple([_read(item, f"{place}[{index}]") for index, item in enumerate(value)])
-    return _size(value, place)
+        return tuple([_read(item, f"{path}[{index}]") for index, item in enumerate(value)])
+    return _size(value, path)
 
 
-def _size(value: Any, place: str) -> DeclaredSize:
+def _size(value: Any, path: str) -> DeclaredSize:
     """The declaration of one size. Raises OptionError if ``value`` does not declare one."""
     from torch.export import Dim
 
@@ -148,10 +150,10 @@ def _size(value: Any, place: str) -> DeclaredSize:
         return DeclaredSize(f"Dim({_arguments(name, *bounds)})", "dynamic", name, *bounds)
     if isinstance(value, Dim):
         raise OptionError(
-            f"{place}: {value!r} is computed from another Dim, which is not supported; declare a Dim with a name: "
+            f"{path}: {value!r} is computed from another Dim, which is not supported; declare a Dim with a name: "
             "if the program requires a relation of the two sizes, it becomes a guard"
         )
-    raise OptionError(f"{place} must be {_LEAF}, not {value!r}")
+    raise OptionError(f"{path} must be {_LEAF}, not {value!r}")
 
 
 def _arguments(name: str, lower: int | None, upper: int | None) -> str:
@@ -178,78 +180,78 @@ def _plain(tree: Declared) -> Any:
     return None if tree is None else tree.text
 
 
-def _match(value: Any, tree: Declared, place: str) -> Iterator[tuple[torch.Tensor, int, DeclaredPlace]]:
-    """The tensor, dimension and place of each declared size in a value."""
+def _match(value: Any, tree: Declared, path: str) -> Iterator[tuple[torch.Tensor, int, DeclaredDimension]]:
+    """The tensor, dimension and declaration of each declared size in a value."""
     if tree is None or value is None:  # an optional argument that is omitted has no sizes
         return
     if isinstance(value, torch.Tensor):
         shape = tuple(value.shape)
-        for index, declared in _dimensions(tree, len(shape), place):
-            yield value, index, DeclaredPlace(f"{place}.shape[{index}]", shape[index], declared)
+        for index, declared in _dimensions(tree, len(shape), path):
+            yield value, index, DeclaredDimension(f"{path}.shape[{index}]", shape[index], declared)
     elif isinstance(value, Mapping) and isinstance(tree, ByKey):
         for key, item in tree.items:
             if key not in value:
                 near = suggestion(str(key), [str(known) for known in value])
-                raise DeclaredSizeError(f"dynamic declares sizes of {place}[{key!r}], which the call lacks{near}")
-            yield from _match(value[key], item, f"{place}[{key!r}]")
+                raise DeclaredSizeError(f"dynamic declares sizes of {path}[{key!r}], which the call lacks{near}")
+            yield from _match(value[key], item, f"{path}[{key!r}]")
     elif isinstance(value, list | tuple) and isinstance(tree, tuple):
         if len(value) != len(tree):
             raise DeclaredSizeError(
-                f"dynamic declares {len(tree)} items of {place}, which has {len(value)} in this call"
+                f"dynamic declares {len(tree)} items of {path}, which has {len(value)} in this call"
             )
         for index, item in enumerate(tree):
-            yield from _match(value[index], item, f"{place}[{index}]")
+            yield from _match(value[index], item, f"{path}[{index}]")
     else:
         form = {ByKey: "a dictionary of declarations", tuple: "a list of declarations"}.get(type(tree), "one size")
         raise DeclaredSizeError(
-            f"dynamic has {form} for {place}, which is of the type {type(value).__name__}",
+            f"dynamic has {form} for {path}, which is of the type {type(value).__name__}",
             advice=("declare sizes of tensors, and of tensors in dictionaries, lists and tuples",),
         )
 
 
-def _dimensions(tree: Declared, ndim: int, place: str) -> Iterator[tuple[int, DeclaredSize]]:
+def _dimensions(tree: Declared, ndim: int, path: str) -> Iterator[tuple[int, DeclaredSize]]:
     """The declared dimensions of a tensor with ``ndim`` dimensions."""
     if isinstance(tree, tuple) and len(tree) != ndim:
-        raise DeclaredSizeError(f"dynamic declares {len(tree)} dimensions of {place}, which has {ndim} in this call")
+        raise DeclaredSizeError(f"dynamic declares {len(tree)} dimensions of {path}, which has {ndim} in this call")
     if not isinstance(tree, ByKey | tuple):
-        raise DeclaredSizeError(f"dynamic must have a dictionary or a list of dimensions for the tensor {place}")
+        raise DeclaredSizeError(f"dynamic must have a dictionary or a list of dimensions for the tensor {path}")
     for index, declared in enumerate(tree) if isinstance(tree, tuple) else tree.items:
         if type(index) is not int or not 0 <= index < ndim:
             raise DeclaredSizeError(
-                f"dynamic declares dimension {index!r} of {place}, whose dimensions are 0 to {ndim - 1} in this call"
+                f"dynamic declares dimension {index!r} of {path}, whose dimensions are 0 to {ndim - 1} in this call"
                 if ndim
-                else f"dynamic declares dimension {index!r} of {place}, which has no dimensions in this call"
+                else f"dynamic declares dimension {index!r} of {path}, which has no dimensions in this call"
             )
         if declared is None:
             yield index, DeclaredSize("None", "static")
         elif isinstance(declared, DeclaredSize):
             yield index, declared
         else:
-            raise DeclaredSizeError(f"dynamic must have {_LEAF} for {place}.shape[{index}]: {place} is a tensor")
+            raise DeclaredSizeError(f"dynamic must have {_LEAF} for {path}.shape[{index}]: {path} is a tensor")
 
 
-def _check(tensor: torch.Tensor, place: DeclaredPlace, by_name: dict[str, DeclaredPlace]) -> None:
+def _check(tensor: torch.Tensor, dimension: DeclaredDimension, by_name: dict[str, DeclaredDimension]) -> None:
     """Raise DeclaredSizeError if a size contradicts its declaration, or an earlier size with the same Dim.
 
     Args:
         by_name: the first size of the call for each Dim, which is extended.
     """
-    declared = place.declared
-    if not declared.includes(place.size):
+    declared = dimension.declared
+    if not declared.includes(dimension.size):
         raise DeclaredSizeError(
-            f"{place.place} is {place.size}, and dynamic declares it as {declared.text}",
+            f"{dimension.path} is {dimension.size}, and dynamic declares it as {declared.text}",
             advice=("change the declaration, if the call is right",),
         )
     if declared.kind == "dynamic" and not InputSizes.may_vary(tensor):
         raise DeclaredSizeError(
-            f"{place.place} is declared as {declared.text}, but sizes of parameters and of tensor subclasses are "
+            f"{dimension.path} is declared as {declared.text}, but sizes of parameters and of tensor subclasses are "
             "constants",
             advice=("declare Dim.AUTO, which is a constant for a size that cannot vary",),
         )
-    first = by_name.setdefault(declared.name, place) if declared.name else place
-    if first.size != place.size:
+    first = by_name.setdefault(declared.name, dimension) if declared.name else dimension
+    if first.size != dimension.size:
         raise DeclaredSizeError(
-            f"{first.place} is {first.size} and {place.place} is {place.size}, and dynamic declares both as "
+            f"{first.path} is {first.size} and {dimension.path} is {dimension.size}, and dynamic declares both as "
             f"{declared.text}, which makes them equal",
             advice=("declare Dims with two names, if they may differ",),
         )

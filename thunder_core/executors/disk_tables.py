@@ -193,17 +193,4 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
     return lowering.lowered_form(bound, ambient, _FORMS)
 
 
-class _LoweredForms:
-    """The `Store` of core-ATen forms on disk."""
-
-    table: Final = OpTable("core-ATen forms 2")
-
-    def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
-        entry = self.table.read(key, bound)
-        return None if entry is None else entry[1]
-
-    def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
-        self.table.write(key, bound, form)
-
-
-_FORMS: Final = _LoweredForms()
+_FORMS: Final = OpTable("core-ATen forms 2")

@@ -141,7 +141,7 @@ class ClassReads:
                 else:
                     self._value(node, name, attribute, names)
             elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
-                self._descriptor(kind, name, attribute, names)
+                self._descriptor(kind, name, attribute)
 
     def read_type(self, kind: type, names: CodeNames) -> None:
         """A class that code reads from its instances: ``type(self)``, ``self.__class__``, ``cls``."""
@@ -149,7 +149,7 @@ class ClassReads:
         if node is not None:
             self._following.follow(node, names, None)
 
-    def _descriptor(self, kind: type, name: str, attribute: Any, names: CodeNames) -> None:
+    def _descriptor(self, kind: type, name: str, attribute: Any) -> None:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""
         if (kind, name) not in self._edges:
             self._edges.add((kind, name))

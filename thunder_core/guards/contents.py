@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn import Module
 
-from thunder_core.guards.source import DirectAttributeSource, Source, StoredAttributeSource, item_source
+from thunder_core.guards.source import DirectAttributeSource, Source, StoredAttributeSource, global_source, item_source
 from thunder_core.guards.stored_content import (
     delete_item,
     entries,
@@ -68,6 +68,7 @@ class Table:
         path: the path to an entry of the object at a path.
         has_items: its entries are items of a container, not attributes.
         by_name: compare only the names that the program may assign, since others may change otherwise.
+        partial: the recorded content has only such names, which are added when the program may assign them.
         content_class: the class of the content in `replace_content`.
         identity: returns an object that is equal for contents with the same entries; None if single entries change.
     """
@@ -78,6 +79,7 @@ class Table:
     path: Callable[[Any, Source, Any], Source]
     has_items: bool = False
     by_name: bool = False
+    partial: bool = False
     content_class: Callable[[Any], Any] = dict
     identity: Callable[[Any], Any] | None = None
 
@@ -92,6 +94,8 @@ class Table:
             names: if not None, compare only these keys.
             back: the changes that lead from the content of the object to the recorded one.
         """
+        if names is None and self.partial:
+            names = recorded
         if names is not None:
             view = self.view(value)
             for name in names:
@@ -295,6 +299,14 @@ _CLASS_ATTRIBUTES = Table(
 _ENTRIES = Table(
     lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
 )
+_GLOBALS = Table(
+    lambda namespace: {},
+    lambda namespace: namespace,
+    _put_entry,
+    lambda namespace, source, name: global_source(namespace, name),
+    partial=True,
+)
+_CELL_CONTENT = replace(_ATTRIBUTES, path=lambda cell, source, name: source)
 _ITEMS = _whole(stored_items, list, lambda items: list(map(id, items)))
 _MEMBERS = _whole(stored_items, set, lambda items: set(map(id, items)))
 _BYTES = _whole(bytes, bytes, bytes)
@@ -312,27 +324,35 @@ PARTS: Final[Mapping[type, tuple[str, ...]]] = {
 
 
 class NodeKind(enum.Enum):
-    """The kinds of objects, each with its classes and its tables; the first that fits an object is its kind.
+    """The kinds of objects; the first whose classes fit an object is its kind.
 
     Attributes:
         classes: the classes of the objects.
+        guard: the method of `ObjectGuards` that guards an object at its first visit.
+        read: the method of `Following` that reads an object by the names in code.
         tables: what the objects store; attributes first.
     """
 
-    MODULE = (Module,), _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
-    FUNCTION = (FunctionType,), _ATTRIBUTES
-    DICTIONARY = (dict,), _ATTRIBUTES, _ENTRIES
-    SEQUENCE = (list, tuple, collections.deque), _ATTRIBUTES, _ITEMS
-    SET = (set, frozenset), _ATTRIBUTES, _MEMBERS
-    BUFFER = (bytearray, array.array), _ATTRIBUTES, _BYTES
-    CLASS = (type,), _CLASS_ATTRIBUTES
-    PARTIAL = tuple(PARTS), _ATTRIBUTES
-    CELL = (CellType,), _ATTRIBUTES
-    OPAQUE = (), replace(_ATTRIBUTES, by_name=True)  # objects of libraries, which may cache in their attributes
-    OBJECT = (object,), _ATTRIBUTES
+    MODULE = (Module,), "guard_module", "read_module", _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
+    FUNCTION = (FunctionType,), "guard_function", "read_function", _ATTRIBUTES
+    DICTIONARY = (dict,), "guard_content", "read_container", _ATTRIBUTES, _ENTRIES
+    SEQUENCE = (list, tuple, collections.deque), "guard_content", "read_items", _ATTRIBUTES, _ITEMS
+    SET = (set, frozenset), "guard_content", "read_items", _ATTRIBUTES, _MEMBERS
+    BUFFER = (bytearray, array.array), "guard_opaque", "read_attributes", _ATTRIBUTES, _BYTES
+    CLASS = (type,), "guard_class", "read_class", _CLASS_ATTRIBUTES
+    PARTIAL = tuple(PARTS), "guard_object", "read_parts", _ATTRIBUTES
+    CELL = (CellType,), "guard_object", "read_attributes", _ATTRIBUTES
+    # objects of libraries, which may cache in their attributes
+    OPAQUE = (), "guard_opaque", "read_attributes", replace(_ATTRIBUTES, by_name=True)
+    OBJECT = (object,), "guard_object", "read_object", _ATTRIBUTES
+    # variables that code may assign; they are guarded and read as such, not as entries of an object
+    GLOBALS = (), "", "", _GLOBALS
+    CLOSURE_VARIABLE = (), "", "", _CELL_CONTENT
 
-    def __init__(self, classes: tuple[type, ...], *tables: Table) -> None:
+    def __init__(self, classes: tuple[type, ...], guard: str, read: str, *tables: Table) -> None:
         self.classes = classes
+        self.guard = guard
+        self.read = read
         self.tables = tables
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from thunder_core.guards.global_state import READERS
-from thunder_core.guards.guard import Change, DispatchKey
+from thunder_core.guards.guard import DispatchKey, Miss
 from thunder_core.guards.prologue import Prologue
 from thunder_core.guards.prologue_writer import PrologueNames
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs
@@ -98,10 +98,10 @@ class Dispatcher:
                 table = _extend(table, other)
             self._table = table
 
-    def change(self, args: Args, kwargs: Kwargs) -> Change | None:
+    def miss(self, args: Args, kwargs: Kwargs) -> Miss | None:
         """Why the newest entry is not valid for a call; None if there are no entries."""
-        changes = (candidate.entry.prologue.change(args, kwargs) for candidate in reversed(self._table.candidates))
-        return next((change for change in changes if change is not None), None)
+        misses = (candidate.entry.prologue.miss(args, kwargs) for candidate in reversed(self._table.candidates))
+        return next((miss for miss in misses if miss is not None), None)
 
 
 def _choose(table: _Table, args: Args, kwargs: Kwargs) -> Sequence[_Candidate]:

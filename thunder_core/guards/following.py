@@ -27,7 +27,6 @@ from thunder_core.guards.class_reads import (
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, attributes_check, not_in_dict
 from thunder_core.guards.contents import (
-    CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
     NodeKind,
@@ -42,9 +41,9 @@ from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import (
     AttributeSource,
     ConstantSource,
-    GlobalSource,
     Source,
     StoredAttributeSource,
+    global_source,
     module_variable,
 )
 from thunder_core.guards.stored_objects import Holder, StoredObjects
@@ -52,8 +51,6 @@ from thunder_core.guards.stored_objects import Holder, StoredObjects
 _BUILTIN_MODULES = ("builtins", "collections")
 _DEEPEST_FRESH = 4
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
-_FIXED_FOR_CLASSES = frozenset({"__name__", "__qualname__"})
-"""Names of classes are assumed constant: much code logs them."""
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _MOST_FRESH_ITEMS = 64
 
@@ -106,42 +103,64 @@ class Following:
         if id(names) in node.followed:
             return
         node.followed[id(names)] = names
-        self._read(node, names)
+        getattr(self, node.kind.read)(node, names)
         self.stored.follow(node, names)
 
-    def _read(self, node: Node, names: CodeNames) -> None:
-        kind = node.kind
-        if kind is NodeKind.MODULE:
-            self.modules.read(node, names)
-            return
-        if kind is NodeKind.SEQUENCE or kind is NodeKind.SET:
-            self.follow_all(node.content, names)
-        self.follow_all([getattr(node.object, part) for part in parts_of(node.object)], names)
-        if kind is NodeKind.OBJECT or (kind in CONTAINERS and type(node.object).__module__ not in _BUILTIN_MODULES):
-            self._follow_object(node, names)
-        elif kind is NodeKind.CLASS:
-            self.classes.read(node, names)
-            self._describe(node, names)
-        else:
-            self._heap.state_read(node, names)
-            if isinstance(node.object, weakref.ref):
-                self.follow_all((node.object(),), names)
-            self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
-            if kind is NodeKind.FUNCTION:
-                self._describe(node, names)
+    # ------------------------------------------------------------ reads by `NodeKind`
 
-    def _describe(self, node: Node, names: CodeNames) -> None:
-        """Guard names and docstrings of a function or class, which functions with equal code may not share."""
-        for name in sorted(names.attributes & _DESCRIBING):
-            if name not in node.guarded and not (node.kind is NodeKind.CLASS and name in _FIXED_FOR_CLASSES):
-                node.guarded.add(name)
-                value = getattr(node.object, name, None)
-                self._heap.keep(value)
-                self._heap.visit(value, AttributeSource(node.source, name))
-        if "__globals__" in names.attributes and node.kind is NodeKind.FUNCTION:
+    def read_module(self, node: Node, names: CodeNames) -> None:
+        """Read attributes, parameters, buffers and submodules of a module."""
+        self.modules.read(node, names)
+
+    def read_object(self, node: Node, names: CodeNames) -> None:
+        """Read attributes of an object, of its class, and those that its class computes."""
+        self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
+        self.classes.attributes_of(node, names)
+        if has_own_lookup(type(node.object)):
+            self.computed.read(node, names)
+
+    def read_attributes(self, node: Node, names: CodeNames) -> None:
+        """Read attributes of an object whose class belongs to a library."""
+        self._heap.state_read(node, names)
+        if isinstance(node.object, weakref.ref):
+            self.follow_all((node.object(),), names)
+        self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
+
+    def read_parts(self, node: Node, names: CodeNames) -> None:
+        """Read the functions that an object calls, and its attributes."""
+        self.follow_all([getattr(node.object, part) for part in parts_of(node.object)], names)
+        self.read_attributes(node, names)
+
+    def read_container(self, node: Node, names: CodeNames) -> None:
+        """Read attributes of a container; `_follow_dictionary` reads the items of a dictionary."""
+        of_user = type(node.object).__module__ not in _BUILTIN_MODULES
+        (self.read_object if of_user else self.read_attributes)(node, names)
+
+    def read_items(self, node: Node, names: CodeNames) -> None:
+        """Read all items of a container, and its attributes."""
+        self.follow_all(node.content, names)
+        self.read_container(node, names)
+
+    def read_class(self, node: Node, names: CodeNames) -> None:
+        """Read attributes of a class, and its docstring. Its name is assumed constant: much code logs it."""
+        self.classes.read(node, names)
+        self._describe(node, names.attributes & (_DESCRIBING - {"__name__", "__qualname__"}))
+
+    def read_function(self, node: Node, names: CodeNames) -> None:
+        """Read attributes of a function, its variables, and its name, which functions with equal code may not share."""
+        self.read_attributes(node, names)
+        self._describe(node, names.attributes & _DESCRIBING)
+        if "__globals__" in names.attributes:
             self.read_namespace(node.object.__globals__, names)
-        if "__closure__" in names.attributes and node.kind is NodeKind.FUNCTION:
+        if "__closure__" in names.attributes:
             self._heap.objects.read_variables(node)
+
+    def _describe(self, node: Node, read: Iterable[str]) -> None:
+        for name in sorted(set(read) - node.guarded):
+            node.guarded.add(name)
+            value = getattr(node.object, name, None)
+            self._heap.keep(value)
+            self._heap.visit(value, AttributeSource(node.source, name))
 
     def read_namespace(self, namespace: dict[str, Any], names: CodeNames) -> None:
         """Read all global variables of a Python module, for code that computes their names."""
@@ -150,12 +169,11 @@ class Following:
             return
         self._namespaces.add(key)
         self._holder = Holder.ANY  # other functions may have the same global variables
-        module = str(namespace.get("__name__", ""))
+        late = str(namespace.get("__name__", "")).partition(".")[0] == "torch"
         for name, value in tuple(namespace.items()):
-            stored = self._heap.stored_globals.get((id(namespace), name))
-            if not name.startswith("__") and (stored is None or stored[1] is value):
-                source = GlobalSource(module, name, namespace)
-                self._heap.read_global((id(namespace), name), value, source, late=module.partition(".")[0] == "torch")
+            if not name.startswith("__") and not self._heap.is_overwritten(namespace, name, value):
+                source = global_source(namespace, name)
+                self._heap.read_global((id(namespace), name), value, source, late=late)
                 self.follow_all((value,), names, name)
 
     def follow_all(self, values: Iterable[Any], names: CodeNames, label: str | None = None) -> None:
@@ -255,18 +273,8 @@ class Following:
 
     def module_written(self, module: ModuleType, names: CodeNames) -> None:
         """Record the variables of a Python module, other than PyTorch's, that the code may assign as attributes."""
-        if module.__name__.partition(".")[0] in UNREAD_PACKAGES | {"torch"}:
-            return
-        held = vars(module)
-        for name in names.stored_attributes:
-            source = GlobalSource(module.__name__, name, held)
-            self._heap.stored_globals.setdefault((id(held), name), (source, held.get(name, MISSING)))
-
-    def _follow_object(self, node: Node, names: CodeNames) -> None:
-        self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
-        self.classes.attributes_of(node, names)
-        if has_own_lookup(type(node.object)):
-            self.computed.read(node, names)
+        if module.__name__.partition(".")[0] not in UNREAD_PACKAGES | {"torch"}:
+            self._heap.may_assign(vars(module), names.stored_attributes)
 
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
         """Read attributes that the object stores itself; not labelled if code may read them by computed names."""
@@ -308,7 +316,7 @@ class ModuleReads:
     def read(self, node: Node, names: CodeNames) -> None:
         """The attributes that code reads of a module."""
         wanted = names.attributes
-        self._heap.guard_module(node)
+        self._heap.objects.guard_module(node)
         self._following.attributes_of(node, sorted(node.attributes.keys() & wanted), names)
         for content, dictionary in zip(node.dictionaries, MODULE_DICTIONARIES, strict=True):
             whole = dictionary in wanted
@@ -336,7 +344,7 @@ class ModuleReads:
             node.guarded.add(name)
             source = StoredAttributeSource(node.source, name, dictionary)
             if child is not None and child.parent is node and child.source == source:
-                self._heap.guard_module(child)
+                self._heap.objects.guard_module(child)
             else:
                 child = self._heap.visit(value, source, by_key=True)
         if names.shallow:

@@ -23,10 +23,10 @@ from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
     ClosureSource,
-    GlobalSource,
     ItemSource,
     NamespaceSource,
     StoredAttributeSource,
+    global_source,
     module_variable,
 )
 
@@ -66,7 +66,7 @@ class FrameReads:
         if node is None or node.called:
             return
         node.called = True
-        heap.guard_module(node)
+        heap.objects.guard_module(node)
         attributes = node.attributes
         if "forward" not in attributes and not any(self._held_before(node, name) for name in HOOKS):
             heap.guards.append(Check(NamespaceSource(node.source), NO_HOOKS))
@@ -106,7 +106,7 @@ class FrameReads:
                 if value is MISSING:
                     continue
                 if name in names.stored_cells:
-                    self._heap.stored_cells.setdefault(id(cell), (source, cell, value))
+                    self._heap.may_assign_cell(cell, source)
                 self._heap.visit(value, source, by_key=True)
 
     def globals_read(self, code: CodeType, names: CodeNames, namespace: dict[str, Any]) -> None:
@@ -119,12 +119,9 @@ class FrameReads:
         heap.distinct.compares_identity |= names.compares_identity
         heap.distinct.compares_objects |= names.compares_objects
         heap.stored_attributes |= names.stored_attributes
-        module = str(namespace.get("__name__", ""))
-        for name in names.stored_globals:
-            source = GlobalSource(module, name, namespace)
-            heap.stored_globals.setdefault((id(namespace), name), (source, namespace.get(name, MISSING)))
+        heap.may_assign(namespace, names.stored_globals)
         for chain in names.chains:
-            self._chain(chain, names, namespace, module)
+            self._chain(chain, names, namespace)
         if names.imports:
             self._imports(names, namespace)
         for name in sorted(self._tensor_methods & names.attributes):
@@ -132,22 +129,21 @@ class FrameReads:
         if ("globals",) in names.chains:
             named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
             for name in named:
-                self._chain((name,), names, namespace, module)
+                self._chain((name,), names, namespace)
             if not named or names.compares_objects:  # the code may search a variable by a computed name
                 self._following.read_namespace(namespace, names)
 
-    def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any], module: str) -> None:
+    def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any]) -> None:
         name = chain[0]
         value = namespace.get(name, MISSING)
         if value is MISSING:
             if hasattr(builtins, name):  # else the program raises an error
                 self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
             return
-        stored = self._heap.stored_globals.get((id(namespace), name))
-        if stored is None or stored[1] is value:  # else the program has overwritten it before it read it
-            self._heap.read_global((id(namespace), name), value, GlobalSource(module, name, namespace))
-        else:
+        if self._heap.is_overwritten(namespace, name, value):  # before the program read it
             self._following.reach(value, names, name)
+        else:
+            self._heap.read_global((id(namespace), name), value, global_source(namespace, name))
         self._attributes_of(value, chain[1:], name, names)
 
     def _attributes_of(self, value: Any, chain: tuple[str, ...], name: str, names: CodeNames) -> None:

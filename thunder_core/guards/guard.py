@@ -112,16 +112,16 @@ class CallShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Miss:
     """The first reason why a cache entry is not valid for a call.
 
     Attributes:
-        place: the path that changed: ``module.scale``.
+        path: the path that changed: ``module.scale``.
         text: the change: ``module.scale: expected 2, got 3``.
         remedy: how to change the program so that it is not recompiled for this reason.
     """
 
-    place: str
+    path: str
     text: str
     remedy: str
 

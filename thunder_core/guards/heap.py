@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import enum
 import sys
-from types import FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from types import ModuleType
+from typing import Any
 
 from torch import Generator, Tensor
 from torch.nn import Module
 
-from thunder_core.guards.buffers import is_buffer
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
@@ -23,10 +21,9 @@ from thunder_core.guards.conditions import (
     TYPE,
     VALUE,
     class_attribute_names,
-    defined_names_checks,
     identity_check,
 )
-from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
+from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
@@ -46,9 +43,6 @@ _KEYED_TYPES = frozenset({dict, list, collections.OrderedDict, collections.defau
 UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
 """Packages whose variables are assumed constant."""
 
-GUARDED_APART: Final[set[str]] = set()
-"""Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
-
 
 class Heap(Records):
     """Creates nodes and guards of the objects that an observation visits.
@@ -63,7 +57,6 @@ class Heap(Records):
         super().__init__(StandIns(stand_in, args, kwargs or {}, self._holder), self.index_modules)
         self.objects = ObjectGuards(self)
         self._variables: set[tuple[int, str]] = set()
-        self._classes: set[type] = set()
 
     # ------------------------------------------------------------ visits
 
@@ -77,7 +70,7 @@ class Heap(Records):
             else:
                 self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
-        self._guard_class(value if isinstance(value, type) else type(value))
+        self.objects.guard_defined_names(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):
             self.tensors.visit(value, source)
             return None
@@ -125,38 +118,9 @@ class Heap(Records):
             node = self.nodes[id(value)]
         else:
             node = self.nodes[id(value)] = make_node(value, source, kind)
-        if kind in (NodeKind.PARTIAL, NodeKind.OBJECT):
-            self.watch(value, source)
-        if kind is NodeKind.MODULE:
-            self.guard_module(node)
-        elif kind in CONTAINERS and not (by_key and type(value) in _KEYED_TYPES):
-            self.objects.guard_content(node)
-        elif kind is NodeKind.FUNCTION:
-            self.objects.guard_function(node)
-        elif kind is NodeKind.CLASS:
-            self.guards.append(Check(source, IDENTITY, value))
-            self.visited_abstract |= isinstance(value, abc.ABCMeta) and kind_of_class(value) is CodeKind.USER
-        elif kind is NodeKind.OPAQUE or kind is NodeKind.BUFFER:
-            self.objects.guard_opaque(node)
-        else:
-            self._guard_object(node)
+        if not (by_key and type(value) in _KEYED_TYPES):
+            getattr(self.objects, kind.guard)(node)
         return node
-
-    def _guard_object(self, node: Node) -> None:
-        """Guard the class of an object, whose attributes are read by name."""
-        value, source = node.object, node.source
-        self.guards.append(Check(source, TYPE, type(value)))
-        if is_buffer(value):  # subclasses of NumPy arrays, objects of ctypes
-            self.objects.guard_buffer(node)
-        if is_compiled(value):
-            for inner, path in self._wrapped(node):
-                self.visit(inner, path)
-        elif any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
-            self.guards.append(identity_check(source, value))
-        elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
-            self.objects.read_everything(node)
-        for name in parts_of(value):
-            self.visit(getattr(value, name), AttributeSource(source, name))
 
     def _visit_compiled(self, module: Module, original: Module, source: Source) -> Node | None:
         """Visit a compiled module. It shares all attributes with its original, and so the node."""
@@ -194,32 +158,7 @@ class Heap(Records):
             self.keep(module)
             self.nodes[id(module)] = self.nodes[id(original)]
 
-    # ------------------------------------------------------------ guards of one node
-
-    def _guard_class(self, kind: type) -> None:
-        """Guard the names that a class defines, once per class."""
-        if kind not in self._classes:
-            self._classes.add(kind)
-            self.guards.extend(defined_names_checks(kind))
-
-    def guard_module(self, node: Node) -> None:
-        """Guard the classes of a module and of its parents, from the root down."""
-        if node.reached:
-            return
-        node.reached = True
-        if node.parent is not None:
-            self.guard_module(node.parent)
-        self.guards.append(Check(node.source, TYPE, type(node.object)))
-        self._guard_class(type(node.object))
-
-    def _wrapped(self, node: Node) -> list[tuple[Any, Source]]:
-        """The programs from which a compiled program was compiled."""
-        return [
-            (value, StoredAttributeSource(node.source, name))
-            for name, value in node.attributes.items()
-            if name != "__wrapped__"
-            and (isinstance(value, Module | FunctionType | MethodType) or (is_compiled(value) and callable(value)))
-        ]
+    # ------------------------------------------------------------ other nodes
 
     def tensor_node(self, tensor: Tensor, *, written: bool) -> Node | None:
         """The node of a tensor with a known path that has Python attributes, or to which code may assign some."""
@@ -266,12 +205,8 @@ class Heap(Records):
 
     def _forget_stand_ins(self) -> None:
         stand_ins = self.stand_ins
-        for node in self.distinct_nodes():
+        for node in (*self.distinct_nodes(), *self.variables.values()):
             node.recorded = tuple([_originals(content, stand_ins) for content in node.recorded])
-        for key, (path, before) in self.stored_globals.items():
-            self.stored_globals[key] = (path, stand_ins.before(before))
-        for identity, (closure, cell, before) in self.stored_cells.items():
-            self.stored_cells[identity] = (closure, cell, stand_ins.before(before))
 
     def _holder(self, source: Source) -> Any:
         """The object that was read from a path."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch.nn import Module
 
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import NodeKind, Table
+from thunder_core.guards.contents import Change, NodeKind, Table
 from thunder_core.guards.source import Source, item_source
 
 
@@ -66,6 +66,12 @@ class Node:
     def contents(self) -> Iterator[tuple[Table, Any]]:
         """The tables of the object, with their recorded contents."""
         return zip(self.kind.tables, self.recorded, strict=True)
+
+    def changes(self) -> Iterator[tuple[Source, Change]]:
+        """The changes of the object since the first visit, with their paths."""
+        for table, recorded in self.contents():
+            for change in table.changes(self.object, recorded):
+                yield table.path(self.object, self.source, change.key), change
 
     def attribute_source(self, name: str) -> Source:
         """The path to an attribute that the object stores in ``__dict__`` or in a slot."""

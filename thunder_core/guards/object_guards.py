@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import contextvars
 import functools
 import gc
 import weakref
 from types import FunctionType, MappingProxyType, MethodType, MethodWrapperType
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 from torch.nn import Module
@@ -29,6 +30,7 @@ from thunder_core.guards.conditions import (
     TYPE,
     VALUE,
     attributes_check,
+    defined_names_checks,
     identity_check,
     keys_check,
 )
@@ -40,8 +42,9 @@ from thunder_core.guards.contents import (
     content_of,
     namespace_of,
     node_kind,
+    parts_of,
 )
-from thunder_core.guards.node import Node, make_node
+from thunder_core.guards.node import Node, is_compiled, make_node
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.records import Records
 from thunder_core.guards.source import (
@@ -52,12 +55,15 @@ from thunder_core.guards.source import (
     ItemSource,
     ResultSource,
     Source,
+    StoredAttributeSource,
     Unset,
     is_argument,
     item_source,
 )
 from thunder_core.guards.stored_content import is_overridden
 
+GUARDED_APART: Final[set[str]] = set()
+"""Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
 _IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
 
@@ -68,8 +74,48 @@ class ObjectGuards:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._guards = records.guards
+        self._classes: set[type] = set()
         self._arrays: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
+
+    def guard_defined_names(self, kind: type) -> None:
+        """Guard the names that a class defines, once per class."""
+        if kind not in self._classes:
+            self._classes.add(kind)
+            self._guards.extend(defined_names_checks(kind))
+
+    def guard_module(self, node: Node) -> None:
+        """Guard the classes of a module and of its parents, from the root down."""
+        if node.reached:
+            return
+        node.reached = True
+        if node.parent is not None:
+            self.guard_module(node.parent)
+        self._guards.append(Check(node.source, TYPE, type(node.object)))
+        self.guard_defined_names(type(node.object))
+
+    def guard_class(self, node: Node) -> None:
+        """Guard the identity of a class."""
+        kind = node.object
+        self._guards.append(Check(node.source, IDENTITY, kind))
+        self._records.visited_abstract |= isinstance(kind, abc.ABCMeta) and kind_of_class(kind) is CodeKind.USER
+
+    def guard_object(self, node: Node) -> None:
+        """Guard the class of an object, whose attributes are read by name."""
+        value, source = node.object, node.source
+        self._records.watch(value, source)
+        self._guards.append(Check(source, TYPE, type(value)))
+        if is_buffer(value):  # subclasses of NumPy arrays, objects of ctypes
+            self.guard_buffer(node)
+        if is_compiled(value):
+            for inner, path in _compiled_from(node):
+                self._records.visit(inner, path)
+        elif any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
+            self._guards.append(identity_check(source, value))
+        elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+            self.read_everything(node)
+        for name in parts_of(value):
+            self._records.visit(getattr(value, name), AttributeSource(source, name))
 
     def guard_content(self, node: Node) -> None:
         """Guard the whole content of a container."""
@@ -272,6 +318,16 @@ class ObjectGuards:
                 self._records.distinct.members(held if type(held) is dict else ())
             self._guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
+
+
+def _compiled_from(node: Node) -> list[tuple[Any, Source]]:
+    """The programs from which a compiled program was compiled, with their paths."""
+    return [
+        (value, StoredAttributeSource(node.source, name))
+        for name, value in node.attributes.items()
+        if name != "__wrapped__"
+        and (isinstance(value, Module | FunctionType | MethodType) or (is_compiled(value) and callable(value)))
+    ]
 
 
 def has_equality(value: Any) -> bool:

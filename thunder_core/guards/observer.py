@@ -145,7 +145,7 @@ class Observer:
         """A visited module for which ``is_wanted`` is true, and its path; None if there is none."""
         for node in self._heap.distinct_nodes():
             if node.kind is NodeKind.MODULE and is_wanted(node.object):
-                self._heap.guard_module(node)
+                self._heap.objects.guard_module(node)
                 return node.object, node.source
         return None
 

@@ -12,7 +12,7 @@ import torch
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import TYPE
 from thunder_core.guards.global_state import GlobalState
-from thunder_core.guards.guard import CallShape, Change, Guard
+from thunder_core.guards.guard import CallShape, Guard, Miss
 from thunder_core.guards.prologue_writer import PrologueWriter
 from thunder_core.guards.shared_memory import NonOverlappingGuard, SharedMemoryGuard, relations
 from thunder_core.guards.sizes import SizesGuard, VaryingNumber
@@ -46,18 +46,18 @@ class Prologue:
         return self.source
 
     def why(self, args: Args, kwargs: Kwargs) -> str | None:
-        """The text of `change`, or None."""
-        change = self.change(args, kwargs)
-        return None if change is None else change.text
+        """The text of `miss`, or None."""
+        miss = self.miss(args, kwargs)
+        return None if miss is None else miss.text
 
-    def change(self, args: Args, kwargs: Kwargs) -> Change | None:
+    def miss(self, args: Args, kwargs: Kwargs) -> Miss | None:
         """The first reason why this entry is not valid for a call; None if it is valid."""
         differences = self.state.differences(GlobalState.current())
         if differences:
-            return Change(differences[0].partition(":")[0], differences[0], "call it under the same modes each time")
+            return Miss(differences[0].partition(":")[0], differences[0], "call it under the same modes each time")
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
-            return Change("the arguments", difference, "pass the same number and names of arguments at each call")
+            return Miss("the arguments", difference, "pass the same number and names of arguments at each call")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is no leaf warns
             return self._violation(args, kwargs)
@@ -84,14 +84,14 @@ class Prologue:
         """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
-    def _violation(self, args: Args, kwargs: Kwargs) -> Change | None:
+    def _violation(self, args: Args, kwargs: Kwargs) -> Miss | None:
         for guard in self.guards:
             try:
                 violation = guard.violation(args, kwargs)
             except PATH_ERRORS as error:
                 violation = f"{guard.source.describe()}: cannot be compared ({error})"
             if violation is not None:
-                return Change(guard.source.describe(), violation, guard.remedy())
+                return Miss(guard.source.describe(), violation, guard.remedy())
         return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import CellType
 from typing import Any
 
 from torch import Generator
@@ -12,13 +13,13 @@ from torch.nn import Module
 
 from thunder_core.guards.buffers import Buffers
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING
+from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.hidden_state import Environment, HiddenStates, LoggerLevels
-from thunder_core.guards.node import Node
-from thunder_core.guards.source import ClosureSource, GlobalSource, Source
+from thunder_core.guards.node import Node, make_node
+from thunder_core.guards.source import ClosureSource, ConstantSource, Source
 from thunder_core.guards.stand_ins import StandIns
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex
@@ -44,7 +45,8 @@ class Records(ABC):
         levels: reads of the levels of loggers.
         getters: attributes that getters of `operator` may read.
         functions: the nodes of Python functions by id of their code.
-        stored_globals, stored_cells: variables that executed code may assign, with their first values.
+        variables: nodes of the global and closure variables that executed code may assign, by id of the dictionary of
+            global variables or of the cell.
         stored_attributes: attributes that executed code may assign or delete, of any object.
         builtins_read: by id of the global variables of a Python module, these and the names of builtins in its code.
         late: paths into PyTorch. Recording replaces some of these objects, so they are visited at the end.
@@ -72,8 +74,7 @@ class Records(ABC):
         self.levels = LoggerLevels()
         self.getters = Getters()
         self.functions: dict[int, list[Node]] = {}
-        self.stored_globals: dict[tuple[int, str], tuple[GlobalSource, Any]] = {}
-        self.stored_cells: dict[int, tuple[ClosureSource, Any, Any]] = {}
+        self.variables: dict[int, Node] = {}
         self.stored_attributes: set[str] = set()
         self.builtins_read: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.late: list[Source] = []
@@ -106,6 +107,23 @@ class Records(ABC):
     def keep(self, value: Any) -> None:
         """Hold a reference to an object, so that no other object gets its id."""
         self._references.append(value)
+
+    def may_assign(self, namespace: dict[str, Any], names: Iterable[str]) -> None:
+        """Code may assign the global variables of a Python module with these names: record their values."""
+        for name in names:
+            node = self.variables.setdefault(
+                id(namespace), make_node(namespace, ConstantSource(namespace), NodeKind.GLOBALS)
+            )
+            node.attributes.setdefault(name, namespace.get(name, MISSING))
+
+    def may_assign_cell(self, cell: CellType, source: ClosureSource) -> None:
+        """Code may assign the closure variable at a path: record its value."""
+        self.variables.setdefault(id(cell), make_node(cell, source, NodeKind.CLOSURE_VARIABLE))
+
+    def is_overwritten(self, namespace: dict[str, Any], name: str, value: Any) -> bool:
+        """Whether ``value`` is not the recorded value of a global variable that code may assign."""
+        node = self.variables.get(id(namespace))
+        return node is not None and node.attributes.get(name, value) is not value
 
     def distinct_nodes(self) -> tuple[Node, ...]:
         """Each node once. A compiled module and its original have one node, which is in `nodes` twice."""

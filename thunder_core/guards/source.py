@@ -207,6 +207,11 @@ class GlobalSource(Source):
         return f"{names.constant(self.namespace, hint)}[{self.name!r}]"
 
 
+def global_source(namespace: dict[str, Any], name: str) -> GlobalSource:
+    """The path to a global variable in the dictionary of a Python module."""
+    return GlobalSource(str(namespace.get("__name__", "")), name, namespace)
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentSource(Source):
     """The environment variable ``name``; None if it is not set."""

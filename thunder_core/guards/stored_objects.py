@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, WHOLE, content_of
+from thunder_core.guards.contents import MISSING, WHOLE
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -67,12 +67,11 @@ class StoredObjects:
                 node.changed_by[names.key] = names
                 for reader in tuple(node.followed.values()):
                     self._following.reach(value, reader, label, node)
-        for variable, before in tuple(self._heap.stored_globals.values()):
-            if variable.name in names.stored_globals or variable.name in names.stored_attributes:
-                self._variable(variable.name, before, variable.namespace.get(variable.name, before))
-        for closure, cell, before in tuple(self._heap.stored_cells.values()):
-            if closure.name in names.stored_cells:
-                self._variable(closure.name, before, content_of(cell))
+        assigned = names.stored_globals | names.stored_attributes | names.stored_cells
+        for variables in tuple(self._heap.variables.values()):
+            for path, change in variables.changes():
+                if path.describe() in assigned:
+                    self._variable(path.describe(), change.now)
 
     def follow(self, node: Node, names: CodeNames) -> None:
         """Code with these names reads a node for the first time, after other code may have stored objects in it."""
@@ -94,9 +93,8 @@ class StoredObjects:
         """Whether a value is an object of the program's, in which it can store others."""
         return _is_object(value) and id(value) not in self._heap.nodes
 
-    def _variable(self, name: str, before: Any, value: Any) -> None:
-        changed = value is not before and value is not MISSING and _is_object(value)
-        for reader in tuple(self._entered.values()) if changed else ():
+    def _variable(self, name: str, value: Any) -> None:
+        for reader in tuple(self._entered.values()) if value is not MISSING and _is_object(value) else ():
             if reader.reads_variable(name):
                 self._following.reach(value, reader, name)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, content_of, forget_cached_methods
+from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, forget_cached_methods
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
@@ -72,10 +72,8 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
         changes = list(_writes(heap, node))
         writes.extend(changes)
         heap.distinct.wrote_arguments |= bool(changes) and is_argument(node.source)
-    for path, before in heap.stored_globals.values():
-        writes.extend(_change(path, before, path.namespace.get(path.name, MISSING)))
-    for closure, cell, before in heap.stored_cells.values():
-        writes.extend(_change(closure, before, content_of(cell)))
+    for variables in heap.variables.values():
+        writes.extend(_writes(heap, variables))
     for variable, value in heap.context.items():
         known = (heap.context_before.get(variable, MISSING), heap.context_of_others.get(variable, MISSING))
         if not any(value is other for other in known):
@@ -153,17 +151,10 @@ def _replacement(heap: Heap, node: Node, table: Table) -> Write:
 
 def undo_writes(heap: Heap) -> None:
     """Restore the recorded contents of all nodes and other state."""
-    for node in heap.distinct_nodes():
+    for node in (*heap.distinct_nodes(), *heap.variables.values()):
         for table, recorded in node.contents():
             for change in _changes(heap, table, node, recorded, back=True):
                 table.put(node.object, change.key, change.now)
         forget_cached_methods(node.object)
-    for variable, before in heap.stored_globals.values():
-        if before is MISSING:
-            variable.namespace.pop(variable.name, None)
-        else:
-            variable.namespace[variable.name] = before
-    for _, cell, before in heap.stored_cells.values():
-        cell.cell_contents = before
     heap.environment.undo()
     heap.context = heap.context_before

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import list_proxies, map_leaves
@@ -25,13 +26,24 @@ class Inlining:
         self, pairs: Iterable[tuple[Proxy, Proxy]], name: Callable[[Proxy], str], storage: Callable[[], int]
     ) -> None:
         self._values: dict[str, Proxy] = {}
-        self._storages: dict[int, int] = {}
+        self._storages: dict[int, StoragePosition] = {}
         self._name = name
         self._storage = storage
+        self.add(pairs)
+
+    def add(self, pairs: Iterable[tuple[Proxy, Proxy]]) -> None:
+        """Add corresponding values; those of a name or storage that has a correspondence already are ignored."""
         for old, new in pairs:
-            self._values[old.name] = new
-            if isinstance(old, TensorProxy) and isinstance(new, TensorProxy):
-                self._storages.setdefault(old.storage, new.storage)
+            self._values.setdefault(old.name, new)
+            if isinstance(old, TensorProxy) and isinstance(new, TensorProxy) and old.storage not in self._storages:
+                self._storages[old.storage] = StoragePosition.between(old, new)
+
+    def copy(self, name: Callable[[Proxy], str]) -> Inlining:
+        """The same mapping, with another function for new names."""
+        copy = Inlining((), name, self._storage)
+        copy._values.update(self._values)
+        copy._storages.update(self._storages)
+        return copy
 
     def value(self, leaf: Any) -> Any:
         """The corresponding value of a proxy; other leaves unchanged."""
@@ -54,8 +66,8 @@ class Inlining:
         if not isinstance(proxy, TensorProxy):
             return replace(proxy, name=self._name(proxy))
         if proxy.storage not in self._storages:
-            self._storages[proxy.storage] = self._storage()
-        return replace(proxy, name=self._name(proxy), storage=self._storages[proxy.storage])
+            self._storages[proxy.storage] = StoragePosition(self._storage())
+        return replace(self._storages[proxy.storage].moved(proxy), name=self._name(proxy))
 
 
 class Builder:

@@ -1,9 +1,13 @@
-"""Which elements of a storage strided tensors cover, and whether two tensors overlap. Offsets count in elements."""
+"""Which elements of a storage strided tensors cover, whether two tensors overlap, and storages inside of others.
+
+Offsets count in elements.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -140,3 +144,27 @@ def _exact_span(one: TensorProxy, other: TensorProxy) -> int | None:
 
 def _covered(marks: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     return marks.as_strided(*as_constants(proxy.geometry))
+
+
+class StoragePosition(NamedTuple):
+    """The position of one storage inside another.
+
+    Attributes:
+        storage: the number of the outer storage.
+        shift: offset of the inner storage in bytes, since views may have another dtype.
+    """
+
+    storage: int
+    shift: Size = 0
+
+    @classmethod
+    def between(cls, old: TensorProxy, new: TensorProxy) -> StoragePosition:
+        """The position of the storage of ``old`` in that of ``new``, such that both tensors have the same elements."""
+        if old.offset is new.offset and old.dtype is new.dtype:
+            return cls(new.storage)  # avoids the difference of equal symbolic offsets
+        return cls(new.storage, new.offset * new.dtype.itemsize - old.offset * old.dtype.itemsize)
+
+    def moved(self, proxy: TensorProxy) -> TensorProxy:
+        """A proxy in the inner storage as a proxy in the outer one."""
+        distance = self.shift // proxy.dtype.itemsize
+        return replace(proxy, storage=self.storage, offset=proxy.offset + distance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -64,6 +64,10 @@ class Tag(enum.Enum):
     # The program runs op by op as it was recorded: the call reads or changes state that traces do not model, such as
     # the autograd graph, hook handles, the storage of a tensor object, PyTorch's flags.
     AS_RECORDED = enum.auto()
+    READS_AUTOGRAD = enum.auto()  # its result depends on autograd state, not on the metadata of its argument
+    CHANGES_AUTOGRAD = enum.auto()  # returns its argument after changing its autograd metadata or its storage
+    CHANGES_LEAF = enum.auto()  # changes only autograd metadata that a caller can restore
+    RUNS_AUTOGRAD = enum.auto()  # runs backward through the autograd graph of earlier calls
     HOOK = enum.auto()  # registers or calls user functions on gradients; takes None for an absent gradient
     REPORT = enum.auto()  # prints, logs or warns; has no result
     GUESS = enum.auto()  # stops the run if a value differs from the guess that later ops were recorded with
@@ -72,15 +76,6 @@ class Tag(enum.Enum):
     BACKWARD = enum.auto()  # an executor's backward; the third argument selects the wanted results, the others are None
     OPAQUE = enum.auto()  # has no row in the tables: its properties are derived from PyTorch
     LOCAL = enum.auto()  # its target has no importable name and must be an input of the program
-
-
-class Autocast(enum.Enum):
-    """The effect of enabled autocast on the floating-point arguments of a symbol."""
-
-    LOWER_PRECISION = enum.auto()  # cast to the autocast dtype
-    FLOAT32 = enum.auto()  # cast to float32
-    PROMOTE = enum.auto()  # cast to the widest dtype among them
-    REFUSE = enum.auto()  # raises, because the result would be unsafe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +91,6 @@ class Symbol:
             takes the same arguments. Its result must be cast to the mutated tensor's dtype and expanded to its shape,
             from both of which it can differ.
         decomposition: optional; called like ``target``, written in simpler torch functions.
-        autocast: the autocast class by device type ("cpu", "cuda"); autocast does not affect absent device types.
         executor: for an executor's symbol, the name of that executor, which runs it unqueried; None for all others.
         reference: for an executor's symbol, the symbol that it implements, if there is one: with the same arguments and
             the same result, except for the forward and backward of a pair.
@@ -108,7 +102,6 @@ class Symbol:
     tags: frozenset[Tag] = field(default_factory=frozenset)
     functional: Symbol | None = None
     decomposition: Callable[..., Any] | None = None
-    autocast: Mapping[str, Autocast] = field(default_factory=dict)
     executor: str | None = None
     reference: Symbol | None = None
 

@@ -13,9 +13,8 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_o
 from thunder_core.ir.context import Context
 from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Autocast, CallStyle, Tag
+from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.symbols.autocast import has_result_dtype
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import make_derived
 from thunder_core.tracing.sizes import operators_for_sizes
@@ -71,71 +70,30 @@ def is_eligible(leaf: Any, device_type: str) -> bool:
     )
 
 
-def rewrite_by_class(bound: BoundSymbol, context: Context) -> Rewrite | None:
-    """The rewrite of an op according to its symbol's autocast class.
+def candidate_rewrites(bound: BoundSymbol, context: Context, log: CallLog) -> Iterator[Rewrite]:
+    """The rewrites that may have the effect of autocast on an op, the most likely first.
 
-    None if the symbol has no class, or if its eligible arguments are not all on one device type.
+    Autocast casts to a dtype that occurs in the log of the call, or sets the option ``dtype`` to float32.
     """
-    active = _active_autocast(bound, context)
-    if active is None:
-        return None
-    device_type, dtype = active
-    match bound.symbol.autocast.get(device_type):
-        case Autocast.LOWER_PRECISION:
-            return _simplified(bound, Rewrite(device_type, dtype))
-        case Autocast.FLOAT32 if has_result_dtype(bound.symbol.name, device_type):
-            return _with_float32_result(bound, device_type)
-        case Autocast.FLOAT32:
-            return _simplified(bound, Rewrite(device_type, torch.float32))
-        case Autocast.PROMOTE:
-            return _promoting(bound, device_type, dtype)
-    return None
-
-
-def candidate_rewrites(bound: BoundSymbol, context: Context) -> Iterator[Rewrite]:
-    """The rewrites that may have the effect of autocast, the most likely first, without duplicates."""
-    seen: set[Rewrite] = set()
-    for rewrite in _candidates(bound, context):
-        if rewrite is not None and rewrite not in seen:
-            seen.add(rewrite)
-            yield rewrite
-
-
-def _candidates(bound: BoundSymbol, context: Context) -> Iterator[Rewrite | None]:
-    yield rewrite_by_class(bound, context)
-    yield UNCHANGED
-    active = _active_autocast(bound, context)
-    if active is not None:
-        device_type, dtype = active
-        yield _simplified(bound, Rewrite(device_type, dtype))
-        yield _simplified(bound, Rewrite(device_type, torch.float32))
-
-
-def _active_autocast(bound: BoundSymbol, context: Context) -> tuple[str, torch.dtype] | None:
-    """The device type of the eligible arguments and its autocast dtype; None unless there is exactly one."""
-    proxies = tensor_inputs_of(bound)
-    eligible = [pair for pair in context.autocast if any(is_eligible(proxy, pair[0]) for proxy in proxies)]
-    return eligible[0] if len(eligible) == 1 else None
-
-
-def _simplified(bound: BoundSymbol, rewrite: Rewrite) -> Rewrite:
-    """The rewrite, or `UNCHANGED` if it casts nothing."""
-    return rewrite if any(map(rewrite.cast_dtype, tensor_inputs_of(bound))) else UNCHANGED
-
-
-def _with_float32_result(bound: BoundSymbol, device_type: str) -> Rewrite:
-    """The rewrite that sets the option ``dtype`` to float32, unless the op already has a dtype or a wide argument."""
-    first = next(iter(tensor_inputs_of(bound)))
+    device_type = _active_autocast(bound, context)
+    if device_type is None:
+        yield UNCHANGED
+        return
+    dtypes = [op.args[1] for op in log.ops if op.is_cast()]
+    rewrites = [Rewrite(device_type, dtype) for dtype in dict.fromkeys(dtypes)]
+    rewrites = [rewrite for rewrite in rewrites if any(map(rewrite.cast_dtype, tensor_inputs_of(bound)))]
     has_dtype = any(isinstance(leaf, torch.dtype) for leaf in iterate_leaves((bound.args, bound.kwargs)))
-    if has_dtype or not is_eligible(first, device_type) or first.dtype is torch.float32:
-        return UNCHANGED
-    return Rewrite(device_type, result_dtype=torch.float32)
+    casts_itself = has_dtype or len(dtypes) == len(log.ops)
+    yield from (UNCHANGED, *rewrites) if casts_itself else (*rewrites, UNCHANGED)
+    if not has_dtype:
+        yield Rewrite(device_type, result_dtype=torch.float32)
 
 
-def _promoting(bound: BoundSymbol, device_type: str, dtype: torch.dtype) -> Rewrite:
-    """The rewrite that casts to float32 if any eligible argument has that dtype, else to autocast's dtype."""
-    dtypes = {proxy.dtype for proxy in tensor_inputs_of(bound) if is_eligible(proxy, device_type)}
-    return _simplified(bound, Rewrite(device_type, torch.float32 if torch.float32 in dtypes else dtype))
+def _active_autocast(bound: BoundSymbol, context: Context) -> str | None:
+    """The device type of the eligible arguments, if autocast is enabled for it; None unless there is exactly one."""
+    proxies = tensor_inputs_of(bound)
+    eligible = [kind for kind, _ in context.autocast if any(is_eligible(proxy, kind) for proxy in proxies)]
+    return eligible[0] if len(eligible) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.annotation import SHORT_DTYPES
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
@@ -26,14 +26,13 @@ from thunder_core.passes.autocast_rewrites import (
     Rewrite,
     candidate_rewrites,
     log_call,
-    rewrite_by_class,
     same_operations,
 )
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import without_writes
 from thunder_core.pytorch_internals import is_view
-from thunder_core.symbols.autocast import CLEAR_CACHE
+from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_fake
 
 _cache: Final = BoundedCache["Form"](1024)
@@ -50,26 +49,17 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
     try:
         wanted = log_call(bound, context)
     except LoweringError:
-        return rewrite_by_class(bound, context)
-    if _converts_inside(bound, wanted):
+        return None
+    if any(Tag.DISPATCHES in op.symbol.tags for op in wanted.ops):  # autocast may act below the logged ops
         return None
     plain = replace(context, autocast=())
-    for rewrite in candidate_rewrites(bound, context):
+    for rewrite in candidate_rewrites(bound, context, wanted):
         if _does(bound, plain, rewrite, wanted):
             return rewrite if _converts_inputs(bound, rewrite, wanted) else replace(rewrite, cached=False)
     try:
         return _parts(plain, wanted)
     except LoweringError:
         return None
-
-
-def _converts_inside(bound: BoundSymbol, log: CallLog) -> bool:
-    """Whether autocast may act inside a kernel, below the logged ops. Inside ops with an autocast class it is off."""
-    return any(
-        Tag.DISPATCHES in op.symbol.tags and proxy.device.type not in bound.symbol.autocast
-        for op in log.ops
-        for proxy in tensor_inputs_of(op)
-    )
 
 
 def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog) -> bool:
@@ -126,7 +116,7 @@ class ExplicitAutocast(Pass[Trace]):
 
     - autocast changes its operators, and these write to its arguments or hide something from autograd (``detach``, a
       custom backward);
-    - or it has no autocast class and cannot run on fake tensors (modules that run eagerly, user functions).
+    - or it cannot run on fake tensors (modules that run eagerly, user functions), or its kernels call others.
 
     Traces among the arguments of an op, such as the body of a checkpoint, are transformed in the same way; the op
     itself then needs no autocast.
@@ -276,7 +266,7 @@ def _computes_nothing(bound: BoundSymbol) -> bool:
 
 
 def _mentions_autocast(trace: Trace) -> bool:
-    contexts = [trace.context, *[bound.context for bound in trace.symbols]]
-    if any(context is not None and context.autocast for context in contexts):
-        return True
-    return any(_mentions_autocast(body) for body in trace.bodies())
+    contexts = [
+        context for part in trace.programs() for context in (part.context, *[op.context for op in part.symbols])
+    ]
+    return any(context is not None and context.autocast for context in contexts)

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size
 from thunder_core.ir.tree import map_leaves
-
-
-class StoragePosition(NamedTuple):
-    """The position of one storage inside another.
-
-    Attributes:
-        storage: the number of the outer storage.
-        shift: offset of the inner storage in bytes, since views may have another dtype.
-    """
-
-    storage: int
-    shift: Size = 0
-
-    @classmethod
-    def between(cls, old: TensorProxy, new: TensorProxy) -> StoragePosition:
-        """The position of the storage of ``old`` in that of ``new``, such that both tensors have the same elements."""
-        if old.offset is new.offset and old.dtype is new.dtype:
-            return cls(new.storage)  # avoids the difference of equal symbolic offsets
-        return cls(new.storage, new.offset * new.dtype.itemsize - old.offset * old.dtype.itemsize)
-
-    def moved(self, proxy: TensorProxy) -> TensorProxy:
-        """A proxy in the inner storage as a proxy in the outer one."""
-        distance = self.shift // proxy.dtype.itemsize
-        return replace(proxy, storage=self.storage, offset=proxy.offset + distance)
 
 
 class MovedStorages:

@@ -21,7 +21,7 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
     WrittenArgument,
 )
-from thunder_core.passes.moved_storages import StoragePosition
+from thunder_core.passes.moved_storages import MovedStorages
 
 
 class StorageMap:
@@ -36,7 +36,7 @@ class StorageMap:
         self.proxies: dict[str, Proxy] = {proxy.name: proxy for proxy in trace.inputs}
         self.definitions: dict[str, int] = {}
         self._readers: dict[int, list[int]] = {}
-        self._joined: dict[int, StoragePosition] = {}
+        self._moved = MovedStorages()
         self._members: dict[int, list[int]] = {}
         self._names: dict[str, str] = {}
         self._final: dict[str, Proxy] = {}
@@ -82,12 +82,11 @@ class StorageMap:
         value, place = self.proxies.get(new), self.proxies[old]
         if not isinstance(value, TensorProxy) or not isinstance(place, TensorProxy):
             return
-        outer = self._placed(place)
-        assert isinstance(outer, TensorProxy)
-        if self._storage(new) == outer.storage:
+        outer = self._storage(old)
+        if self._storage(new) == outer:
             return
-        self._joined[value.storage] = StoragePosition.between(value, outer)
-        self._members.setdefault(outer.storage, []).append(value.storage)
+        self._moved.move(value, place)
+        self._members.setdefault(outer, []).append(value.storage)
 
     def rename(self, name: str, to: str) -> None:
         """Later ops use ``to`` in place of ``name``."""
@@ -108,7 +107,7 @@ class StorageMap:
             name = self._names[name]
         final = self._final.get(name)
         if final is None:
-            final = self._final[name] = self._placed(self.proxies[name])
+            final = self._final[name] = self._moved.value(self.proxies[name])
         return final
 
     def op(self, bound: BoundSymbol) -> BoundSymbol:
@@ -124,27 +123,18 @@ class StorageMap:
     def _changed(self, proxy: Proxy) -> bool:
         if proxy.name in self._names:
             return True
-        return isinstance(proxy, TensorProxy) and (
-            proxy.storage in self._joined or self.proxies[proxy.name] is not proxy
-        )
+        return isinstance(proxy, TensorProxy) and self._moved.value(self.proxies[proxy.name]) is not proxy
 
     def _leaf(self, leaf: Any) -> Any:
         return self.value(leaf) if isinstance(leaf, PROXY_TYPES) else leaf
 
     def _output(self, leaf: Any) -> Any:
-        return self._placed(self.proxies[leaf.name]) if isinstance(leaf, PROXY_TYPES) else leaf
-
-    def _placed(self, proxy: Proxy) -> Proxy:
-        if not isinstance(proxy, TensorProxy) or proxy.storage not in self._joined:
-            return proxy
-        return self._joined[proxy.storage].moved(proxy)
+        return self._moved.value(self.proxies[leaf.name]) if isinstance(leaf, PROXY_TYPES) else leaf
 
     def _storage(self, name: str) -> int:
         """The number of the storage that contains a tensor; -1 for other values."""
-        proxy = self.proxies[name]
-        if not isinstance(proxy, TensorProxy):
-            return -1
-        return self._joined[proxy.storage].storage if proxy.storage in self._joined else proxy.storage
+        proxy = self._moved.value(self.proxies[name])
+        return proxy.storage if isinstance(proxy, TensorProxy) else -1
 
 
 @dataclass(frozen=True)

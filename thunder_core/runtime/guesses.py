@@ -12,7 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.checks import SHAPES, are_alike, checked_value, is_same, unmet
 from thunder_core.tracing.sizes import Sizes
@@ -98,12 +98,7 @@ def guesses_of(trace: Trace, sizes: Sizes | None = None) -> tuple[Guess, ...]:
 
 def value_checks(trace: Trace) -> Iterator[BoundSymbol]:
     """The ops that check values, including those in checkpoint regions."""
-    for bound in trace.symbols:
-        if Tag.GUESS in bound.symbol.tags:
-            yield bound
-        elif Tag.HIGHER_ORDER in bound.symbol.tags:
-            for body in bodies_of(bound):
-                yield from value_checks(body)
+    return (bound for bound in with_bodies(trace.symbols) if Tag.GUESS in bound.symbol.tags)
 
 
 def _guess(bound: BoundSymbol, facts: Mapping[str, Sequence[SizeFact]]) -> Guess:

@@ -19,7 +19,7 @@ from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
-from thunder_core.guards.guard import Change
+from thunder_core.guards.guard import Miss
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
@@ -188,7 +188,7 @@ class ProgramCache:
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
             of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
             if of_sizes and len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
-                self._recompilations.end(self._change(args, kwargs))
+                self._recompilations.end(self._miss_of(args, kwargs))
                 return None
             self.misses += 1
             entries = len(self.entries)
@@ -200,7 +200,7 @@ class ProgramCache:
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """A new entry for the call, cached if possible, and its inputs; None if the limit of entries is reached."""
         if len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
-            self._recompilations.end(self._change(args, kwargs))
+            self._recompilations.end(self._miss_of(args, kwargs))
             return None
         reason = self._reason(args, kwargs)
         varying = self._sizes.next(self.entries, args, kwargs)
@@ -251,15 +251,15 @@ class ProgramCache:
             return "caching is off"
         if not self.entries:
             return "it is the first call"
-        change = self._change(args, kwargs)
+        miss = self._miss_of(args, kwargs)
         if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
-            _logger.warning("recompiling %s: %s", self.name, change.text)
-        self._recompilations.add(change, len(self.entries))
-        return change.text
+            _logger.warning("recompiling %s: %s", self.name, miss.text)
+        self._recompilations.add(miss, len(self.entries))
+        return miss.text
 
-    def _change(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Change:
-        change = self._dispatcher.change(args, kwargs)
-        return change or Change("the call", "no cached entry fits", "make it the same each time")
+    def _miss_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Miss:
+        miss = self._dispatcher.miss(args, kwargs)
+        return miss or Miss("the call", "no cached entry fits", "make it the same each time")
 
     @calls_program
     def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,11 +7,11 @@ from typing import Final
 
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
-from thunder_core.guards.guard import Change
+from thunder_core.guards.guard import Miss
 from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.user_frames import warn_user
 
-_MOST_PLACES: Final = 4
+_MOST_PATHS: Final = 4
 
 
 class Recompilations:
@@ -24,15 +24,15 @@ class Recompilations:
         self._outcomes_ended = False
         self._warned = False
         self._counts: Counter[str] = Counter()
-        self._latest: dict[str, Change] = {}
+        self._latest: dict[str, Miss] = {}
 
-    def add(self, change: Change, entries: int) -> None:
-        """Count a change for which an entry is compiled in addition to ``entries``.
+    def add(self, miss: Miss, entries: int) -> None:
+        """Count a miss for which an entry is compiled in addition to ``entries``.
 
         Warns once with RecompileWarning, at the user's line, when there are many entries.
         """
-        self._counts[change.place] += 1
-        self._latest[change.place] = change
+        self._counts[miss.path] += 1
+        self._latest[miss.path] = miss
         if entries < self.config.recompile_warning or self._warned:
             return
         self._warned = True
@@ -44,13 +44,13 @@ class Recompilations:
             RecompileWarning,
         )
 
-    def end(self, change: Change) -> None:
-        """Record that the limit of entries is reached by a call with this change. Warns once, as `add`."""
+    def end(self, miss: Miss) -> None:
+        """Record that the limit of entries is reached by this miss. Warns once, as `add`."""
         if self.limit_reached:
             return
         self.limit_reached = True
-        self._counts[change.place] += 1
-        self._latest[change.place] = change
+        self._counts[miss.path] += 1
+        self._latest[miss.path] = miss
         warn_user(
             f"{self.name} has {self.config.recompile_limit} compiled entries (recompile_limit) and is not compiled "
             "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
@@ -76,20 +76,20 @@ class Recompilations:
         )
 
     def _changes(self) -> str:
-        lines = [f"{self._latest[place].text} ({_times(count)})" for place, count in self._most()]
+        lines = [f"{self._latest[path].text} ({_times(count)})" for path, count in self._most()]
         others = len(self._counts) - len(lines)
         if others:
             lines.append(f"and {others} more; thunder.explain lists the reason of each compilation")
         return "".join(f"\n  - {line}" for line in lines)
 
     def _remedies(self) -> str:
-        places: dict[str, list[str]] = {}
-        for place, _ in self._most():
-            places.setdefault(self._latest[place].remedy, []).append(place)
-        return "".join(f"\n  - {', '.join(names)}: {remedy}" for remedy, names in places.items())
+        paths: dict[str, list[str]] = {}
+        for path, _ in self._most():
+            paths.setdefault(self._latest[path].remedy, []).append(path)
+        return "".join(f"\n  - {', '.join(names)}: {remedy}" for remedy, names in paths.items())
 
     def _most(self) -> list[tuple[str, int]]:
-        return self._counts.most_common(_MOST_PLACES)
+        return self._counts.most_common(_MOST_PATHS)
 
 
 def _times(count: int) -> str:

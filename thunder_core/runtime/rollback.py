@@ -16,14 +16,11 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.runtime.guesses import value_checks
-from thunder_core.symbols import functions
 from thunder_core.symbols.generators import generator_states, set_generator_states
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD, RUNS_AUTOGRAD
 
-_RESTORED: Final = frozenset(
-    {torch.Tensor.requires_grad_, torch.Tensor.retain_grad, functions.set_requires_grad, functions.set_grad}
-)
-"""Functions that may change a tensor of the caller: `Rollback` restores it, or a repetition has no further effect."""
+_USES_AUTOGRAD: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_AUTOGRAD})
+_RESTORED: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_LEAF})
+"""Tags of ops that may change a tensor of the caller: `Rollback` restores it, or a repetition has no further effect."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,11 @@ class Rollback:
         tensors = [(index, proxy) for index, proxy in enumerate(trace.inputs) if isinstance(proxy, TensorProxy)]
         for bound in before:
             _check_reversible(bound, inputs, check)
-            if bound.symbol.target in RUNS_AUTOGRAD and any(map(_has_outer_graph, objects)):
+            if Tag.RUNS_AUTOGRAD in bound.symbol.tags and any(map(_has_outer_graph, objects)):
                 raise _irreversible(bound, "goes through a graph or hooks of the caller", check)
         storages = {proxy.storage for bound in before for proxy in tensors_written_by(bound)}
         written = tuple([index for index, proxy in tensors if proxy.storage in storages])
-        uses = any(bound.symbol.target in RUNS_AUTOGRAD or bound.symbol.target in CHANGES_AUTOGRAD for bound in before)
+        uses = any(bound.symbol.tags & _USES_AUTOGRAD for bound in before)
         leaves = tuple([index for index, proxy in tensors if proxy.dtype.is_floating_point]) if uses else ()
         switches = any(bound.symbol.target is set_switch for bound in before)
         return cls(any(bound.effects.random for bound in before), written, leaves, switches)
@@ -134,14 +131,14 @@ def _with_opened_regions(trace: Trace) -> Iterator[BoundSymbol]:
 
 def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSymbol) -> None:
     """Raise DataDependentError for an op that `Rollback` cannot undo."""
-    target = bound.symbol.target
-    if target in RUNS_AUTOGRAD or target in _RESTORED or target is set_switch:
+    tags = bound.symbol.tags
+    if tags & _RESTORED or bound.symbol.target is set_switch:
         return
-    if target in CHANGES_AUTOGRAD:
+    if Tag.CHANGES_AUTOGRAD in tags:
         if not any(proxy.name in inputs for proxy in bound.inputs()):
             return
         reason = "changes a tensor of the caller"
-    elif Tag.COLLECTIVE in bound.symbol.tags:
+    elif Tag.COLLECTIVE in tags:
         reason = "communicates"
     elif not bound.happens_once():
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from thunder_core.acquire.input_sizes import DeclaredPlace, Places, VaryingSizes, is_marked
+from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, VaryingSizes, is_marked
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.errors import DeclaredSizeError
 from thunder_core.guards.sizes import NUMBER, SizedInput, SizesGuard
@@ -19,7 +19,9 @@ from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.sizes import SMALLEST
 
 
-def check_declared(declared: Places, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_declared(
+    declared: DeclaredDimensions, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Check that the declared sizes of a call are symbols of the entry that was compiled for it.
 
     Sizes that the program does not use are not checked, and neither are sizes 0 and 1, which are always constants.
@@ -31,29 +33,29 @@ def check_declared(declared: Places, entry: CacheEntry, args: tuple[Any, ...], k
     tensors = [] if guard is None else [one for one in guard.inputs if isinstance(one, SizedInput)]
     shapes = {id(one.source.read(args, kwargs)): one.shape for one in tensors}
     reason = "" if entry.base_report.sizes is None else entry.base_report.sizes.reason
-    for tensor, places in declared.items():
-        for index, place in places.items():
-            if place.declared.kind != "dynamic" or place.size < SMALLEST:
+    for tensor, dimensions in declared.items():
+        for index, dimension in dimensions.items():
+            if dimension.declared.kind != "dynamic" or dimension.size < SMALLEST:
                 continue
             if reason:
-                raise _error(place, reason, None)
+                raise _error(dimension, reason, None)
             if guard is not None and tensor in shapes:
-                _check_varies(place, shapes[tensor][index], entry, guard)
+                _check_varies(dimension, shapes[tensor][index], entry, guard)
 
 
-def _check_varies(place: DeclaredPlace, size: Size, entry: CacheEntry, guard: SizesGuard) -> None:
-    assert isinstance(size, SizeExpr), f"{place.place} has no symbol"
+def _check_varies(dimension: DeclaredDimension, size: Size, entry: CacheEntry, guard: SizesGuard) -> None:
+    assert isinstance(size, SizeExpr), f"{dimension.path} has no symbol"
     name = str(size)
     if entry.sizes is None or entry.sizes.constant(name) is None:
         return
     facts = [fact for fact in guard.facts if re.search(rf"\b{name}\b", fact.condition)]
     fact = next((fact for fact in facts if fact.value is not None), facts[-1])
-    raise _error(place, f"it needs {fact.condition}", fact.location)
+    raise _error(dimension, f"it needs {fact.condition}", fact.location)
 
 
-def _error(place: DeclaredPlace, why: str, location: SourceLocation | None) -> DeclaredSizeError:
+def _error(dimension: DeclaredDimension, why: str, location: SourceLocation | None) -> DeclaredSizeError:
     return DeclaredSizeError(
-        f"{place.place} is declared as {place.declared.text}, and the program makes it a constant: {why}",
+        f"{dimension.path} is declared as {dimension.declared.text}, and the program makes it a constant: {why}",
         location=location,
         advice=(
             "leave out what needs the number itself",
@@ -102,11 +104,11 @@ class SizePolicy:
         if self._dynamic is True:
             return replace(self._varied, all=True)
         must_vary = False
-        wanted = self._varied.without([place for place, count in self._constant.items() if count >= _TRIES])
+        wanted = self._varied.without([dimension for dimension, count in self._constant.items() if count >= _TRIES])
         if isinstance(self._dynamic, DeclaredSizes):
             assert self._signature is not None
             must_vary = self._dynamic.must_vary
-            wanted = replace(wanted, declared=self._dynamic.places(self._signature, args, kwargs))
+            wanted = replace(wanted, declared=self._dynamic.dimensions(self._signature, args, kwargs))
         if self._failed == wanted and not must_vary:  # else each call would be recorded twice
             return None
         wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))

@@ -90,15 +90,7 @@ def vjp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
         varied: for each of its tensors, whether it gets a gradient.
         used: for each of its results, whether there is a cotangent.
     """
-
-    def pulled(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
-        count = len(varied)
-        _, pull, *_ = torch.func.vjp(
-            _partial(program, function, tensors[:count], varied, used), *_chosen(tensors, varied)
-        )
-        return pull(tensors[count:]), None
-
-    return pulled
+    return _derivative(program, varied, used, lambda of, at, cotangents: torch.func.vjp(of, *at)[1](cotangents))
 
 
 def jvp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool, ...]) -> FlatProgram:
@@ -109,31 +101,29 @@ def jvp_program(program: FlatProgram, varied: tuple[bool, ...], used: tuple[bool
         varied: for each of its tensors, whether there is a tangent.
         used: for each of its results, whether it gets a tangent.
     """
-
-    def pushed(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
-        count = len(varied)
-        of = _partial(program, function, tensors[:count], varied, used)
-        return torch.func.jvp(of, _chosen(tensors, varied), tensors[count:])[1], None
-
-    return pushed
+    return _derivative(program, varied, used, lambda of, at, tangents: torch.func.jvp(of, at, tangents)[1])
 
 
-def _partial(
+def _derivative(
     program: FlatProgram,
-    function: Callable[..., Any],
-    tensors: Tensors,
     varied: tuple[bool, ...],
     used: tuple[bool, ...],
-) -> Callable[..., Tensors]:
-    """``program`` as a function of some of its tensors that returns some of its results."""
+    derive: Callable[[Callable[..., Tensors], Tensors, Tensors], Tensors],
+) -> FlatProgram:
+    """A program that takes the tensors of ``program`` and those by which ``derive`` multiplies its derivative."""
 
-    def of(*chosen: torch.Tensor) -> Tensors:
-        rest = iter(chosen)
-        every = [next(rest) if vary else tensor for tensor, vary in zip(tensors, varied, strict=True)]
-        results, _ = program(function, *every)
-        return _chosen(results, used)
+    def derived(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Tensors, Any]:
+        own, given = tensors[: len(varied)], tensors[len(varied) :]
 
-    return of
+        def of(*chosen: torch.Tensor) -> Tensors:
+            rest = iter(chosen)
+            every = [next(rest) if vary else tensor for tensor, vary in zip(own, varied, strict=True)]
+            results, _ = program(function, *every)
+            return _chosen(results, used)
+
+        return derive(of, _chosen(own, varied), given), None
+
+    return derived
 
 
 def _chosen(values: Sequence[torch.Tensor], which: tuple[bool, ...]) -> Tensors:

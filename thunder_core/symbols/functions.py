@@ -101,4 +101,6 @@ def rebased(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+CLEAR_CACHE: Final = Symbol("torch.clear_autocast_cache", torch.clear_autocast_cache)
+"""Separates the ops of two autocast regions: the second does not reuse the casts of the first."""
 REBASED: Final = Symbol("thunder_core.symbols.functions.rebased", rebased, tags=frozenset({Tag.SAME_OBJECT, Tag.SHAPE}))

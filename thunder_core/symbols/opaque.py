@@ -19,34 +19,28 @@ OPAQUE: Final = frozenset({Tag.OPAQUE})
 LOCAL: Final = frozenset({Tag.OPAQUE, Tag.LOCAL})
 _OPERATORS_OF_PYTORCH: Final = ("torch.ops.aten.", "torch.ops.prims.")
 
-CHANGES_AUTOGRAD: Final = frozenset(
-    {
-        torch.Tensor.requires_grad_,
-        torch.Tensor.retain_grad,
-        torch.Tensor.register_hook,
-        torch.Tensor.register_post_accumulate_grad_hook,
-        torch.Tensor.detach_,
-        functions.set_requires_grad,
-        functions.set_grad,
-        functions.set_data,
-    }
-)
-"""Calls that return their argument after changing its autograd metadata or its storage."""
-
 ASSIGNS: Final = frozenset({functions.set_attribute, functions.delete_attribute})
 """Assignments to a property without a function; the table has those that write the tensor's storage."""
 
-READS_AUTOGRAD: Final = frozenset({torch.Tensor.grad.__get__})  # type: ignore[union-attr]
-"""Calls whose result depends on autograd state, not on the metadata of their argument."""
-
-RUNS_AUTOGRAD: Final = frozenset({torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward})
-"""Calls that run backward through the autograd graph of earlier calls."""
-
 _SETTERS: Final = {"data": "set_data", "grad": "set_grad", "requires_grad": "set_requires_grad"}
-
+_RECORDED: Final = frozenset({Tag.AUTOGRAD, Tag.AS_RECORDED})
+_CHANGES: Final = _RECORDED | {Tag.CHANGES_AUTOGRAD}
+_LEAF: Final = _CHANGES | {Tag.CHANGES_LEAF}
+_RUNS: Final = _RECORDED | {Tag.RUNS_AUTOGRAD}
 
 _TAGS: Final = {
-    torch.Tensor.register_hook: frozenset({Tag.HOOK}),
+    torch.Tensor.requires_grad_: _LEAF,
+    torch.Tensor.retain_grad: _LEAF,
+    functions.set_requires_grad: _LEAF,
+    functions.set_grad: _LEAF,
+    functions.set_data: _CHANGES,
+    torch.Tensor.detach_: _CHANGES,
+    torch.Tensor.register_hook: frozenset({Tag.CHANGES_AUTOGRAD, Tag.HOOK}),
+    torch.Tensor.register_post_accumulate_grad_hook: _CHANGES | {Tag.HOOK},
+    torch.Tensor.grad.__get__: frozenset({Tag.READS_AUTOGRAD}),  # type: ignore[union-attr]
+    torch.autograd.grad: _RUNS,
+    torch.autograd.backward: _RUNS,
+    torch.Tensor.backward: _RUNS,
     torch.ops.aten.detach.default: frozenset({Tag.DETACH}),
     torch.ops.aten.as_strided.default: frozenset({Tag.STORAGE_VIEW}),
 }
@@ -69,11 +63,7 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 
 
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
-    if func in _TAGS:
-        return OPAQUE | _TAGS[func]
-    if func in CHANGES_AUTOGRAD or func in RUNS_AUTOGRAD:
-        return OPAQUE | {Tag.AUTOGRAD, Tag.AS_RECORDED}
-    return OPAQUE
+    return OPAQUE | _TAGS.get(func, frozenset())
 
 
 def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:
@@ -95,7 +85,7 @@ def _property_symbol(func: Any) -> Symbol:
     """The symbol of ``torch.Tensor.<property>.__get__``, ``__set__`` or ``__delete__``."""
     name, access = property_name(func), func.__name__
     if access == "__get__":
-        return Symbol(name, func, CallStyle.ATTRIBUTE, OPAQUE)
+        return Symbol(name, func, CallStyle.ATTRIBUTE, _tags(func))
     if name in _SETTERS and (access == "__set__" or name == "grad"):  # without a gradient, `grad` is None
         return _statement_symbol(_SETTERS[name])
     return _statement_symbol("set_attribute" if access == "__set__" else "delete_attribute")

@@ -12,7 +12,6 @@ import torch
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols import functions, opaque
-from thunder_core.symbols.autocast import autocast_of
 from thunder_core.symbols.binding import Binder, Call, Rule, adapter_rule, parse_layout, unchanged_rule
 from thunder_core.symbols.metadata import metadata_functions
 from thunder_core.symbols.naming import Function, evaluate, existing_function, function_printed_as, printed_name
@@ -310,7 +309,7 @@ class Registry:
             target = existing_function(row.target)
             assert target is not None, f"{row.name} has no target, and the catalogue excludes such rows"
             functional = self._functional(target, row.style)
-            symbol = Symbol(key[0], target, row.style, row.tags, functional, row.decomposition, autocast_of(row.name))
+            symbol = Symbol(key[0], target, row.style, row.tags, functional, row.decomposition)
             self._symbols[key] = symbol
         return symbol
 

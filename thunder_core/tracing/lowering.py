@@ -28,10 +28,10 @@ from thunder_core.tracing.tracer import Level
 class Store(Protocol):
     """A store of lowered forms outside of this process, with keys of `call_key`."""
 
-    def read(self, key: Any, bound: BoundSymbol) -> Trace | None:
-        """The stored form for an op equal to ``bound`` except for names; None if there is none."""
+    def read(self, key: Any, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
+        """An op equal to ``bound`` except for names, and its stored form; None if there is none."""
 
-    def write(self, key: Any, bound: BoundSymbol, form: Trace) -> None:
+    def write(self, key: Any, bound: BoundSymbol, value: Any) -> None:
         """Store the form of ``bound``, if it can be stored."""
 
 
@@ -68,11 +68,12 @@ def lowered_form(bound: BoundSymbol, ambient: Context, store: Store | None = Non
     key = call_key(bound, context)
 
     def find() -> Trace:
-        form = store.read(key, bound) if store is not None and key is not None else None
-        if form is None:
-            form = _lowered(bound, context)
-            if store is not None and key is not None:
-                store.write(key, bound, form)
+        if store is None or key is None:
+            return _lowered(bound, context)
+        entry = store.read(key, bound)
+        form: Trace = _lowered(bound, context) if entry is None else entry[1]
+        if entry is None:
+            store.write(key, bound, form)
         return form
 
     return _cache.get(key, find)

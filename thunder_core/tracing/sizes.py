@@ -38,7 +38,7 @@ def _classes() -> tuple[Any, Any, Any]:
     from thunder_core.pytorch_internals import GuardSource, PythonPrinter, ShapeEnv, ShapeSource
 
     @dataclass(frozen=True)
-    class Place(ShapeSource):
+    class SizeSource(ShapeSource):
         """The source of a symbol: the path of a tensor and a dimension."""
 
         path: str = ""
@@ -91,7 +91,7 @@ def _classes() -> tuple[Any, Any, Any]:
         def _print_ToFloat(self, expression: Any) -> str:
             return f"float({self._print(expression.args[0])})"
 
-    return Place, Environment, Printer
+    return SizeSource, Environment, Printer
 
 
 @functools.cache
@@ -149,7 +149,7 @@ class Sizes:
         self.thread = threading.get_ident()
         self.floats: Floats | None = None
 
-        self._place, environment, printer = _classes()
+        self._source, environment, printer = _classes()
         self.environment = environment(ref(self))
         self.hints: dict[str, int] = {}
         self.defined: dict[str, int] = {}
@@ -180,7 +180,7 @@ class Sizes:
             constraint = StrictMinMaxConstraint(
                 warn_only=False, vr=ValueRanges(lower, LARGEST if upper is None else upper)
             )
-        symbol = self.environment.create_symbol(hint, self._place(path=path), DimDynamic.DYNAMIC, constraint)
+        symbol = self.environment.create_symbol(hint, self._source(path=path), DimDynamic.DYNAMIC, constraint)
         name = str(symbol)
         self.hints[name] = hint
         self._bounds[name] = (lower, upper)
@@ -201,7 +201,7 @@ class Sizes:
             size = self.new(value, path)
             self._bounds[str(size)] = (SMALLEST, LARGEST)
             return size
-        symbol = self.environment.create_unspecified_symbol(value, self._place(path=path), DimDynamic.DYNAMIC)
+        symbol = self.environment.create_unspecified_symbol(value, self._source(path=path), DimDynamic.DYNAMIC)
         name = str(symbol)
         self.hints[name] = value
         self._bounds[name] = (-LARGEST, LARGEST)
@@ -217,10 +217,10 @@ class Sizes:
         """
         from thunder_core.pytorch_internals import DimDynamic, StrictMinMaxConstraint, ValueRanges
 
-        place = self._place(path=f"size {len(self.defined)} of the program")
+        source = self._source(path=f"size {len(self.defined)} of the program")
         bounds = StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(least, LARGEST))
         symbol = self.environment.create_symbol(
-            hint, place, DimDynamic.DYNAMIC, bounds, positive=None, do_not_specialize_zero_one=True
+            hint, source, DimDynamic.DYNAMIC, bounds, positive=None, do_not_specialize_zero_one=True
         )
         name = str(symbol)
         self.defined[name] = hint

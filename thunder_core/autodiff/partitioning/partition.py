@@ -17,13 +17,13 @@ from thunder_core.autodiff.partitioning.selection import ops_for_backward
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.builder import Builder
+from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.size import are_constant, from_fake, on_fakes
 from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.base import Pass, PassContext
-from thunder_core.passes.moved_storages import StoragePosition
 from thunder_core.symbols.registry import registry
 
 

@@ -12,12 +12,12 @@ import torch
 from thunder_core.ir import geometry
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.emitter import Emitter
-from thunder_core.passes.moved_storages import StoragePosition
 
 
 @dataclass(eq=False, slots=True)

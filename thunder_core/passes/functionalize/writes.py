@@ -12,7 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Trace, bodies_of
+from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.functionalize.blocks import Family, View
@@ -69,12 +69,9 @@ def _recorded(body: Trace) -> frozenset[int]:
 
     Autograd does not record writes to others (running statistics, say).
     """
-    storages: set[int] = set()
-    for op in body.symbols:
-        storages |= {proxy.storage for proxy in op.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-        for inner in bodies_of(op):
-            storages |= _recorded(inner)
-    return frozenset(storages)
+    return frozenset(
+        proxy.storage for op in with_bodies(body.symbols) for proxy in tensor_outputs_of(op) if proxy.requires_grad
+    )
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:

@@ -24,12 +24,11 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
-from thunder_core.ir.symbol import as_recorded
+from thunder_core.ir.symbol import Tag, as_recorded
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.ir.verifier import verify
 from thunder_core.symbols.generators import NEW_GENERATOR, STATEFUL
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD
 from thunder_core.tracing.outcome import Outcome, Slot
 from thunder_saving.calls import CallReader
 from thunder_saving.expressions import ExpressionReader, dotted
@@ -327,7 +326,7 @@ def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
     inner = [line.effects for body in bodies_of(bound) for line in body.symbols]
     silent = not (outcome.results or outcome.written or outcome.channels)
-    external = bound.symbol.target in CHANGES_AUTOGRAD or outcome.external or silent
+    external = Tag.CHANGES_AUTOGRAD in bound.symbol.tags or outcome.external or silent
     effects = Effects((), outcome.random, external, outcome.channels)
     if bound.symbol in STATEFUL:
         effects = Effects(random=True, external=True)

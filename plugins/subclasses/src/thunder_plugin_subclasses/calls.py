@@ -21,6 +21,7 @@ from thunder_core.acquire.tensor_state import BASE, GRAD_FN
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.source import AttributeSource, Source
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -28,7 +29,6 @@ from thunder_core.pytorch_internals import (
     is_functional_tensor,
     peek_interpreter_stack,
 )
-from thunder_core.symbols.opaque import CHANGES_AUTOGRAD, RUNS_AUTOGRAD
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_subclasses.differentiable_calls import call_with_gradients, requires_grad
@@ -38,12 +38,11 @@ from thunder_plugin_subclasses.recording import Recording
 
 Tensor: Any = torch.Tensor
 
-_NOT_DISPATCHED: Final = (
-    CHANGES_AUTOGRAD
-    | RUNS_AUTOGRAD
-    | {Tensor.__deepcopy__, Tensor.__reduce_ex__, Tensor.apply_, Tensor.map_, Tensor.map2_, Tensor.__repr__}
+_OF_AUTOGRAD: Final = frozenset({Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD})
+_NOT_DISPATCHED: Final = frozenset(
+    {Tensor.__deepcopy__, Tensor.__reduce_ex__, Tensor.apply_, Tensor.map_, Tensor.map2_, Tensor.__repr__}
 )
-"""Functions that change or read a tensor without calling an operator, so that ``__torch_dispatch__`` is not called."""
+"""Functions that, like those of autograd, change or read a tensor without calling an operator."""
 
 _OF_HISTORY: Final = frozenset({Tensor.is_leaf.__get__, GRAD_FN, BASE})
 
@@ -73,7 +72,7 @@ def call(
     if peek_interpreter_stack() is not None:
         raise refuse_wrapper(kind, f"{name} is called with a tensor under a transformation of torch.func")
     is_setter = type(func) is MethodWrapperType and func.__name__ != "__get__"
-    if is_setter or func in _NOT_DISPATCHED:
+    if is_setter or func in _NOT_DISPATCHED or registry.symbol_of(func).tags & _OF_AUTOGRAD:
         raise refuse_wrapper(kind, f"{name} changes or reads a tensor without calling an operator")
     if func in _OF_HISTORY and any(id(each) not in recording.existing and each.requires_grad for each in given):
         raise refuse_wrapper(kind, f"{name} reads the position of a computed tensor in the autograd graph")
