@@ -292,6 +292,24 @@ _CLASS_ATTRIBUTES = Table(
     lambda value, source, name: DirectAttributeSource(source, name, "type"),
     by_name=True,
 )
+
+
+def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
+    """Attributes that Python stores outside of ``__dict__``, by name, with functions that read them."""
+
+    def view(value: Any) -> dict[str, Any]:
+        return {name: function(value) for name, function in read.items()}
+
+    return Table(
+        view,
+        view,
+        owner.__setattr__,
+        lambda value, source, name: DirectAttributeSource(source, name, owner.__name__),
+    )
+
+
+_CLASS_OF_OBJECT = _in_c(object, __class__=type)
+_CLASSES_OF_CLASS = _in_c(type, __class__=type, __bases__=operator.attrgetter("__bases__"))
 _ENTRIES = Table(
     lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
 )
@@ -316,7 +334,7 @@ class NodeKind(enum.Enum):
 
     Attributes:
         classes: the classes of the objects.
-        tables: what the objects store; attributes first.
+        tables: what the objects store; attributes first, the class of the object last.
     """
 
     MODULE = (Module,), _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
@@ -325,7 +343,7 @@ class NodeKind(enum.Enum):
     SEQUENCE = (list, tuple, collections.deque), _ATTRIBUTES, _ITEMS
     SET = (set, frozenset), _ATTRIBUTES, _MEMBERS
     BUFFER = (bytearray, array.array), _ATTRIBUTES, _BYTES
-    CLASS = (type,), _CLASS_ATTRIBUTES
+    CLASS = (type,), _CLASS_ATTRIBUTES, _CLASSES_OF_CLASS
     PARTIAL = tuple(PARTS), _ATTRIBUTES
     CELL = (CellType,), _ATTRIBUTES
     OPAQUE = (), replace(_ATTRIBUTES, by_name=True)  # objects of libraries, which may cache in their attributes
@@ -333,7 +351,7 @@ class NodeKind(enum.Enum):
 
     def __init__(self, classes: tuple[type, ...], *tables: Table) -> None:
         self.classes = classes
-        self.tables = tables
+        self.tables = tables if type in classes else (*tables, _CLASS_OF_OBJECT)
 
 
 CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)

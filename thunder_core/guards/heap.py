@@ -23,7 +23,7 @@ from thunder_core.guards.conditions import (
     TYPE,
     VALUE,
     class_attribute_names,
-    defined_names_checks,
+    class_checks,
     identity_check,
 )
 from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
@@ -200,7 +200,7 @@ class Heap(Records):
         """Guard the names that a class defines, once per class."""
         if kind not in self._classes:
             self._classes.add(kind)
-            self.guards.extend(defined_names_checks(kind))
+            self.guards.extend(class_checks(kind))
 
     def guard_module(self, node: Node) -> None:
         """Guard the classes of a module and of its parents, from the root down."""

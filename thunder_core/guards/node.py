@@ -61,7 +61,7 @@ class Node:
     @property
     def dictionaries(self) -> tuple[dict[str, Any], ...]:
         """The recorded `MODULE_DICTIONARIES` of a module."""
-        return self.recorded[1:]
+        return self.recorded[1:-1]
 
     def contents(self) -> Iterator[tuple[Table, Any]]:
         """The tables of the object, with their recorded contents."""
