@@ -92,7 +92,7 @@ EXPECTED = {
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }
-OF_PATHS = {"ALIAS", "DISTINCT", "REFERENT"}
+OF_PATHS = {"ALIAS", "DISTINCT", "OTHER_MEMORY", "REFERENT"}
 OF_ATTRIBUTES = {"ATTRIBUTES", "ATTRIBUTES_IN_ANY_ORDER", "NOT_IN_DICT", "NO_HOOKS"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import CellType
 from typing import Any
 
@@ -22,7 +22,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import are_constant
-from thunder_core.ir.trace import bodies_of
+from thunder_core.ir.trace import ops_with_bodies
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     neg_view,
@@ -109,10 +109,10 @@ class Inputs:
         environment = size.node.shape_env
         return self.input_sizes is not None and environment is self.input_sizes.sizes.environment
 
-    def has_path(self, tensor: torch.Tensor) -> bool:
-        """Whether a real tensor has an access path."""
+    def has_path(self, value: Any) -> bool:
+        """Whether a real tensor or another object has an access path."""
         with DisableTorchFunction():
-            return self._source_of(tensor) is not None
+            return self._source_of(value) is not None
 
     def find(self, tensor: torch.Tensor) -> Variable | None:
         """The variable of a real tensor that was lifted before."""
@@ -164,6 +164,10 @@ class Inputs:
     def is_of_unknown_origin(self, storage: int) -> bool:
         """Whether a storage belongs to a tensor without an access path that the recorder did not create."""
         return storage in self._unknown_origins
+
+    def is_unrecorded(self, proxy: Proxy) -> bool:
+        """Whether an input is a tensor of unknown origin, which is the same in every run."""
+        return isinstance(proxy, TensorProxy) and proxy.storage in self._unknown_origins
 
     def is_constant_object(self, value: Any) -> bool:
         """Whether an opaque input is the same object in every run, as it has no access path."""
@@ -218,7 +222,7 @@ class Inputs:
             UnsupportedError: the program writes to such a tensor after it passed the function to an op.
         """
         captured: set[int] = set()
-        for op in _with_bodies(self._trace.ops):
+        for op in ops_with_bodies(self._trace.ops):
             if any(proxy.storage in captured for proxy in tensors_written_by(op)):
                 raise UnsupportedError(
                     f"{op.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
@@ -349,11 +353,3 @@ def _check_supported(tensor: torch.Tensor, source: Any) -> None:
             location=user_location(),
             advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
         )
-
-
-def _with_bodies(ops: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The ops, each after the ops of its bodies."""
-    for op in ops:
-        for body in bodies_of(op):
-            yield from _with_bodies(body.symbols)
-        yield op

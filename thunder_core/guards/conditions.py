@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-from thunder_core.guards.buffers import array_content
+from thunder_core.guards.buffers import array_content, shares_memory
 from thunder_core.guards.check import (
     EQUAL,
     IDENTICAL,
@@ -260,6 +260,14 @@ ARRAY: Final = Condition(
     Comparison("not {same_array}({actual}, {expected})", (same_array,)),
     lambda value, expected: f": expected the same array as before of {expected[:2]}, got {show(value)}",
 )
+
+OTHER_MEMORY: Final = Condition(
+    "other memory",
+    "{value}",
+    Comparison("{shares_memory}({actual}, {expected})", (shares_memory,)),
+    lambda value, expected: f": shares memory with {expected.describe()}, which the program writes",
+)
+"""A buffer that shares no memory with the tensor at another path."""
 
 # ---------------------------------------------------------------- absence
 

@@ -63,12 +63,16 @@ _CachedFunction = functools._lru_cache_wrapper
 
 
 class ObjectGuards:
-    """Adds guards of nodes to the records, and visits the objects to which the nodes refer."""
+    """Adds guards of nodes to the records, and visits the objects to which the nodes refer.
+
+    Attributes:
+        buffers: the visited NumPy arrays and other buffers.
+    """
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._guards = records.guards
-        self._arrays: list[Node] = []
+        self.buffers: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
 
     def guard_content(self, node: Node) -> None:
@@ -214,7 +218,11 @@ class ObjectGuards:
         """Guard the content of an array or buffer, unless the program turns it into a tensor."""
         if node.kind is not NodeKind.BUFFER:  # its changes are repeated
             self._records.buffers.visit(node.object, node.source.describe())
-        self._arrays.append(node)
+        self.buffers.append(node)
+
+    def read_buffer(self, node: Node) -> None:
+        """Code reads an array in Python, beside turning it into a tensor: its content is guarded in any case."""
+        node.reached |= node in self.buffers
 
     def _read_mapping(self, node: Node) -> None:
         """Guard a read-only view of a dictionary."""
@@ -262,11 +270,13 @@ class ObjectGuards:
 
     def finish(self) -> None:
         """Add the guards that depend on the whole run of the program."""
-        for node in self._arrays:
-            # the program may also read an array that becomes a tensor; those that differ in each call are arguments
-            lifted = id(node.object) in self._records.tensors.requested and is_argument(node.source)
+        for node in self.buffers:
+            # arguments that become tensors may differ in each call
+            lifted = (
+                id(node.object) in self._records.tensors.requested and is_argument(node.source) and not node.reached
+            )
             self._guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
-        self._arrays.clear()
+        self.buffers.clear()
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._records.distinct.members(held if type(held) is dict else ())

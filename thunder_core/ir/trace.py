@@ -273,3 +273,11 @@ def derivatives_of(trace: Trace) -> dict[str, Trace]:
 def bodies_of(bound: BoundSymbol) -> list[Trace]:
     """The traces among the arguments of an op, such as the body of a checkpoint."""
     return [leaf for leaf in iterate_leaves((bound.args, bound.kwargs)) if isinstance(leaf, Trace)]
+
+
+def ops_with_bodies(ops: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The ops, each after the ops of its bodies."""
+    for op in ops:
+        for body in bodies_of(op):
+            yield from ops_with_bodies(body.symbols)
+        yield op
