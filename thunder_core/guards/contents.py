@@ -303,7 +303,7 @@ def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
     return Table(
         view,
         view,
-        owner.__setattr__,
+        lambda value, name, item: owner.__setattr__(value, name, item),  # type: ignore[call-arg]  # of either class
         lambda value, source, name: DirectAttributeSource(source, name, owner.__name__),
     )
 
