@@ -368,10 +368,11 @@ def _kind_of_class(kind: type) -> NodeKind:
     return NodeKind.OPAQUE if found is NodeKind.OBJECT and not _is_followable(kind) else found
 
 
-_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
+_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "_thread", "random", "re", "contextvars"})
 _OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
 _FOLLOWED_LIBRARY = frozenset(
     {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
+    | {"threading"}
 )
 
 

@@ -41,6 +41,7 @@ from thunder_core.guards.contents import (
     namespace_of,
     node_kind,
 )
+from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.records import Records
@@ -210,7 +211,8 @@ class ObjectGuards:
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
-            self._guards.append(Check(source, EQUALITY, value))
+            state = state_guard(kind)
+            self._guards.extend([Check(source, EQUALITY, value), *([] if state is None else [state])])
             return
         self._guards.append(identity_check(source, value))
 

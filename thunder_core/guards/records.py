@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from thunder_core.guards.buffers import Buffers
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING
+from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
@@ -122,5 +122,5 @@ class Records(ABC):
         """Code with these names reads an object, which may be a random generator whose state it reads."""
         if isinstance(node.object, Generator):
             self.generators.read_by(node.object, names)
-        else:
+        elif node.kind is NodeKind.OPAQUE:
             self.hidden_states.read_by(node.object, node.source, names.attributes)
