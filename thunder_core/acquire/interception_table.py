@@ -35,6 +35,7 @@ from thunder_core.acquire import (
     module_calls,
     printing,
     subclasses,
+    tensor_state,
 )
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.interception import (
@@ -265,6 +266,8 @@ def _from_numpy(recorder: Recorder, original: Callable[..., Any], array: Any, /)
 
 
 _TENSORS: Final[Rows] = (
+    Interception(torch.Tensor, "set_", tensor_state.set_source, "like an assignment to data"),
+    Interception(torch.Tensor, "__reduce_ex__", tensor_state.reduce, "a shallow copy shares the storage"),
     Interception(torch, "from_numpy", _from_numpy, "the array may be another in each call"),
     Interception(
         torch.Tensor,

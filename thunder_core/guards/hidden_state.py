@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import functools
 import importlib
+import io
 import logging
 import os
 import random
@@ -33,7 +34,7 @@ from thunder_core.guards.source import ConstantSource, EnvironmentSource, Result
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _States:
-    """A class of random generators, or of contexts of `decimal`.
+    """A class of random generators, of contexts of `decimal`, or of streams in memory.
 
     Attributes:
         module, name: module and name of the class; functions of the module access the state of a default object.
@@ -68,6 +69,19 @@ def _set_decimal_context(context: Any, state: tuple[Any, ...]) -> None:
     context.traps = dict(zip(context.traps, traps, strict=True))
 
 
+def _stream(stream: Any) -> tuple[Any, int] | None:
+    """The content and position of a stream in memory."""
+    return None if stream is io or stream.closed else (stream.getvalue(), stream.tell())
+
+
+def _set_stream(stream: Any, state: tuple[Any, int]) -> None:
+    content, position = state
+    stream.seek(0)
+    stream.truncate()
+    stream.write(content)
+    stream.seek(position)
+
+
 def _set_bits(generator: Any, state: Any) -> None:
     generator.bit_generator.state = state
 
@@ -82,6 +96,8 @@ _GENERATORS: Final = (
     _States("numpy.random", "Generator", lambda one: one.bit_generator.state, _set_bits),
     _States("numpy.random", "BitGenerator", lambda one: one.state, _set_state),
     _States("decimal", "Context", decimal_context, _set_decimal_context),
+    _States("io", "StringIO", _stream, _set_stream),
+    _States("io", "BytesIO", _stream, _set_stream),
 )
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
@@ -164,9 +180,8 @@ class HiddenStates:
         return [item for item in self._objects.values() if not _equal(self._state(item[0]), item[2])]
 
     def _state(self, value: Any) -> Any:
-        state = self._iterators.state(value)
-        row = _generators_of(value) if state is None else None
-        return state if row is None else row.get(value)
+        row = _generators_of(value)
+        return self._iterators.state(value) if row is None else row.get(value)
 
 
 _WITHOUT_STATE: Final = frozenset(
