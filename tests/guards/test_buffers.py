@@ -168,3 +168,118 @@ def test_arrays_that_become_tensors_and_are_read() -> None:
         model.rows = numpy.array(rows)
         for actual, expected in zip(compiled(x), function(x), strict=True):
             assert torch.equal(actual, expected)
+
+
+def test_an_argument_that_becomes_a_tensor_may_differ() -> None:
+    def function(x, a):
+        return x[a] * torch.as_tensor(a) + torch.from_numpy(a)
+
+    compiled, x = thunder.jit(function), torch.arange(3.0)
+    for rows in ([0, 2], [1, 1], [0, 2]):
+        a = numpy.array(rows)
+        assert torch.equal(compiled(x, a), function(x, a))
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("read", [lambda a: a.tolist(), lambda a: int(a[0]), len, lambda a: (a + 1)[0].item()])
+def test_an_argument_that_becomes_a_tensor_and_is_read(read: Callable[..., Any]) -> None:
+    def function(x, a):
+        return x[torch.as_tensor(a)], read(a)
+
+    compiled, x = thunder.jit(function), torch.arange(3.0)
+    for rows in ([0, 2], [1, 1], [0, 2]):
+        a = numpy.array(rows)
+        (actual, number), (expected, same) = compiled(x, a), function(x, a)
+        assert torch.equal(actual, expected)
+        assert number == same
+
+
+def write_to_tensor(a, x):
+    x.add_(1)
+    return float(a.sum()), x * 2
+
+
+def write_to_tensor_and_convert(a, x):
+    x.mul_(2)
+    return torch.as_tensor(a) + 1, x * 2
+
+
+def write_to_result(a, x):
+    made = torch.from_numpy(a)
+    before = float(a[0])
+    made.add_(x)
+    return before, float(a[0]), made * 2
+
+
+SHARED = [write_to_tensor, write_to_tensor_and_convert, write_to_result]
+
+
+@pytest.mark.parametrize("program", SHARED)
+@pytest.mark.parametrize("first", ["shared", "separate"])
+def test_memory_of_an_array_and_a_tensor(program: Callable[..., Any], first: str) -> None:
+    def results(function):
+        seen = []
+        for kind in (first, "shared", "separate", "shared"):
+            a = numpy.arange(3, dtype=numpy.float32)
+            x = torch.from_numpy(a) if kind == "shared" else torch.ones(3)
+            seen.append(([r.tolist() if isinstance(r, torch.Tensor) else r for r in function(a, x)], a.tolist()))
+        return seen
+
+    with pytest.warns(UncacheableWarning, match="memory"):
+        compiled = results(thunder.jit(program))
+    assert compiled == results(program)
+
+
+def test_memory_of_an_array_in_a_closure() -> None:
+    def make():
+        a = numpy.ones(3, dtype=numpy.float32)
+
+        def function(x):
+            x.mul_(2)
+            return x + float(a[0])
+
+        return function, torch.from_numpy(a)
+
+    (function, x), (other, y) = make(), make()
+    compiled = thunder.jit(function)
+    with pytest.warns(UncacheableWarning, match="shares memory with a"):
+        results = [compiled(x).tolist() for _ in range(3)]
+    assert results == [other(y).tolist() for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    "create", [torch.from_numpy, torch.as_tensor, lambda a: torch.frombuffer(a, dtype=torch.float32), torch.Tensor]
+)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_the_array_of_an_earlier_call_changes(create: Callable[..., Any]) -> None:
+    def function(a):
+        return create(a) * 2
+
+    compiled, a = thunder.jit(function), numpy.ones(3, dtype=numpy.float32)
+    assert torch.equal(compiled(a), function(a))
+    a[:] = 9
+    b = numpy.ones(3, dtype=numpy.float32)
+    for held in (b, a):
+        assert torch.equal(compiled(held), function(held))
+
+
+def test_results_in_the_memory_of_an_array() -> None:
+    compiled = thunder.jit(torch.from_numpy)
+    for _ in range(2):
+        a = numpy.ones(3, dtype=numpy.float32)
+        compiled(a).add_(1)
+        assert a.tolist() == [2, 2, 2]
+
+
+def test_bytes_of_a_tensor_are_refused_or_those_of_eager() -> None:
+    def function(x, held):
+        x.add_(1)
+        return held[0]
+
+    def results(program):
+        held = bytearray(b"abc")
+        return [(program(torch.frombuffer(held, dtype=torch.uint8), held), bytes(held)) for _ in range(3)]
+
+    with pytest.warns(UncacheableWarning, match="shares memory with held"):
+        compiled = results(thunder.jit(function))
+    assert compiled == results(function)

@@ -73,6 +73,7 @@ EXPECTED = {
     "SUBCLASS": (Plain, int),
     "NO_SUBCLASS": (Plain, int),
     "CACHED_RESULTS": (1, 2),
+    "BASES": (Plain.__mro__, Base.__mro__),
     "CLASS_ATTRIBUTE_NAMES": (conditions.class_attribute_names(Plain), frozenset({"a"})),
     "DEFINED_NAMES": (frozenset(vars(Plain)), frozenset(vars(Plain)) - {"__doc__"}, frozenset({"a"})),
     "NOT_AMONG": ({}, {id(PLAIN): PLAIN}),
@@ -91,7 +92,7 @@ EXPECTED = {
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }
-OF_PATHS = {"ALIAS", "DISTINCT", "REFERENT"}
+OF_PATHS = {"ALIAS", "DISTINCT", "OTHER_MEMORY", "REFERENT"}
 OF_ATTRIBUTES = {"ATTRIBUTES", "ATTRIBUTES_IN_ANY_ORDER", "NOT_IN_DICT", "NO_HOOKS"}
 
 

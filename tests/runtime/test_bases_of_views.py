@@ -67,3 +67,45 @@ def test_base_that_the_program_does_not_have() -> None:
     x = torch.randn(3, 4)[1:]
     with pytest.raises(thunder.UnsupportedError, match="_base of a view"):
         thunder.jit(lambda x: x[0]._base * 2)(x)
+
+
+SHAPES_IN_PLACE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "unsqueeze_ at the end": lambda x: x.unsqueeze_(-1),
+    "squeeze_": lambda x: x.squeeze_(),
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+    "swapdims_": lambda x: x.swapdims_(0, 1),
+    "as_strided_": lambda x: x.as_strided_((x.numel(),), (1,)),
+}
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["", "reads the graph"])
+@pytest.mark.parametrize("shape", [(2, 3), (1, 3)])
+@pytest.mark.parametrize("written", range(4))
+@pytest.mark.parametrize("name", SHAPES_IN_PLACE)
+def test_bases_that_change_their_shape(
+    name: str, written: int, shape: tuple[int, ...], graph: bool, check_gradients: Callable[..., None]
+) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        views = [y[0:1], y.view(-1), y[:, 1]]
+        SHAPES_IN_PLACE[name](y)
+        [y, *views][written].mul_(3)
+        if graph:
+            torch.autograd.grad((x * 2).sum(), x)
+        return y.sin(), *[view.sin() for view in views], y, views[2]
+
+    check_gradients(program, lambda: (torch.randn(shape, requires_grad=True),))
+
+
+def test_a_base_that_loses_elements_of_its_views_is_refused() -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        view = y.view(-1)
+        y.as_strided_((3,), (1,))
+        return view * y.sum()
+
+    with pytest.raises(thunder.UnsupportedError, match="changes the size"):
+        thunder.jit(program)(torch.randn(2, 3, requires_grad=True))

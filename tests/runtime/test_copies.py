@@ -123,3 +123,25 @@ def test_what_a_copy_depends_on_is_guarded() -> None:
     x.grad = torch.ones(3)
     with pytest.raises(UnsupportedError, match="has a gradient"):
         compiled(x)
+
+
+def _shallow(x: Tensor) -> Any:
+    y = x * 2
+    copies = copy.copy(y), copy.copy(x), copy.copy([y, x])
+    with torch.no_grad():
+        copies[0].add_(1)
+    return copies[0] * 2, copies[1] * 3, copies[0].is_leaf, copies[1] is x, copies[2][1] is x, y.detach() * 1
+
+
+def _shallow_and_written(x: Tensor) -> Any:
+    y = x.detach() * 2
+    y.note = "kept"  # type: ignore[attr-defined]
+    copied = copy.copy(y)
+    copied.mul_(3)
+    return y, copied, copied.note, copied is y  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", [_shallow, _shallow_and_written])
+def test_shallow_copies(program: Callable[..., Any], grad: bool, check_gradients: Callable[..., None]) -> None:
+    check_gradients(program, lambda: (torch.arange(3.0).requires_grad_(grad),))

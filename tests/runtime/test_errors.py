@@ -482,3 +482,21 @@ def test_memory_that_is_not_recorded_is_refused(jit: Callable[..., Any], program
         with pytest.raises(UnsupportedError) as caught:
             jit(program)(torch.ones(3))
         assert "test_errors.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.ones(2, 3, device="meta") @ x,
+        lambda x: x + torch.ones(3, device="meta"),
+        lambda x: torch.cat([x, torch.ones(3, device="meta")]),
+    ],
+)
+def test_tensors_on_two_devices(jit: Callable[..., Any], program: Callable[..., Any]) -> None:
+    x = torch.ones(3)
+    errors = []
+    for called in (program, jit(program)):
+        with pytest.raises(RuntimeError) as caught:
+            called(x)
+        errors.append((type(caught.value), str(caught.value)))
+    assert errors[0] == errors[1]

@@ -82,6 +82,21 @@ def two_outs(x: torch.Tensor, y: torch.Tensor) -> Any:
     return y * 2, indices
 
 
+def set_to_another(x: torch.Tensor, y: torch.Tensor) -> Any:
+    with torch.no_grad():
+        z = x.detach().clone()
+        z.set_(y)  # type: ignore[call-overload]
+        z.add_(1)
+    return z * 2, y * 3, x * 1
+
+
+def input_set_to_another(x: torch.Tensor, y: torch.Tensor) -> Any:
+    w = y.clone()
+    y.set_(w)  # type: ignore[call-overload]
+    w.mul_(2)
+    return y * 2, x * y.sum()
+
+
 def resized(x: torch.Tensor, y: torch.Tensor) -> Any:
     y.resize_(4).fill_(2)
     z = x.detach().clone()
@@ -91,7 +106,7 @@ def resized(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 PROGRAMS = [
     data_of_an_input, data_of_a_value, data_with_a_view, data_that_is_saved, data_there_and_back, data_exchanged,
-    out_of_an_input, out_of_a_value, two_outs, resized,
+    set_to_another, input_set_to_another, out_of_an_input, out_of_a_value, two_outs, resized,
 ]  # fmt: skip
 
 
@@ -127,7 +142,7 @@ def test_program(program: Callable[..., Any], pair: str, requires_grad: bool, op
 def test_set_is_refused() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         z = x.clone()
-        z.set_(y)  # type: ignore[call-overload]
+        z.set_(y.untyped_storage(), 0, (2,), (1,))
         return z.add_(1)
 
     with pytest.raises(UnsupportedError, match="another storage"):

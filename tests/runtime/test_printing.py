@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
 import warnings
@@ -186,9 +188,31 @@ def test_text_that_python_would_use_is_refused(use: Any, computed: bool, jit: Ca
         jit(program, sharp_edges="error")(torch.ones(2))
 
 
-def test_printing_to_another_file_is_refused(jit: Callable[..., Any], tmp_path: Any) -> None:
-    with (tmp_path / "file").open("w") as file, pytest.raises(UnsupportedError, match="to a file"):
+def test_printing_to_a_file_is_refused(jit: Callable[..., Any], tmp_path: Any) -> None:
+    with (tmp_path / "file").open("w") as file, pytest.raises(UnsupportedError, match="file has advanced"):
         jit(lambda x: (print(x * 2, file=file), x)[1])(torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("grad", [False, True])
+def test_printing_to_a_stream_in_memory(grad: bool, jit: Callable[..., Any]) -> None:
+    def results(compile: Callable[..., Any]) -> list[Any]:
+        stream = io.StringIO()
+
+        def program(x: torch.Tensor) -> Any:
+            print("before", file=stream)
+            print("sum", x.sum(), x.shape, file=stream, end=";")
+            own = io.StringIO()
+            print(x * 2, file=own)
+            with contextlib.redirect_stdout(own):
+                print(x)
+            return x * len(own.getvalue()), own.getvalue()
+
+        compiled = compile(program)
+        seen = [compiled((torch.ones(2) * scale).requires_grad_(grad)) for scale in (1, 1, 10)]
+        return [[(result.tolist(), text) for result, text in seen], stream.getvalue()]
+
+    assert results(jit) == results(lambda program: program)
 
 
 def test_printing_in_a_transformation_is_refused(jit: Callable[..., Any]) -> None:

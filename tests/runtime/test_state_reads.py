@@ -599,6 +599,53 @@ def bases(jit: Wrap) -> Iterator[Any]:
 
 
 @case
+def bases_without_names(jit: Wrap) -> Iterator[Any]:
+    class A:
+        pass
+
+    class B:
+        pass
+
+    class C(A):
+        pass
+
+    class D(C):
+        pass
+
+    def f(x, o):
+        return x * (2 if isinstance(o, A) else 3) + (5 if issubclass(D, B) else 7)
+
+    g = jit(f)
+    c = C()
+    for base in (A, B, A):
+        C.__bases__ = (base,)
+        yield g(X, c)
+
+
+@case
+def bases_of_a_module(jit: Wrap) -> Iterator[Any]:
+    class Calls(torch.nn.Module):
+        def forward(self, x):
+            return self.step(x)
+
+    class Doubles(Calls):
+        def step(self, x):
+            return x * 2
+
+    class Triples(Calls):
+        def step(self, x):
+            return x * 3
+
+    class Layer(Doubles):
+        pass
+
+    g = jit(Layer())
+    for base in (Doubles, Triples, Doubles):
+        Layer.__bases__ = (base,)
+        yield g(X)
+
+
+@case
 def issub_args(jit: Wrap) -> Iterator[Any]:
     def f(x, a, b):
         return x + 1 if issubclass(a, b) else x - 1

@@ -38,6 +38,82 @@ def case(program: Program) -> Program:
     return program
 
 
+class Doubles:
+    def factor(self):
+        return 2
+
+
+class Triples:
+    def factor(self):
+        return 3
+
+
+class DoublingLayer(torch.nn.Module):
+    def forward(self, x):
+        self.__class__ = TriplingLayer
+        return x * 2
+
+
+class TriplingLayer(torch.nn.Module):
+    def forward(self, x):
+        return x * 3
+
+
+@case
+def class_of_an_object(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        o.__class__ = Triples if type(o) is Doubles else Doubles
+        return x * o.factor()
+
+    g = jit(f)
+    for o in (Doubles(), Doubles(), Triples()):
+        for _ in range(2):
+            yield g(X(), o), type(o)
+
+
+@case
+def class_of_an_object_in_a_program_that_runs_twice(jit: Wrap) -> Iterator[Any]:
+    def f(x, o):
+        o.__class__ = Triples if type(o) is Doubles else Doubles
+        if x.sum() > 100:
+            return x
+        setattr(o, "__cla" + "ss__", Triples if type(o) is Doubles else Doubles)
+        o.__class__ = Triples if type(o) is Doubles else Doubles
+        return x * o.factor()
+
+    g = jit(f)
+    o = Doubles()
+    for scale in (1, 1, 100):
+        yield g(X() * scale, o), type(o)
+
+
+@case
+def class_of_a_module(jit: Wrap) -> Iterator[Any]:
+    for _ in range(2):
+        module = DoublingLayer()
+        g = jit(module)
+        yield g(X()), type(module)
+        yield g(X()), type(module)
+        module.__class__ = DoublingLayer
+        yield g(X()), type(module)
+
+
+@case
+def bases_of_a_class(jit: Wrap) -> Iterator[Any]:
+    class Derived(Doubles):
+        pass
+
+    def f(x):
+        if x.sum() > 100:
+            Derived.__bases__ = (Triples,)
+        return x * Derived().factor()
+
+    g = jit(f)
+    for scale in (1, 100, 1, 100):
+        yield g(X() * scale), Derived.__bases__
+        Derived.__bases__ = (Doubles,)
+
+
 @case
 def closure(jit: Wrap) -> Iterator[Any]:
     s = None

@@ -299,20 +299,20 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
         return raised
     if _READS_MEMORY in str(raised):
         return MetadataUnknown(str(raised).partition("\n")[0])
-    if module.startswith("torch") and is_small(args, kwargs):
+    if module.startswith("torch") and is_small(args, kwargs, devices=("cpu", "meta")):
         with real_calls():
             try:
                 symbol.target(*map_leaves(_zeros, args), **map_leaves(_zeros, kwargs))
             except Exception as eager:  # noqa: BLE001 - any exception of eager is the result
                 return eager.with_traceback(None)
-        return MetadataUnknown(str(raised))
+        unsupported = unsupported or is_small(args, kwargs)
     return MetadataUnknown(str(raised)) if unsupported else raised
 
 
-def is_small(args: Any, kwargs: Any) -> bool:
-    """Whether a call on fakes may be tried on real tensors: on the CPU, and of limited size."""
+def is_small(args: Any, kwargs: Any, devices: tuple[str, ...] = ("cpu",)) -> bool:
+    """Whether a call on fakes may be tried on real tensors: on these types of devices, and of limited size."""
     tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
-    return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors) and (
+    return all(t.device.type in devices and t.layout is torch.strided for t in tensors) and (
         builtins.sum(hint_of(from_fake(t.untyped_storage().nbytes())) for t in tensors) < _MATERIALIZE_LIMIT
     )
 
@@ -331,7 +331,7 @@ def _zeros(leaf: Any) -> Any:
     if not isinstance(leaf, FakeTensor):
         return leaf
     size = leaf.untyped_storage().nbytes() // leaf.element_size()
-    flat, base = torch.zeros(size, dtype=leaf.dtype), base_of(leaf)
+    flat, base = torch.zeros(size, dtype=leaf.dtype, device=leaf.device), base_of(leaf)
     real = flat.as_strided(base.shape, base.stride(), base.storage_offset()).detach().requires_grad_(base.requires_grad)
     if base.requires_grad and not base.is_leaf:
         real = computed(real)

@@ -10,15 +10,22 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.attempt import EagerCallNeeded
+from thunder_core.acquire.prefix import real_calls
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import LeakedTensorError, UnsupportedError
+from thunder_core.guards.buffers import is_buffer, shares_memory
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import OTHER_MEMORY
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.torch_generators import TorchGenerators
-from thunder_core.ir.bound_symbol import tensors_written_by
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by, written_storages
 from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
+from thunder_core.ir.trace import with_bodies
+from thunder_core.ir.tree import map_leaves
 
 _PATIENCE: Final = 20
 """How often other threads get 10 ms to release frames of the program, which sampling profilers hold."""
@@ -109,15 +116,46 @@ def _holds_tensor(key: Any) -> bool:
     return any(isinstance(part, torch.Tensor) for part in parts)
 
 
-def check_buffers(observer: Observer) -> None:
-    """Check that NumPy arrays and other buffers that the program reads are unchanged.
+def check_buffers(recorder: Recorder, observer: Observer) -> None:
+    """Check that NumPy arrays and other buffers are unchanged, and that no op of the trace changes their memory.
 
     Raises:
-        EagerCallNeeded: the program writes to one by code that is not recorded.
+        EagerCallNeeded: the program writes to one by code that is not recorded, or to a tensor that shares its memory,
+            or creates such a tensor by a call that is not recorded.
     """
     changed = observer.changed_buffers()
     if changed:
         raise EagerCallNeeded(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
+    inputs, written = recorder.inputs, written_storages(with_bodies(recorder.trace.ops))
+    for proxy, source, value in zip(inputs.proxies, inputs.sources, inputs.objects, strict=True):
+        is_written = isinstance(proxy, TensorProxy) and proxy.storage in written
+        for buffer, path in observer.buffers() if is_written or inputs.is_unrecorded(proxy) else ():
+            if shares_memory(buffer, value):
+                use = "writes to" if is_written else "creates"
+                raise EagerCallNeeded(f"the program {use} a tensor that shares memory with {path.describe()}")
+            if is_written:
+                observer.add_guard(Check(path, OTHER_MEMORY, source))
+    for op in recorder.trace.ops:
+        if _writes_buffer(op, written, recorder):
+            raise EagerCallNeeded(f"the program writes to the result of {op.symbol.name}, the memory of an array")
+
+
+def _writes_buffer(op: BoundSymbol, written: frozenset[int], recorder: Recorder) -> bool:
+    """Whether the program writes to a tensor that an op creates in the memory of a buffer."""
+    objects = {proxy.name: value for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True)}
+    buffers = [objects.get(proxy.name) for proxy in op.inputs() if isinstance(proxy, OpaqueProxy)]
+    buffers = [value for value in buffers if is_buffer(value)]
+    results = [proxy for proxy in op.outputs() if isinstance(proxy, TensorProxy)]
+    if not buffers or not any(proxy.storage in written for proxy in results):
+        return False
+    if any(isinstance(proxy, TensorProxy) for proxy in op.inputs()):
+        return False  # the array is an index or an operand
+    with real_calls():
+        args, kwargs = map_leaves(
+            lambda leaf: objects[leaf.name] if isinstance(leaf, OpaqueProxy) else leaf, (op.args, op.kwargs)
+        )
+        result = op.symbol.target(*args, **kwargs)
+        return any(shares_memory(value, result) for value in buffers)
 
 
 def check_generators(generators: TorchGenerators) -> None:

@@ -109,10 +109,10 @@ class Inputs:
         environment = size.node.shape_env
         return self.input_sizes is not None and environment is self.input_sizes.sizes.environment
 
-    def has_path(self, tensor: torch.Tensor) -> bool:
-        """Whether a real tensor has an access path."""
+    def has_path(self, value: Any) -> bool:
+        """Whether a real tensor or another object has an access path."""
         with DisableTorchFunction():
-            return self._source_of(tensor) is not None
+            return self._source_of(value) is not None
 
     def find(self, tensor: torch.Tensor) -> Variable | None:
         """The variable of a real tensor that was lifted before."""
@@ -164,6 +164,10 @@ class Inputs:
     def is_of_unknown_origin(self, storage: int) -> bool:
         """Whether a storage belongs to a tensor without an access path that the recorder did not create."""
         return storage in self._unknown_origins
+
+    def is_unrecorded(self, proxy: Proxy) -> bool:
+        """Whether an input is a tensor of unknown origin, which is the same in every run."""
+        return isinstance(proxy, TensorProxy) and proxy.storage in self._unknown_origins
 
     def is_constant_object(self, value: Any) -> bool:
         """Whether an opaque input is the same object in every run, as it has no access path."""

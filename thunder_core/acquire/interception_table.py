@@ -35,6 +35,7 @@ from thunder_core.acquire import (
     module_calls,
     printing,
     subclasses,
+    tensor_state,
 )
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.interception import (
@@ -50,6 +51,7 @@ from thunder_core.acquire.interception import (
 )
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
 from thunder_core.acquire.traced_size import larger_or_smaller, root_or_logarithm
+from thunder_core.guards.buffers import is_array
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
     ScriptMethod,
@@ -256,7 +258,17 @@ _TEXT: Final[Rows] = (
 )
 """Prints, logs and warnings of a program."""
 
+
+def _from_numpy(recorder: Recorder, original: Callable[..., Any], array: Any, /) -> Any:
+    if not (is_array(array) and recorder.inputs.has_path(array)):  # the program creates it: its memory is a constant
+        return original(array)
+    return torch.as_tensor(array, device="cpu")
+
+
 _TENSORS: Final[Rows] = (
+    Interception(torch.Tensor, "set_", tensor_state.set_source, "like an assignment to data"),
+    Interception(torch.Tensor, "__reduce_ex__", tensor_state.reduce, "a shallow copy shares the storage"),
+    Interception(torch, "from_numpy", _from_numpy, "the array may be another in each call"),
     Interception(
         torch.Tensor,
         "as_subclass",

@@ -20,7 +20,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import Size, as_found, with_size
+from thunder_core.ir.size import Size, as_found, known_at_most, on_fakes, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
@@ -274,10 +274,15 @@ def reshape(
         value = recorder.call_symbol(symbol, args, {name: item for name, item in kwargs.items() if name != "out"})
     elif symbol.functional is not None and len(outcome.results) == 1:
         assert variable.fake is not None
-        with tensors.fake_mode.observing():
-            variable.fake = make_alias(variable.fake, variable.proxy)  # as it was before the call
+        changed = variable.fake
+        with tensors.fake_mode.observing(), torch.no_grad():
+            variable.fake = make_alias(changed, variable.proxy)  # as it was before the call
+            # after a write, autograd takes other views of a base again by their functions, which need its old shape
+            changed.as_strided_(*on_fakes(variable.proxy.geometry))
         value = recorder.call_symbol(symbol.functional, args, kwargs)
         if tensors.proxy_of(value).storage != variable.proxy.storage:
+            raise _resized(symbol, variable)
+        if variable.proxy.requires_grad and _loses_elements(tensors, value, variable):
             raise _resized(symbol, variable)
         if not is_traced(tensor):
             call.inputs.reshaped[id(tensor)] = variable
@@ -290,6 +295,14 @@ def reshape(
         fake = tensors.fake(result)  # created now, as it may be derived from the fake of ``variable``
     variable.proxy, variable.key, variable.fake = result.proxy, result.key, fake
     return tensor
+
+
+def _loses_elements(tensors: Tensors, value: Any, variable: Variable) -> bool:
+    """Whether a tensor lacks elements that it had, and that another one has: gradients of these are lost in eager."""
+    if known_at_most(variable.proxy.numel, tensors.proxy_of(value).numel):
+        return False
+    others = [other for other in tensors.all_variables() if other.proxy.storage == variable.proxy.storage]
+    return any(other is not variable and other is not tensors.variable(value) for other in others)
 
 
 def _resized(symbol: Symbol, variable: Variable) -> UnsupportedError:

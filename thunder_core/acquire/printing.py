@@ -72,14 +72,8 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
         original(*values, file=file, **options)  # inside a transformation of torch.func, the repr of a tensor raises
         return
     if not standard:
-        if not tensors:
-            original(*values, file=file, **options)
-            return
-        raise UnsupportedError(
-            "print of a tensor of the program to a file",
-            location=user_location(),
-            advice=("print it to sys.stdout or sys.stderr", "return the tensor and write it outside"),
-        )
+        original(*map(str, values), file=file, **options)  # the text of a tensor is a value that the program reads
+        return
     if file is trace.stderr and file is not None:
         options["to_stderr"] = True
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)

@@ -163,7 +163,7 @@ def _run_checked(
     if _may_repeat_changes(recorder, observer):
         raise ChangesNeeded
     check_cached_functions(observer)
-    check_buffers(observer)
+    check_buffers(recorder, observer)
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised

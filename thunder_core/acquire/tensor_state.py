@@ -243,6 +243,29 @@ def _refused(attribute: str) -> UnsupportedError:
     )
 
 
+def set_source(recorder: Recorder, original: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """``tensor.set_(source)``: like an assignment to ``data``. Other forms, and tensors with gradients, are refused."""
+    source = args[0] if len(args) == 1 and not kwargs else None
+    if not isinstance(source, torch.Tensor) or tensor.requires_grad or source.requires_grad:
+        return original(tensor, *args, **kwargs)
+    tensor.data = source
+    return tensor
+
+
+def reduce(recorder: Recorder, original: Any, tensor: torch.Tensor, protocol: Any) -> Any:
+    """``tensor.__reduce_ex__(protocol)``: for `copy.copy`, how a tensor that shares the storage is created."""
+    if type(tensor) is not torch.Tensor or calling_module() != copy.__name__:
+        return original(tensor, protocol)
+    return _shallow_copy, (tensor,)
+
+
+def _shallow_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """What `copy.copy` returns: a leaf of the autograd graph."""
+    copied = tensor.detach().requires_grad_(tensor.requires_grad)
+    vars(copied).update(vars(tensor))
+    return copied
+
+
 @calls_program
 def deepcopy(recorder: Recorder, original: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
     """``tensor.__deepcopy__(memo)``: a leaf of the autograd graph, with a new storage.

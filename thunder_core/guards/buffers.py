@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+
+from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 
 
 def is_array(value: Any) -> bool:
@@ -34,6 +39,34 @@ def array_content(value: Any, *, content: bool = True) -> tuple[Any, ...]:
         return value.dtype.str, value.shape, value.tobytes() if content else None
     with memoryview(value) as view:
         return view.format, view.shape, view.tobytes() if content else None
+
+
+def shares_memory(value: Any, tensor: torch.Tensor) -> bool:
+    """Whether a buffer may share memory with the storage of a tensor."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    storage = tensor.untyped_storage()
+    first = storage.data_ptr()
+    start, end = _extent(value)
+    return start < first + storage.nbytes() and first < end
+
+
+def _extent(value: Any) -> tuple[int, int]:
+    """The addresses of the first byte of a buffer and of the end of the last."""
+    if is_array(value):
+        start = value.__array_interface__["data"][0]
+        steps = [(size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True)]
+        last = sum(step for step in steps if step > 0) + value.itemsize
+        return (start + sum(step for step in steps if step < 0), start + last) if value.size else (0, 0)
+    with memoryview(value) as view:
+        if not view.c_contiguous:
+            return _extent(view.obj)
+        with view.cast("B") as own, disable_current_modes(), DisableTorchFunction(), warnings.catch_warnings():
+            if not own.nbytes:
+                return 0, 0
+            warnings.simplefilter("ignore", UserWarning)  # PyTorch warns of memory that is read-only
+            start = torch.frombuffer(own, dtype=torch.uint8).data_ptr()
+            return start, start + own.nbytes
 
 
 @dataclass(frozen=True, slots=True)

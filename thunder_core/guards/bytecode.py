@@ -142,9 +142,15 @@ class _Reader:
         if code.co_name in LOOKUPS and is_pure_lookup(code):
             names.of_lookup = replace(names, whole=set())
 
-    def use(self, values: Iterable[StackValue]) -> None:
-        """Values are used in a way that no other method of this class records."""
+    def use(self, values: Iterable[StackValue], *, as_tensors: bool = False) -> None:
+        """Values are used in a way that no other method of this class records.
+
+        Args:
+            as_tensors: as an index, or by a function of PyTorch, which takes an array as a tensor.
+        """
         for value in values:
+            if not as_tensors:
+                self.names.inspected.add(value.label)
             self.names.uses_class |= value.is_class or value.chain == ("type",)
             if value.label:
                 self.names.dictionaries.value_used(value)
@@ -168,6 +174,7 @@ class _Reader:
         if name == "__dict__":
             names.whole.add(load[0])
         names.dictionaries.attribute_loaded(owner, name)
+        names.inspected.add(owner.label)
         if owner.chain:
             self._loaded[*owner.chain, name] = None
 
@@ -179,7 +186,7 @@ class _Reader:
         self._use_chain(callee)
         self.names.uses_class |= callee.is_class
         self.names.dictionaries.called(callee, arguments)
-        self.use(arguments)
+        self.use(arguments, as_tensors=callee.chain[:1] == ("torch",))
         if not _is_accessor(callee):
             return
         owner = arguments[0].label if arguments else UNKNOWN
@@ -191,6 +198,9 @@ class _Reader:
         else:
             self.names.whole.add(owner)
             self.names.stores_computed |= callee.label in _STORING_ACCESSORS
+
+    def call_with_keywords(self, instruction: Instruction) -> None:
+        self.use(instruction.operands, as_tensors=instruction.callee.chain[:1] == ("torch",))
 
     def subscript(self, instruction: Instruction) -> None:
         *stored, container, key = instruction.operands
@@ -215,8 +225,9 @@ class _Reader:
     def _entry(self, container: StackValue, key: StackValue) -> None:
         self.names.dictionaries.entry_used(container, key)
         self.names.uses_class |= container.is_class
+        self.names.inspected.add(container.label)
         self._use_chain(container)
-        self.use((key,))
+        self.use((key,), as_tensors=True)
 
     def identity(self, instruction: Instruction) -> None:
         constants = [value.constant for value in instruction.operands if value.is_constant]
@@ -271,6 +282,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     **dict.fromkeys(ATTRIBUTE_LOADS, _Reader.attribute_load),
     **dict.fromkeys(GLOBAL_LOADS, _Reader.global_load),
     "CALL": _Reader.call,
+    "CALL_KW": _Reader.call_with_keywords,
     "BINARY_SUBSCR": _Reader.subscript,
     "STORE_SUBSCR": _Reader.subscript,
     "STORE_SLICE": _Reader.slice_store,

@@ -93,6 +93,7 @@ class CodeNames:
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
         reads_order: it may read the order of the attributes of an object.
         dictionaries: its uses of dictionaries and lists.
+        inspected: labels of the values that it uses otherwise than as an index or an argument of a function of PyTorch.
         chains: global variables with the attributes loaded from them without other operations: ``("F", "relu")``.
         imports: level, module and names of the import statements.
         reads_class: it may read the class of an object.
@@ -119,6 +120,7 @@ class CodeNames:
     whole: set[str] = field(default_factory=set)
     reads_order: bool = False
     dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
+    inspected: set[str] = field(default_factory=set)
     chains: dict[tuple[str, ...], None] = field(default_factory=dict)
     imports: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
     reads_class: bool = False

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-from thunder_core.guards.buffers import array_content
+from thunder_core.guards.buffers import array_content, shares_memory
 from thunder_core.guards.check import (
     EQUAL,
     IDENTICAL,
@@ -152,12 +152,31 @@ DEFINED_NAMES: Final = Condition(
 """All names that a class defines itself, special names included."""
 
 
-def defined_names_checks(kind: type) -> Iterator[Check]:
-    """Checks of the names that a class and its bases define, except for library classes and installed packages."""
-    for base in kind.__mro__:
-        filename = str(getattr(sys.modules.get(base.__module__), "__file__", ""))
-        if kind_of_class(base) is CodeKind.USER and not issubclass(base, enum.Enum) and not is_installed(filename):
-            yield Check(ConstantSource(base, base.__name__), DEFINED_NAMES, frozenset(vars(base)))
+BASES: Final = Condition(
+    "bases",
+    "{value}.__mro__",
+    EQUAL,
+    lambda value, expected: ": inherits from other classes than before",
+    lambda expected: ", ".join(map(type_name, expected[1:])),
+)
+"""The classes in which Python looks up the attributes of a class."""
+
+
+def class_checks(kind: type) -> Iterator[Check]:
+    """Checks of the bases of a class, and of the names that it and its bases define.
+
+    Library classes and installed packages are not checked.
+    """
+    checked = [base for base in kind.__mro__ if _is_checked(base)]
+    if checked:
+        yield Check(ConstantSource(kind, kind.__name__), BASES, kind.__mro__)
+    for base in checked:
+        yield Check(ConstantSource(base, base.__name__), DEFINED_NAMES, frozenset(vars(base)))
+
+
+def _is_checked(kind: type) -> bool:
+    filename = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
+    return kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum) and not is_installed(filename)
 
 
 # ---------------------------------------------------------------- containers and attributes
@@ -241,6 +260,14 @@ ARRAY: Final = Condition(
     Comparison("not {same_array}({actual}, {expected})", (same_array,)),
     lambda value, expected: f": expected the same array as before of {expected[:2]}, got {show(value)}",
 )
+
+OTHER_MEMORY: Final = Condition(
+    "other memory",
+    "{value}",
+    Comparison("{shares_memory}({actual}, {expected})", (shares_memory,)),
+    lambda value, expected: f": shares memory with {expected.describe()}, which the program writes",
+)
+"""A buffer that shares no memory with the tensor at another path."""
 
 # ---------------------------------------------------------------- absence
 

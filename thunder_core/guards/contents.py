@@ -296,6 +296,24 @@ _CLASS_ATTRIBUTES = Table(
     lambda value, source, name: DirectAttributeSource(source, name, "type"),
     by_name=True,
 )
+
+
+def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
+    """Attributes that Python stores outside of ``__dict__``, by name, with functions that read them."""
+
+    def view(value: Any) -> dict[str, Any]:
+        return {name: function(value) for name, function in read.items()}
+
+    return Table(
+        view,
+        view,
+        lambda value, name, item: owner.__setattr__(value, name, item),  # type: ignore[call-arg]  # of either class
+        lambda value, source, name: DirectAttributeSource(source, name, owner.__name__),
+    )
+
+
+_CLASS_OF_OBJECT = _in_c(object, __class__=type)
+_CLASSES_OF_CLASS = _in_c(type, __class__=type, __bases__=operator.attrgetter("__bases__"))
 _ENTRIES = Table(
     lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
 )
@@ -330,7 +348,7 @@ class NodeKind(enum.Enum):
         classes: the classes of the objects.
         guard: the method of `ObjectGuards` that guards an object at its first visit.
         read: the method of `Following` that reads an object by the names in code.
-        tables: what the objects store; attributes first.
+        tables: what the objects store; attributes first, the class of the object last.
     """
 
     MODULE = (Module,), "guard_module", "read_module", _ATTRIBUTES, *map(_module_dictionary, MODULE_DICTIONARIES)
@@ -339,7 +357,7 @@ class NodeKind(enum.Enum):
     SEQUENCE = (list, tuple, collections.deque), "guard_content", "read_items", _ATTRIBUTES, _ITEMS
     SET = (set, frozenset), "guard_content", "read_items", _ATTRIBUTES, _MEMBERS
     BUFFER = (bytearray, array.array), "guard_opaque", "read_attributes", _ATTRIBUTES, _BYTES
-    CLASS = (type,), "guard_class", "read_class", _CLASS_ATTRIBUTES
+    CLASS = (type,), "guard_class", "read_class", _CLASS_ATTRIBUTES, _CLASSES_OF_CLASS
     PARTIAL = tuple(PARTS), "guard_object", "read_parts", _ATTRIBUTES
     CELL = (CellType,), "guard_object", "read_attributes", _ATTRIBUTES
     # objects of libraries, which may cache in their attributes
@@ -353,7 +371,8 @@ class NodeKind(enum.Enum):
         self.classes = classes
         self.guard = guard
         self.read = read
-        self.tables = tables
+        is_object = guard and type not in classes
+        self.tables = (*tables, _CLASS_OF_OBJECT) if is_object else tables
 
 
 CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
@@ -370,10 +389,11 @@ def _kind_of_class(kind: type) -> NodeKind:
     return NodeKind.OPAQUE if found is NodeKind.OBJECT and not _is_followable(kind) else found
 
 
-_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "threading", "_thread", "random", "re", "contextvars"})
+_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "_thread", "random", "re", "contextvars"})
 _OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
 _FOLLOWED_LIBRARY = frozenset(
     {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
+    | {"threading"}
 )
 
 

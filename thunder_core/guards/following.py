@@ -96,6 +96,8 @@ class Following:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
             self._follow_dictionary(node, names, label)
+        if label is None or label in names.inspected:
+            self._heap.objects.read_buffer(node)
         if node.kind is NodeKind.SEQUENCE and not node.reached:
             if names.dictionaries.only_appends(label):
                 return

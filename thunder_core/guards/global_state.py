@@ -5,6 +5,7 @@ If a program reads a function such as `torch.get_num_threads`, `state_guard` gua
 
 from __future__ import annotations
 
+import decimal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch.nn.modules import module as _module
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE
+from thunder_core.guards.hidden_state import decimal_context
 from thunder_core.guards.source import ConstantSource, Names, ResultSource
 from thunder_core.ir.switches import SWITCHES
 from thunder_core.private_names import is_missing
@@ -239,12 +241,14 @@ _FUNCTIONS: Final[dict[str, _Reader]] = {
 _OF_ARGUMENTS: Final[tuple[tuple[str, _Reader, str], ...]] = (
     ("torch", _autocast_dtypes, "get_autocast_dtype get_autocast_cpu_dtype get_autocast_gpu_dtype"),
     ("torch.distributed", _process_group, "is_initialized get_rank get_world_size"),
+    ("decimal", decimal_context, "Decimal getcontext localcontext"),
 )
 """Module, reader of the state that functions with parameters read, and the names of these functions."""
 
 
 def _readers() -> dict[int, tuple[str, _Reader]]:
-    readers = {id(function): (name, function) for name, function in _FUNCTIONS.items()}
+    readers: dict[int, tuple[str, _Reader]] = {id(function): (name, function) for name, function in _FUNCTIONS.items()}
+    readers[id(decimal)] = ("decimal_context", decimal_context)
     for module, reader, functions in _OF_ARGUMENTS:
         for name in functions.split():
             function = getattr(sys.modules[module], name, None)

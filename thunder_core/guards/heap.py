@@ -70,7 +70,7 @@ class Heap(Records):
             else:
                 self.guards.append(Check(source, VALUE, value))
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
-        self.objects.guard_defined_names(value if isinstance(value, type) else type(value))
+        self.objects.guard_class_definition(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):
             self.tensors.visit(value, source)
             return None

@@ -6,8 +6,10 @@ iterators) or reads the time is compiled in each call.
 
 from __future__ import annotations
 
+import decimal
 import functools
 import importlib
+import io
 import logging
 import os
 import random
@@ -21,6 +23,7 @@ from typing import Any, Final
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
+from thunder_core.guards.contents import cached_by_class
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
@@ -30,12 +33,12 @@ from thunder_core.guards.source import ConstantSource, EnvironmentSource, Result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Generators:
-    """A class of random generators.
+class _States:
+    """A class of random generators, of contexts of `decimal`, or of streams in memory.
 
     Attributes:
-        module, name: module and name of the class; functions of the module access the state of a default generator.
-        get, set: read and write the state of a generator; with the module as argument, that of the default generator.
+        module, name: module and name of the class; functions of the module access the state of a default object.
+        get, set: read and write the state of an object; with the module as argument, that of the default object.
     """
 
     module: str
@@ -44,9 +47,39 @@ class _Generators:
     set: Callable[[Any, Any], None]
 
     def owns(self, value: Any) -> bool:
-        """Whether a value is such a generator, or the module."""
+        """Whether a value is such an object, or the module."""
         module = sys.modules.get(self.module)
         return module is not None and (value is module or isinstance(value, getattr(module, self.name)))
+
+
+def decimal_context(context: Any = decimal) -> tuple[Any, ...]:
+    """The options of a context of `decimal`, by default of the current one, without the flags that computations set."""
+    context = decimal.getcontext() if context is decimal else context
+    return (*[getattr(context, name) for name in _OPTIONS_OF_DECIMALS], tuple(context.traps.values()))
+
+
+_OPTIONS_OF_DECIMALS: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
+def _set_decimal_context(context: Any, state: tuple[Any, ...]) -> None:
+    context = decimal.getcontext() if context is decimal else context
+    *options, traps = state
+    for name, option in zip(_OPTIONS_OF_DECIMALS, options, strict=True):
+        setattr(context, name, option)
+    context.traps = dict(zip(context.traps, traps, strict=True))
+
+
+def _stream(stream: Any) -> tuple[Any, int] | None:
+    """The content and position of a stream in memory."""
+    return None if stream is io or stream.closed else (stream.getvalue(), stream.tell())
+
+
+def _set_stream(stream: Any, state: tuple[Any, int]) -> None:
+    content, position = state
+    stream.seek(0)
+    stream.truncate()
+    stream.write(content)
+    stream.seek(position)
 
 
 def _set_bits(generator: Any, state: Any) -> None:
@@ -58,18 +91,21 @@ def _set_state(bits: Any, state: Any) -> None:
 
 
 _GENERATORS: Final = (
-    _Generators("random", "Random", lambda one: one.getstate(), lambda one, state: one.setstate(state)),
-    _Generators("numpy.random", "RandomState", lambda one: one.get_state(), lambda one, state: one.set_state(state)),
-    _Generators("numpy.random", "Generator", lambda one: one.bit_generator.state, _set_bits),
-    _Generators("numpy.random", "BitGenerator", lambda one: one.state, _set_state),
+    _States("random", "Random", lambda one: one.getstate(), lambda one, state: one.setstate(state)),
+    _States("numpy.random", "RandomState", lambda one: one.get_state(), lambda one, state: one.set_state(state)),
+    _States("numpy.random", "Generator", lambda one: one.bit_generator.state, _set_bits),
+    _States("numpy.random", "BitGenerator", lambda one: one.state, _set_state),
+    _States("decimal", "Context", decimal_context, _set_decimal_context),
+    _States("io", "StringIO", _stream, _set_stream),
+    _States("io", "BytesIO", _stream, _set_stream),
 )
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
-_REPEATABLE: Final = frozenset({"datetime", "gc", "numpy", "os", "random", "sys", "time"})
+_REPEATABLE: Final = frozenset({"datetime", "decimal", "gc", "numpy", "os", "random", "sys", "time"})
 """Modules whose functions have no side effects, so that they may run once more than in eager mode."""
 
 
-def _generators_of(value: Any) -> _Generators | None:
+def _generators_of(value: Any) -> _States | None:
     return next((row for row in _GENERATORS if row.owns(value)), None)
 
 
@@ -98,8 +134,9 @@ class HiddenStates:
             self._objects[id(generator)] = (generator, name, state)
 
     def read_by(self, generator: Any, source: Source, attributes: Collection[str]) -> None:
-        """Code with these names reads an object: it may read or set the state of a generator."""
-        if not _OF_STATES.isdisjoint(attributes) and _generators_of(generator):
+        """Code with these names reads an object: it may read or set the state of a generator, or hidden state."""
+        names = _OF_STATES if _generators_of(generator) else _names_of_hidden_state(type(generator))
+        if not names.isdisjoint(attributes):
             self.called(source.describe())
 
     def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
@@ -143,9 +180,28 @@ class HiddenStates:
         return [item for item in self._objects.values() if not _equal(self._state(item[0]), item[2])]
 
     def _state(self, value: Any) -> Any:
-        state = self._iterators.state(value)
-        row = _generators_of(value) if state is None else None
-        return state if row is None else row.get(value)
+        row = _generators_of(value)
+        return self._iterators.state(value) if row is None else row.get(value)
+
+
+_WITHOUT_STATE: Final = frozenset(
+    {"abc", "builtins", "collections", "contextvars", "ctypes", "enum", "functools", "inspect", "logging", "numpy"}
+    | {"operator", "re", "string", "struct", "torch", "types", "typing", "weakref"}
+)
+"""Packages of library classes whose objects have no hidden state, or such that guards and other checks know."""
+
+
+@cached_by_class
+def _names_of_hidden_state(kind: type) -> frozenset[str]:
+    """The names by which code may read or change what no guard sees of an object that no attribute stores.
+
+    Objects that are compared by value do not change.
+    """
+    if issubclass(kind, Iterator) or (kind.__eq__ is not object.__eq__ and kind.__hash__ is not None):
+        return frozenset()
+    packages = [(base, base.__module__.partition(".")[0].lstrip("_")) for base in kind.__mro__]
+    held = [vars(base) for base, package in packages if package not in _WITHOUT_STATE]
+    return frozenset(name for names in held for name in names if not name.startswith("__"))
 
 
 def _functions() -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class Node:
         guarded: the names of its guarded attributes.
         probed: ids of `CodeNames` and labels for which computed names and absence were guarded.
         called: a module or function that was called.
-        reached: a module with a guard on its class, or a container with guards on its whole content.
+        reached: a module with a guard on its class, or a container or buffer with guards on its whole content.
         guarded_keys: the keys of a dictionary with guards on single items.
         parent: the parent of a submodule.
         depth: the number of computed attributes on its path.
@@ -61,7 +61,7 @@ class Node:
     @property
     def dictionaries(self) -> tuple[dict[str, Any], ...]:
         """The recorded `MODULE_DICTIONARIES` of a module."""
-        return self.recorded[1:]
+        return self.recorded[1:-1]
 
     def contents(self) -> Iterator[tuple[Table, Any]]:
         """The tables of the object, with their recorded contents."""

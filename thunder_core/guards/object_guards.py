@@ -30,7 +30,7 @@ from thunder_core.guards.conditions import (
     TYPE,
     VALUE,
     attributes_check,
-    defined_names_checks,
+    class_checks,
     identity_check,
     keys_check,
 )
@@ -44,6 +44,7 @@ from thunder_core.guards.contents import (
     node_kind,
     parts_of,
 )
+from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import Node, is_compiled, make_node
 from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
 from thunder_core.guards.records import Records
@@ -69,20 +70,24 @@ _CachedFunction = functools._lru_cache_wrapper
 
 
 class ObjectGuards:
-    """Adds guards of nodes to the records, and visits the objects to which the nodes refer."""
+    """Adds guards of nodes to the records, and visits the objects to which the nodes refer.
+
+    Attributes:
+        buffers: the visited NumPy arrays and other buffers.
+    """
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._guards = records.guards
         self._classes: set[type] = set()
-        self._arrays: list[Node] = []
+        self.buffers: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
 
-    def guard_defined_names(self, kind: type) -> None:
-        """Guard the names that a class defines, once per class."""
+    def guard_class_definition(self, kind: type) -> None:
+        """Guard the bases of a class and the names that it defines, once per class."""
         if kind not in self._classes:
             self._classes.add(kind)
-            self._guards.extend(defined_names_checks(kind))
+            self._guards.extend(class_checks(kind))
 
     def guard_module(self, node: Node) -> None:
         """Guard the classes of a module and of its parents, from the root down."""
@@ -92,7 +97,7 @@ class ObjectGuards:
         if node.parent is not None:
             self.guard_module(node.parent)
         self._guards.append(Check(node.source, TYPE, type(node.object)))
-        self.guard_defined_names(type(node.object))
+        self.guard_class_definition(type(node.object))
 
     def guard_class(self, node: Node) -> None:
         """Guard the identity of a class."""
@@ -252,7 +257,8 @@ class ObjectGuards:
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
-            self._guards.append(Check(source, EQUALITY, value))
+            state = state_guard(kind)
+            self._guards.extend([Check(source, EQUALITY, value), *([] if state is None else [state])])
             return
         self._guards.append(identity_check(source, value))
 
@@ -260,7 +266,11 @@ class ObjectGuards:
         """Guard the content of an array or buffer, unless the program turns it into a tensor."""
         if node.kind is not NodeKind.BUFFER:  # its changes are repeated
             self._records.buffers.visit(node.object, node.source.describe())
-        self._arrays.append(node)
+        self.buffers.append(node)
+
+    def read_buffer(self, node: Node) -> None:
+        """Code reads an array in Python, beside turning it into a tensor: its content is guarded in any case."""
+        node.reached |= node in self.buffers
 
     def _read_mapping(self, node: Node) -> None:
         """Guard a read-only view of a dictionary."""
@@ -308,11 +318,13 @@ class ObjectGuards:
 
     def finish(self) -> None:
         """Add the guards that depend on the whole run of the program."""
-        for node in self._arrays:
-            # the program may also read an array that becomes a tensor; those that differ in each call are arguments
-            lifted = id(node.object) in self._records.tensors.requested and is_argument(node.source)
+        for node in self.buffers:
+            # arguments that become tensors may differ in each call
+            lifted = (
+                id(node.object) in self._records.tensors.requested and is_argument(node.source) and not node.reached
+            )
             self._guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
-        self._arrays.clear()
+        self.buffers.clear()
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._records.distinct.members(held if type(held) is dict else ())

@@ -212,6 +212,10 @@ class Observer:
         """The names of NumPy arrays and other buffers to which the program has written."""
         return self._heap.buffers.changed()
 
+    def buffers(self) -> list[tuple[Any, Source]]:
+        """The NumPy arrays and other buffers that the program reads, with their paths; valid before `guards`."""
+        return [(node.object, node.source) for node in self._heap.objects.buffers]
+
     def consumed_python_rng(self) -> list[str]:
         """The hidden states that the run changed, such as random generators outside of PyTorch; valid before `undo`."""
         return self._heap.hidden_states.consumed()

@@ -140,5 +140,5 @@ class Records(ABC):
         """Code with these names reads an object, which may be a random generator whose state it reads."""
         if isinstance(node.object, Generator):
             self.generators.read_by(node.object, names)
-        else:
+        elif node.kind is NodeKind.OPAQUE:
             self.hidden_states.read_by(node.object, node.source, names.attributes)
