@@ -311,7 +311,7 @@ class Recorder:
                 # a function of the user may seed the generators, which must happen only when the program runs
                 generators = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
                 # autograd runs nodes of GPUs in other threads, where functions of the user are not observed
-                thread = set_multithreading_enabled(False) if symbol.target in RUNS_AUTOGRAD else nullcontext()
+                thread = set_multithreading_enabled(False) if Tag.RUNS_AUTOGRAD in symbol.tags else nullcontext()
                 try:
                     with generators, thread:
                         outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)

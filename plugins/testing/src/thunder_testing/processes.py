@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -67,7 +68,8 @@ def group_of_one() -> Iterator[None]:
     """Make this process the only one of a process group. With GPUs, tensors are created on the first by default."""
     if ON_GPUS:
         torch.cuda.set_device(0)
-    dist.init_process_group("nccl" if ON_GPUS else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    store: Any = vars(dist)["HashStore"]()  # public, but not in the type stubs
+    dist.init_process_group("nccl" if ON_GPUS else "gloo", store=store, rank=0, world_size=1)
     try:
         with torch.device("cuda" if ON_GPUS else "cpu"):
             yield
