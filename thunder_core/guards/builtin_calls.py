@@ -16,7 +16,7 @@ import torch
 from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
+from thunder_core.guards.code_kinds import CodeKind, is_users, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
@@ -94,7 +94,7 @@ class WatchedBuiltins:
         answer = self.answers[original.__name__]
 
         def builtin(*args: Any) -> Any:
-            if not self._observes() or kind_of(sys._getframe(1).f_code) is not CodeKind.USER:
+            if not is_users(sys._getframe(1).f_code) or not self._observes():
                 return original(*args)
             given = answer(*args)
             return original(*args) if given is NotImplemented else given
@@ -104,7 +104,7 @@ class WatchedBuiltins:
     def _wrapper(self, original: Callable[..., Any], callback: OnCall) -> Callable[..., Any]:
         def builtin(*args: Any) -> Any:
             code = sys._getframe(1).f_code
-            if not self._observes() or kind_of(code) is not CodeKind.USER:
+            if not is_users(code) or not self._observes():
                 return original(*args)
             result: Any = RAISED
             try:

@@ -48,6 +48,7 @@ class ComputedReads:
         self._heap = heap
         self._following = following
         self._class_names = class_names
+        self._unguarded: dict[tuple[int, str], Any] = {}
 
     def read(self, node: Node, names: CodeNames) -> None:
         """Read the names of attributes that neither the object nor its class stores."""
@@ -81,9 +82,17 @@ class ComputedReads:
             )
 
     def look_up(self, node: Node, name: str, names: CodeNames) -> Any:
-        """Read an attribute by `thunder_core.guards.lookup_methods.look_up`."""
+        """Read an attribute by `thunder_core.guards.lookup_methods.look_up`.
+
+        Names without a value to guard are looked up once for each object: the code of each frame has many of them, and
+        a value that they get later is one that the program stores.
+        """
+        key = (id(node.object), name)
+        if key in self._unguarded:
+            return self._unguarded[key]
         value = look_up(node.object, name)
         if value is MISSING or value is COMPUTED:
+            self._unguarded[key] = value
             return value
         if name in node.guarded:
             known = self._heap.nodes.get(id(value))

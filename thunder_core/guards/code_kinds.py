@@ -78,6 +78,12 @@ def kind_of(code: CodeType) -> CodeKind:
     return kind
 
 
+def is_users(code: CodeType) -> bool:
+    """Whether ``code`` is of `CodeKind.USER`; builtins that are replaced during the run ask this in each call."""
+    kind = _by_file.get(code.co_filename)
+    return (kind_of(code) if kind is None else kind) is CodeKind.USER
+
+
 def is_installed(filename: str) -> bool:
     """Whether a file belongs to an installed package, whose classes and variables are assumed not to change."""
     return f"{os.sep}site-packages{os.sep}" in filename

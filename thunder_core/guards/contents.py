@@ -309,6 +309,7 @@ def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
         view,
         lambda value, name, item: owner.__setattr__(value, name, item),  # type: ignore[call-arg]  # of either class
         lambda value, source, name: DirectAttributeSource(source, name, owner.__name__),
+        by_name=True,
     )
 
 
@@ -413,4 +414,9 @@ def _is_followable(kind: type) -> bool:
 
 def parts_of(value: Any) -> tuple[str, ...]:
     """The names in `PARTS` for an object."""
-    return next((names for kind, names in PARTS.items() if isinstance(value, kind)), ())
+    return _parts_of_class(type(value))
+
+
+@cached_by_class
+def _parts_of_class(kind: type) -> tuple[str, ...]:
+    return next((names for base, names in PARTS.items() if issubclass(kind, base)), ())

@@ -55,6 +55,7 @@ class FrameReads:
         self._following = following
         self._seen: set[tuple[int, int]] = set()
         self._methods: set[tuple[type, int]] = set()
+        self._method_names: dict[type, dict[int, list[str]]] = {}
         self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
@@ -90,10 +91,25 @@ class FrameReads:
         if (kind, id(code)) in self._methods:
             return
         self._methods.add((kind, id(code)))
-        for name in _names_on_class(kind, code):
+        for name in self._names_on_class(kind, code):
             owner = next((base for base in kind.__mro__ if _has_code(vars(base).get(name), code)), kind)
             overridden = any(name in vars(base) for base in kind.__mro__[: kind.__mro__.index(owner)])  # by ``super()``
             self._following.classes.function(owner if overridden else kind, name)
+
+    def _names_on_class(self, kind: type, code: CodeType) -> Iterable[str]:
+        """The names of a method with this code: that of its definition, and others of the same function."""
+        names = [name for base in kind.__mro__ for name in self._names_in(base).get(id(code), ())]
+        return dict.fromkeys((code.co_name, *names))
+
+    def _names_in(self, base: type) -> dict[int, list[str]]:
+        """The names of the methods that a class itself defines, by the ids of their code; read once."""
+        if base not in self._method_names:
+            found = self._method_names[base] = {}
+            for name, attribute in vars(base).items():
+                behind = function_behind(attribute)
+                if behind is not None:
+                    found.setdefault(id(behind[1].__code__), []).append(name)
+        return self._method_names[base]
 
     def function_entered(self, code: CodeType, names: CodeNames) -> None:
         """Read the closure variables of visited functions with this code."""
@@ -213,12 +229,6 @@ def _has_code(attribute: Any, code: CodeType) -> bool:
     """Whether a class attribute is a method with this code."""
     behind = function_behind(attribute)
     return behind is not None and behind[1].__code__ is code
-
-
-def _names_on_class(kind: type, code: CodeType) -> Iterable[str]:
-    """The names of a method with this code: that of its definition, and others of the same function."""
-    held = [(name, attribute) for base in kind.__mro__ for name, attribute in vars(base).items()]
-    return dict.fromkeys((code.co_name, *(name for name, attribute in held if _has_code(attribute, code))))
 
 
 def _added_to_tensors() -> frozenset[str]:
