@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from tests.passes.test_explicit_autocast_operators import operators_with_a_class
+from tests.passes.test_explicit_autocast_operators import operators_with_a_kernel
 from thunder_core.ir.tree import map_leaves
 from thunder_testing.opinfo import OPERATORS
 from thunder_testing.opinfo_samples import sample_inputs
@@ -104,7 +104,7 @@ def test_dropout_draws_what_eager_draws(p: float) -> None:
     torch.testing.assert_close(*results)  # executors may round otherwise; other random numbers would be far off
 
 
-@pytest.mark.parametrize("name", operators_with_a_class("cuda"))
+@pytest.mark.parametrize("name", operators_with_a_kernel("cuda"))
 def test_autocast_of_an_operator(name: str) -> None:
     """The dtypes of outputs and gradients are eager's, and so are values as far as the dtype tells."""
     operator = OPERATORS[name]

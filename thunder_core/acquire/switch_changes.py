@@ -28,6 +28,8 @@ from thunder_core.tracing.user_frames import user_location
 
 SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
 
+_THREADS: Final = index_between_ops(THREADS_OF_BACKWARD)
+
 
 class SwitchChanges:
     """Tracks the switches while a program is recorded.
@@ -45,10 +47,13 @@ class SwitchChanges:
         self._inference = torch.is_inference_mode_enabled()
         self._latest = read_between_ops()
         self._set_by_ops: set[str] = set()
+        self._threads_differ = False
 
     def follow(self, trace: OpenTrace) -> None:
         """Record in ``trace`` the switches that changed since the last call."""
         current = read_between_ops()
+        if self._threads_differ:
+            current[_THREADS] = self._latest[_THREADS]
         if current == self._latest:
             return
         for name, value in changes_between_ops(self._latest, current).items():
@@ -64,13 +69,12 @@ class SwitchChanges:
 
         Otherwise it runs nodes of GPUs in threads of its own, where the program is not observed.
         """
-        index = index_between_ops(THREADS_OF_BACKWARD)
-        before, self._latest[index] = self._latest[index], False
+        self._threads_differ = True
         try:
             with torch.autograd.set_multithreading_enabled(False):
                 yield
         finally:
-            self._latest[index] = before
+            self._threads_differ = False
 
     def left_changed(self) -> Values:
         """The switches that each run has to set at its end, with their values.

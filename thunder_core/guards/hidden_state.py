@@ -6,6 +6,7 @@ iterators) or reads the time is compiled in each call.
 
 from __future__ import annotations
 
+import contextvars
 import decimal
 import functools
 import importlib
@@ -21,13 +22,13 @@ from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperTy
 from typing import Any, Final
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_installed, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.contents import cached_by_class
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ConstantSource, EnvironmentSource, ResultSource, Source
+from thunder_core.guards.source import ConstantSource, EnvironmentSource, GlobalSource, ResultSource, Source
 
 # ---------------------------------------------------------------- random generators outside of PyTorch
 
@@ -54,7 +55,8 @@ class _States:
 
 def decimal_context(context: Any = decimal) -> tuple[Any, ...]:
     """The options of a context of `decimal`, by default of the current one, without the flags that computations set."""
-    context = decimal.getcontext() if context is decimal else context
+    if context is decimal:  # in a copy, as reading the current context may set a context variable
+        context = contextvars.copy_context().run(decimal.getcontext)
     return (*[getattr(context, name) for name in _OPTIONS_OF_DECIMALS], tuple(context.traps.values()))
 
 
@@ -135,8 +137,9 @@ class HiddenStates:
 
     def read_by(self, generator: Any, source: Source, attributes: Collection[str]) -> None:
         """Code with these names reads an object: it may read or set the state of a generator, or hidden state."""
-        names = _OF_STATES if _generators_of(generator) else _names_of_hidden_state(type(generator))
-        if not names.isdisjoint(attributes):
+        is_generator = _generators_of(generator) is not None
+        names = _OF_STATES if is_generator else _names_of_hidden_state(type(generator))
+        if not names.isdisjoint(attributes) and (is_generator or not _is_of_installed(source.root)):
             self.called(source.describe())
 
     def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
@@ -189,6 +192,14 @@ _WITHOUT_STATE: Final = frozenset(
     | {"operator", "re", "string", "struct", "torch", "types", "typing", "weakref"}
 )
 """Packages of library classes whose objects have no hidden state, or such that guards and other checks know."""
+
+
+def _is_of_installed(root: Source) -> bool:
+    """Whether a path begins at a variable or a class of an installed package, which are assumed to be constant."""
+    name = root.module if isinstance(root, GlobalSource) else None
+    if isinstance(root, ConstantSource):
+        name = root.value.__name__ if isinstance(root.value, ModuleType) else getattr(root.value, "__module__", None)
+    return is_installed(str(getattr(sys.modules.get(str(name)), "__file__", "")))
 
 
 @cached_by_class

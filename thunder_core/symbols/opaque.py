@@ -34,10 +34,8 @@ _TAGS: Final = {
     functions.set_requires_grad: _LEAF,
     functions.set_grad: _LEAF,
     functions.set_data: _CHANGES,
-    torch.Tensor.detach_: _CHANGES,
     torch.Tensor.register_hook: frozenset({Tag.CHANGES_AUTOGRAD, Tag.HOOK}),
     torch.Tensor.register_post_accumulate_grad_hook: _CHANGES | {Tag.HOOK},
-    torch.Tensor.grad.__get__: frozenset({Tag.READS_AUTOGRAD}),  # type: ignore[union-attr]
     torch.autograd.grad: _RUNS,
     torch.autograd.backward: _RUNS,
     torch.Tensor.backward: _RUNS,

@@ -321,7 +321,8 @@ class Registry:
                 style = CallStyle.METHOD if spelling.name.startswith("torch.Tensor.") else CallStyle.FUNCTION
                 key = (printed_name(spelling.name, style), style)
                 if key not in self._symbols:
-                    self._symbols[key] = Symbol(key[0], target, style, row.tags, self._row_symbol(row))
+                    tags = row.tags | {Tag.CHANGES_AUTOGRAD} if Tag.DETACH in row.tags else row.tags
+                    self._symbols[key] = Symbol(key[0], target, style, tags, self._row_symbol(row))
                 return self._symbols[key]
         return None
 

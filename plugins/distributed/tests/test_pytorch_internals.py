@@ -230,6 +230,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     **{name.removeprefix("_"): partial(differentiable, name) for name in pytorch_internals.DIFFERENTIABLE},
     "generate_unique_id": lambda: importlib.import_module("torch.distributed._meta_registrations").generate_unique_id(),
     "source_rank": lambda: vars(dist.Work)["_source_rank"],
+    "start_coalescing": lambda: vars(dist.ProcessGroup)["_start_coalescing"],
+    "end_coalescing": lambda: vars(dist.ProcessGroup)["_end_coalescing"],
     "get_default_store": default_store,
     "backend_of_group": timeout_of_group,
     "devices_of_group": timeout_of_group,

@@ -31,5 +31,5 @@ ROWS: list[Row] = [
     attribute("real", Tag.SHAPE, also=("torch.real(input)",)),
     attribute("imag", Tag.SHAPE, also=("torch.imag(input)",)),
     attribute("data", Tag.DETACH, Tag.UNCOUNTED),
-    attribute("grad"),
+    attribute("grad", Tag.READS_AUTOGRAD),
 ]

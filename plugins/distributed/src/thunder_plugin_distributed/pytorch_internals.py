@@ -29,6 +29,10 @@ ROWS: Final = (
         "collectives in an autograd.Function",
         kind=Kind.NAME_ONLY,
     ),
+    *[
+        Name(f"torch._C._distributed_c10d.ProcessGroup._{name}", "batch_isend_irecv with NCCL", name=name)
+        for name in ("start_coalescing", "end_coalescing")
+    ],
     Name("torch.distributed.Work._source_rank", "refusing to receive from any rank", kind=Kind.NAME_ONLY),
     *[
         Name(

@@ -42,7 +42,6 @@ if ON_GPUS:
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
 _SECONDS_AFTER_FAILURE: Final = 10  # for results of processes that do not wait for the one that failed
 _PRELOADED: Final = (
-    "torch._dynamo",
     "torch.distributed.nn.functional",
     "torch.distributed.tensor.parallel",
     "thunder_core.config.api",

@@ -13,6 +13,7 @@ from thunder_core.errors import DataDependentError
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import process_group_named
+from thunder_plugin_distributed.pytorch_internals import end_coalescing, start_coalescing
 
 
 def start(operator: Any, written: tuple[int, ...], *args: Any, reduction: str = "") -> tuple[Any, ...]:
@@ -43,10 +44,10 @@ def start_together(group: str, device: torch.device, *calls: tuple[Any, ...]) ->
     """
     process_group: Any = process_group_named(group)
     buffers: list[torch.Tensor] = []
-    process_group._start_coalescing(device)
+    start_coalescing(process_group, device)
     for operator, written, *args in calls:
         buffers += _called_with_copies(operator, written, tuple(args))[1]
-    return (process_group._end_coalescing(device), *buffers)
+    return (end_coalescing(process_group, device), *buffers)
 
 
 def _called_with_copies(
