@@ -208,6 +208,12 @@ def default_store(function: Any) -> None:
     assert function().get("key") == b"value"
 
 
+def coalescing(function: Any) -> None:
+    """They take a group and a device; gloo does not coalesce."""
+    with pytest.raises(RuntimeError, match="gloo does not .* (start|end)Coalescing"):
+        function(dist.group.WORLD, torch.device("cpu"))
+
+
 def timeout_of_group(_: Any) -> None:
     group = dist.new_group([0], timeout=timedelta(seconds=77))
     devices = pytorch_internals.devices_of_group(group)
@@ -230,8 +236,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     **{name.removeprefix("_"): partial(differentiable, name) for name in pytorch_internals.DIFFERENTIABLE},
     "generate_unique_id": lambda: importlib.import_module("torch.distributed._meta_registrations").generate_unique_id(),
     "source_rank": lambda: vars(dist.Work)["_source_rank"],
-    "start_coalescing": lambda: vars(dist.ProcessGroup)["_start_coalescing"],
-    "end_coalescing": lambda: vars(dist.ProcessGroup)["_end_coalescing"],
+    "start_coalescing": coalescing,
+    "end_coalescing": coalescing,
     "get_default_store": default_store,
     "backend_of_group": timeout_of_group,
     "devices_of_group": timeout_of_group,
