@@ -210,7 +210,7 @@ def default_store(function: Any) -> None:
 
 def coalescing(function: Any) -> None:
     """They take a group and a device; gloo does not coalesce."""
-    with pytest.raises(RuntimeError, match="gloo does not .* (start|end)Coalescing"):
+    with pytest.raises(RuntimeError, match=r"gloo does not .* (start|end)Coalescing"):
         function(dist.group.WORLD, torch.device("cpu"))
 
 
