@@ -182,7 +182,7 @@ def _end() -> None:
 
 
 def _started(number: int) -> _Rank:
-    # CUDA cannot be used in a process that was forked after a module asked for the number of GPUs.
+    # CUDA cannot be initialized in a process forked from one in which `torch.cuda.device_count` was called.
     context: Any = multiprocessing.get_context("spawn" if ON_GPUS else "forkserver")
     if not ON_GPUS:
         context.set_forkserver_preload(list(_PRELOADED))
