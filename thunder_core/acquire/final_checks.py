@@ -135,14 +135,18 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
                 raise EagerCallNeeded(f"the program {use} a tensor that shares memory with {path.describe()}")
             if is_written:
                 observer.add_guard(Check(path, OTHER_MEMORY, source))
+    objects = {proxy.name: value for proxy, value in zip(inputs.proxies, inputs.objects, strict=True)}
     for op in recorder.trace.ops:
-        if _writes_buffer(op, written, recorder):
+        if _writes_buffer(op, written, objects):
             raise EagerCallNeeded(f"the program writes to the result of {op.symbol.name}, the memory of an array")
 
 
-def _writes_buffer(op: BoundSymbol, written: frozenset[int], recorder: Recorder) -> bool:
-    """Whether the program writes to a tensor that an op creates in the memory of a buffer."""
-    objects = {proxy.name: value for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True)}
+def _writes_buffer(op: BoundSymbol, written: frozenset[int], objects: dict[str, Any]) -> bool:
+    """Whether the program writes to a tensor that an op creates in the memory of a buffer.
+
+    Args:
+        objects: the inputs of the trace, by name.
+    """
     buffers = [objects.get(proxy.name) for proxy in op.inputs() if isinstance(proxy, OpaqueProxy)]
     buffers = [value for value in buffers if is_buffer(value)]
     results = [proxy for proxy in op.outputs() if isinstance(proxy, TensorProxy)]

@@ -11,7 +11,6 @@ from types import CellType
 from typing import Any, Final
 
 import torch
-from torch.autograd.grad_mode import set_multithreading_enabled
 from torch.random import fork_rng
 
 from thunder_core.acquire import data_dependence, result_sizes
@@ -310,8 +309,8 @@ class Recorder:
             with torch.set_grad_enabled(grad_enabled):
                 # a function of the user may seed the generators, which must happen only when the program runs
                 generators = fork_rng(devices=[]) if Tag.LOCAL in symbol.tags else nullcontext()
-                # autograd runs nodes of GPUs in other threads, where functions of the user are not observed
-                thread = set_multithreading_enabled(False) if Tag.RUNS_AUTOGRAD in symbol.tags else nullcontext()
+                runs_autograd = Tag.RUNS_AUTOGRAD in symbol.tags
+                thread = self.switches.autograd_in_this_thread() if runs_autograd else nullcontext()
                 try:
                     with generators, thread:
                         outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)

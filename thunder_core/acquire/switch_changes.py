@@ -69,12 +69,12 @@ class SwitchChanges:
 
         Otherwise it runs nodes of GPUs in threads of its own, where the program is not observed.
         """
-        self._threads_differ = True
+        before, self._threads_differ = self._threads_differ, True
         try:
             with torch.autograd.set_multithreading_enabled(False):
                 yield
         finally:
-            self._threads_differ = False
+            self._threads_differ = before
 
     def left_changed(self) -> Values:
         """The switches that each run has to set at its end, with their values.

@@ -89,6 +89,11 @@ def is_installed(filename: str) -> bool:
     return f"{os.sep}site-packages{os.sep}" in filename
 
 
+def is_in_installed(module: str) -> bool:
+    """Whether the file of a Python module, by its name, belongs to an installed package."""
+    return is_installed(str(getattr(sys.modules.get(module), "__file__", "")))
+
+
 def is_of_thunder(code: CodeType) -> bool:
     """Whether a code object is in a file of Thunder; generated programs are in none."""
     return code.co_filename.startswith((_THUNDER, _THUNDER_FRONT, *_packages))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import sys
 import weakref
 from collections.abc import Iterator
 from types import CodeType
@@ -20,7 +19,7 @@ from thunder_core.guards.check import (
     Comparison,
     Condition,
 )
-from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
+from thunder_core.guards.code_kinds import CodeKind, is_in_installed, kind_of_class
 from thunder_core.guards.guard import show, type_name
 from thunder_core.guards.plain import identical, is_plain, key_text
 from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
@@ -175,8 +174,8 @@ def class_checks(kind: type) -> Iterator[Check]:
 
 
 def _is_checked(kind: type) -> bool:
-    filename = str(getattr(sys.modules.get(kind.__module__), "__file__", ""))
-    return kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum) and not is_installed(filename)
+    of_user = kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum)
+    return of_user and not is_in_installed(kind.__module__)
 
 
 # ---------------------------------------------------------------- containers and attributes

@@ -22,7 +22,7 @@ from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperTy
 from typing import Any, Final
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, is_installed, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.contents import cached_by_class
 from thunder_core.guards.guard import Guard
@@ -199,7 +199,7 @@ def _is_of_installed(root: Source) -> bool:
     name = root.module if isinstance(root, GlobalSource) else None
     if isinstance(root, ConstantSource):
         name = root.value.__name__ if isinstance(root.value, ModuleType) else getattr(root.value, "__module__", None)
-    return is_installed(str(getattr(sys.modules.get(str(name)), "__file__", "")))
+    return is_in_installed(str(name))
 
 
 @cached_by_class

@@ -111,14 +111,15 @@ class Records(ABC):
     def may_assign(self, namespace: dict[str, Any], names: Iterable[str]) -> None:
         """Code may assign the global variables of a Python module with these names: record their values."""
         for name in names:
-            node = self.variables.setdefault(
-                id(namespace), make_node(namespace, ConstantSource(namespace), NodeKind.GLOBALS)
-            )
-            node.attributes.setdefault(name, namespace.get(name, MISSING))
+            if id(namespace) not in self.variables:
+                node = make_node(namespace, ConstantSource(namespace), NodeKind.GLOBALS)
+                self.variables[id(namespace)] = node
+            self.variables[id(namespace)].attributes.setdefault(name, namespace.get(name, MISSING))
 
     def may_assign_cell(self, cell: CellType, source: ClosureSource) -> None:
         """Code may assign the closure variable at a path: record its value."""
-        self.variables.setdefault(id(cell), make_node(cell, source, NodeKind.CLOSURE_VARIABLE))
+        if id(cell) not in self.variables:
+            self.variables[id(cell)] = make_node(cell, source, NodeKind.CLOSURE_VARIABLE)
 
     def is_overwritten(self, namespace: dict[str, Any], name: str, value: Any) -> bool:
         """Whether ``value`` is not the recorded value of a global variable that code may assign."""

@@ -68,7 +68,7 @@ class StoredObjects:
                 for reader in tuple(node.followed.values()):
                     self._following.reach(value, reader, label, node)
         assigned = names.stored_globals | names.stored_attributes | names.stored_cells
-        for variables in tuple(self._heap.variables.values()):
+        for variables in tuple(self._heap.variables.values()) if assigned else ():
             for path, change in variables.changes():
                 if path.describe() in assigned:
                     self._variable(path.describe(), change.now)

@@ -321,6 +321,7 @@ class Registry:
                 style = CallStyle.METHOD if spelling.name.startswith("torch.Tensor.") else CallStyle.FUNCTION
                 key = (printed_name(spelling.name, style), style)
                 if key not in self._symbols:
+                    # a detached result is a new tensor, but in place the argument loses its autograd history
                     tags = row.tags | {Tag.CHANGES_AUTOGRAD} if Tag.DETACH in row.tags else row.tags
                     self._symbols[key] = Symbol(key[0], target, style, tags, self._row_symbol(row))
                 return self._symbols[key]
