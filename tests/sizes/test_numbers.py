@@ -14,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from thunder_core.guards.observer import Observer
 
 Program = Callable[..., Any]
 
@@ -600,6 +601,30 @@ def test_numbers_of_shared_objects_and_threads() -> None:
     assert not errors
     assert {type(module.step), type(module.slots.count), type(module.table["scale"])} == {int}
     assert {type(layer.seen) for layer in module.layers} == {int}
+
+
+def test_another_thread_stores_a_number_over_its_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Counter()
+    compiled, x = thunder.jit(module), torch.randn(3)
+    stored = iter([9])
+    enter = Observer.__enter__
+
+    def store_first(observer: Observer) -> Observer:
+        module.layers[0].seen = next(
+            stored, module.layers[0].seen
+        )  # as another thread may, once the symbol is in its place
+        return enter(observer)
+
+    compiled(x)
+    module.layers[0].seen = 5
+    monkeypatch.setattr(Observer, "__enter__", store_first)
+    compiled(x)
+    assert next(stored, None) is None
+    for number in (8, 12, 31):
+        module.layers[0].seen = number
+        expected = copy.deepcopy(module)(x)
+        _assert_same(compiled(x), expected)
+    assert thunder.cache_misses(compiled) == 2
 
 
 class Scheduled(torch.nn.Module):

@@ -43,6 +43,7 @@ class Attempt:
         guesses: the known values of tensors that the program reads; later values are read in this call. Each run checks
             them. None: such a program is refused.
         varying: which sizes of inputs are symbols; None where all are constants.
+        lost_number: whether an attempt ended because another thread stored a number over a symbol.
         defines_sizes: whether data-dependent sizes are symbols, in a recording with guesses.
         general: whether PyTorch then prefers results that hold for all sizes, including 0 and 1.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
@@ -55,6 +56,7 @@ class Attempt:
     watches_functions: bool = False
     guesses: Guesses | None = None
     varying: VaryingSizes | None = None
+    lost_number: bool = False
     defines_sizes: bool = False
     general: bool = True
     constant_sizes: str = ""

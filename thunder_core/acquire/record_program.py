@@ -26,7 +26,7 @@ from thunder_core.acquire.interceptions import intercepted, intercepting, origin
 from thunder_core.acquire.mode import AcquisitionMode, length
 from thunder_core.acquire.program_exceptions import contents, ends_program, note, raising
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
-from thunder_core.acquire.recorder import ChangesNeeded, Recorder, set_active_recorder
+from thunder_core.acquire.recorder import ChangesNeeded, NumberLost, Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers, NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
@@ -162,6 +162,8 @@ def _run_checked(
         raise NumbersNeeded
     if _may_repeat_changes(recorder, observer):
         raise ChangesNeeded
+    if observer.lost_number and not recorder.attempt.lost_number:
+        raise NumberLost
     check_cached_functions(observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)

@@ -68,6 +68,14 @@ class ChangesNeeded(RecordAgain):
         return replace(attempt, watches_functions=True)
 
 
+class NumberLost(RecordAgain):
+    """Another thread has stored a number over a symbol, which would be a constant; it is unlikely to happen twice."""
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        return replace(attempt, lost_number=True)
+
+
 class Recorder:
     """Records calls as ops; equal calls are inferred once.
 

@@ -63,12 +63,13 @@ class Heap(Records):
     def visit(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
         held, value = value, self.stand_ins.original(value)
         if type(value) in ATOM_TYPES or is_plain(value):
-            if held is not value and source in self.stand_ins.numbers:
-                self.guards.append(
-                    Check(source, TYPE, type(value))
-                )  # the conditions on symbolic sizes include this number
+            varies = source in self.stand_ins.numbers
+            if varies and held is not value:
+                # the conditions on symbolic sizes include this number
+                self.guards.append(Check(source, TYPE, type(value)))
             else:
                 self.guards.append(Check(source, VALUE, value))
+                self.stand_ins.lost_number |= varies
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self.objects.guard_class_definition(value if isinstance(value, type) else type(value))
         if isinstance(value, Tensor):

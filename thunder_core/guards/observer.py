@@ -188,6 +188,11 @@ class Observer:
         self._heap.finish()
         return tuple(self._heap.guards)
 
+    @property
+    def lost_number(self) -> bool:
+        """Whether another thread has stored a number over a symbol before the program read it."""
+        return self._heap.stand_ins.lost_number
+
     def writes(self) -> tuple[Write, ...]:
         """The changes of visited objects since their first visit."""
         return find_writes(self._heap)

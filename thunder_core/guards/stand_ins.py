@@ -75,6 +75,7 @@ class StandIns:
     Attributes:
         args, kwargs: the arguments of the call, with stand-ins.
         numbers: the paths to symbols.
+        lost_number: whether a number was read at such a path: another thread has stored it over the symbol.
         overwritten: the ids of stand-ins that the program has overwritten, even with the original.
 
     Args:
@@ -86,6 +87,7 @@ class StandIns:
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
         self.numbers: set[Source] = set()
+        self.lost_number = False
         self.overwritten: set[int] = set()
         self._find, self._holder = find or (lambda function: None), holder
         self._waiting: list[tuple[Any, Source]] = []
