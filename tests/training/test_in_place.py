@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import thunder
 from tests.subjects import SUBJECT
 from tests.training.steps import assert_same, check, leaf, loss_of, raised
+from thunder_core.errors import UnsupportedError
 
 
 def relu_(x: torch.Tensor) -> Any:
@@ -88,6 +90,12 @@ def detach_in_place(x: torch.Tensor) -> Any:
     return y, y * x
 
 
+def detach_after_a_view_is_gone(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y.view(-1) * x.view(-1)
+    return y.detach_() * x, z
+
+
 def buffer_filled_by_steps(x: torch.Tensor) -> Any:
     history = torch.zeros(3, 3, 4)
     for step in range(3):
@@ -108,13 +116,25 @@ def functional_in_place(x: torch.Tensor) -> Any:
 
 PROGRAMS = [
     relu_, add_, masked, masked_by_values, column, view_chain, base_after_view, out_argument, index_put,
-    through_no_grad, through_detach, detach_in_place, buffer_filled_by_steps, copy_between, functional_in_place,
+    through_no_grad, through_detach, detach_in_place, detach_after_a_view_is_gone,
+    buffer_filled_by_steps, copy_between, functional_in_place,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_inside(program: Callable[..., Any]) -> None:
     check(program, lambda: (leaf(3, 4),))
+
+
+def test_detach_of_a_tensor_with_views_is_refused() -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        view = y.view(-1)
+        y.detach_()
+        return y, view
+
+    with pytest.raises(UnsupportedError, match=r"views require grad(.|\n)*y\.detach_\(\)(.|\n)*y = x\.detach\(\)"):
+        thunder.jit(program)(leaf(3, 4))
 
 
 def test_value_that_is_saved_and_written() -> None:

@@ -55,6 +55,8 @@ class OpWriter:
         changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags
         if not changes_autograd:
             self._check_numbers(symbol, outcome)
+        elif Tag.DETACH in symbol.tags:
+            self._check_views(symbol, call.variables[0])
         identical = all(result.same_as >= 0 for result in outcome.results)
         if identical and outcome.results and not (outcome.written or outcome.kept or changes_autograd):
             return self._arguments(symbol, call, outcome, fakes)
@@ -122,6 +124,16 @@ class OpWriter:
             old = variable.proxy
             if requires_grad != old.requires_grad:
                 self._trace.write(REBASED, (old,), {}, tensors.rename(variable, requires_grad=requires_grad))
+
+    def _check_views(self, symbol: Symbol, detached: Variable) -> None:
+        """Refuse to detach a tensor in place if it has views that require grad: these keep their history."""
+        for variable in self._tensors.all_variables():
+            if variable.base is detached and self._tensors.requires_grad(variable):
+                raise UnsupportedError(
+                    f"{symbol.name} of a tensor whose views require grad, and keep their autograd history",
+                    location=user_location(),
+                    advice=("write y = x.detach(), and use y from there on", "take the views after detach_()"),
+                )
 
     def _check_numbers(self, symbol: Symbol, outcome: Outcome) -> None:
         """Refuse a call that returns a value to Python which only a run of the program could provide."""
