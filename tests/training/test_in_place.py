@@ -126,6 +126,17 @@ def test_inside(program: Callable[..., Any]) -> None:
     check(program, lambda: (leaf(3, 4),))
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_write_to_a_part_of_what_is_read(requires_grad: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        y[1:] += y[:-1]
+        return y
+
+    x = leaf(3, 4).detach().requires_grad_(requires_grad)
+    assert raised(lambda: thunder.jit(program)(x)) == raised(lambda: program(x)) == "RuntimeError"
+
+
 def test_detach_of_a_tensor_with_views_is_refused() -> None:
     def program(x: torch.Tensor) -> Any:
         y = x * 2

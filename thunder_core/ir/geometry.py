@@ -134,6 +134,20 @@ def disjoint(one: TensorProxy, other: TensorProxy) -> bool:
     return not bool(_covered(marks, other).any())
 
 
+def overlap_in_part(one: TensorProxy, other: TensorProxy) -> bool:
+    """Whether two tensors in one storage share elements and differ in geometry, for the sizes of this call.
+
+    As ``get_overlap_status`` of PyTorch (ATen/MemoryOverlap.cpp), which decides it for dense tensors: False for others.
+    """
+    if one.geometry == other.geometry or not (dense(one) and dense(other)):
+        return False
+    (first, last), (start, stop) = [
+        (hint_of(proxy.offset) * proxy.dtype.itemsize, hint_of(end(proxy)) * proxy.dtype.itemsize)
+        for proxy in (one, other)
+    ]
+    return max(first, start) < min(last, stop)
+
+
 def _exact_span(one: TensorProxy, other: TensorProxy) -> int | None:
     """The mask length for an exact comparison of two tensors; None if it exceeds the limit or sizes vary."""
     if not are_constant([size for proxy in (one, other) for size in (*proxy.shape, *proxy.stride, proxy.offset)]):

@@ -96,6 +96,19 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
             )
 
 
+def check_read(bound: BoundSymbol, target: View, arguments: list[View]) -> None:
+    """Raise FunctionalizationError if ``bound`` reads a part of what it writes, which PyTorch refuses."""
+    if Tag.INDEXING in bound.symbol.tags:  # it may write other elements than it reads
+        return
+    for view in arguments:
+        if view.block is target.block and geometry.overlap_in_part(view.proxy, target.proxy):
+            raise FunctionalizationError(
+                f"{bound.symbol.name} writes to {target.proxy.name} and reads {view.proxy.name}, a part of it",
+                location=bound.location,
+                advice=("clone() the tensor that is read before the write",),
+            )
+
+
 def _fills(bound: BoundSymbol) -> bool:
     """Whether an op writes one value to all elements, so that overlapping elements get the same value."""
     values = [leaf for leaf in bound.args[1:] if isinstance(leaf, TensorProxy)]
@@ -141,6 +154,10 @@ class Writes:
         """Emit the functional form of ``bound``; ``call`` is ``bound`` on functional values."""
         targets = self._targets(bound)
         check_writable(bound, targets)
+        if len(targets) == 1:
+            check_read(
+                bound, targets[0], [self.views[proxy.name] for proxy in bound.inputs() if proxy.name in self.views]
+            )
         check_shapes(bound, targets)
         modes = self._modes(targets)
         with self.emitter.modes_of(replace(call, context=modes)):
