@@ -6,6 +6,7 @@ import functools
 import io
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -52,19 +53,42 @@ def numbers() -> Callable[[], float]:
     return lambda: next(items)
 
 
-def lines() -> Callable[[], float]:
-    file = io.StringIO("1\n2\n3\n")
-    return lambda: float(file.readline())
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("following", ["iterator", "file"])
+def test_what_cannot_go_back_is_refused(following: str, tmp_path: Path) -> None:
+    path, weight = tmp_path / "numbers", torch.ones(2, requires_grad=True)
+    path.write_text("1\n2\n3\n")
+    with path.open() as file:
+        step = numbers() if following == "iterator" else lambda: float(file.readline())
+        program = SUBJECT(lambda x: x * step() + gradient(weight))
+        with pytest.raises(UnsupportedError, match="recorded a second time") as raised:
+            program(torch.ones(2))
+    assert "has advanced in the first" in str(raised.value)
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
-@pytest.mark.parametrize("following", [numbers, lines])
-def test_what_cannot_go_back_is_refused(following: Callable[[], Callable[[], float]]) -> None:
-    step, weight = following(), torch.ones(2, requires_grad=True)
-    program = SUBJECT(lambda x: x * step() + gradient(weight))
-    with pytest.raises(UnsupportedError, match="recorded a second time") as raised:
-        program(torch.ones(2))
-    assert "has advanced in the first" in str(raised.value)
+def test_a_stream_in_memory_is_read_once() -> None:
+    def values(wrap: Callable[[Any], Any]) -> Iterator[Any]:
+        file, weight = io.StringIO("1\n2\n3\n4\n"), torch.ones(2, requires_grad=True)
+        program = wrap(lambda x: x * float(file.readline()) + gradient(weight))
+        for _ in range(2):
+            yield program(torch.ones(2)).tolist()
+            yield file.tell()
+
+    assert list(values(SUBJECT)) == list(values(lambda function: function))
+
+
+def test_a_stream_that_the_program_creates() -> None:
+    def program(x: torch.Tensor, *, times: int) -> tuple[str, bytes, float]:
+        text, data = io.StringIO(), io.BytesIO(b"abc")
+        for _ in range(times):
+            text.write("a")
+        print(x.shape, file=text)
+        return text.getvalue(), data.read(2), float(x.sum())
+
+    compiled = SUBJECT(program)
+    for x, times in [(torch.ones(2), 1), (torch.ones(2), 2), (torch.ones(2) * 3, 2)]:
+        assert compiled(x, times=times) == program(x, times=times)
 
 
 @functools.lru_cache

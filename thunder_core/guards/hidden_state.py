@@ -103,8 +103,11 @@ _GENERATORS: Final = (
 )
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
-_REPEATABLE: Final = frozenset({"datetime", "decimal", "gc", "numpy", "os", "random", "sys", "time"})
-"""Modules whose functions have no side effects, so that they may run once more than in eager mode."""
+_REPEATABLE: Final = frozenset(
+    {"datetime", "decimal", "gc", "numpy", "os", "random", "sys", "time"} | {row.name for row in _GENERATORS}
+)
+"""Modules whose functions have no side effects, so that they may run once more than in eager mode, and classes whose
+objects are restored."""
 
 
 def _generators_of(value: Any) -> _States | None:
@@ -163,6 +166,17 @@ class HiddenStates:
         """The program called a function with another result in each call."""
         if name not in self._called:
             self._called.append(name)
+
+    def external(self, name: str, owner: Any) -> None:
+        """The program called a builtin function, perhaps a method of ``owner``, that reads or changes external state.
+
+        A stream in memory that the program has created has the same content in each call.
+        """
+        row = _generators_of(owner)
+        if row is None:
+            self.called(name)
+        elif id(owner) in self._objects:
+            self.called(f"{row.name}.{name.rpartition('.')[2]}")
 
     def consumed(self) -> list[str]:
         """The names of such functions, and of objects whose state has changed."""

@@ -421,7 +421,7 @@ class Observer:
             )
         name = external_call(function, frame)
         if name is not None:
-            self._heap.hidden_states.called(name)
+            self._heap.hidden_states.external(name, getattr(function, "__self__", None))
 
 
 def _location(frame: FrameType) -> SourceLocation:
