@@ -1,4 +1,4 @@
-"""What the batteries compile programs with, by name; picklable, so that worker processes can be told.
+"""How the batteries compile programs, by name; picklable, so that they can be sent to worker processes.
 
 The environment variable THUNDER_TEST_SUBJECT chooses one. ``eager`` compiles nothing: what a battery says about it, it
 says about itself.

@@ -1,4 +1,4 @@
-"""Names that the installed PyTorch lacks: imports work, what needs them is refused, and `thunder doctor` says so."""
+"""Names that the installed PyTorch lacks: imports work, what needs them is refused, and `thunder doctor` reports it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ sys.exit(main(["doctor", "--json"]))
 
 
 def _checks(paths: list[str]) -> dict[tuple[str, str], dict[str, str]]:
-    """What doctor says without these names, by plugin and check."""
+    """The output of doctor without these names, by plugin and check."""
     ended = run_forked(
         OTHER.format(paths=paths) + DOCTOR, environment=os.environ | {"THUNDER_PLUGINS": "core,cudagraphs"}
     )

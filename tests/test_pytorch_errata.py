@@ -83,7 +83,7 @@ def _multilabel() -> bool:
 
 
 def _batched_matmul() -> bool:
-    """The product of two batches on fakes asks for the value of a size, unless that is averted."""
+    """The product of two batches of fakes reads the value of a size, unless the erratum is applied."""
 
     def facts(context: AbstractContextManager[Any]) -> int:
         sizes = Sizes()

@@ -1043,7 +1043,7 @@ def replicates_modules() -> None:
 
 
 def composable_contract() -> None:
-    """``contract`` reads the attributes of a module before it changes anything, in a function of its own file."""
+    """``contract`` reads the attributes of a module before it changes anything, in a function of the same file."""
     callers: list[tuple[Any, Any]] = []
 
     class Watching(torch.nn.Module):

@@ -44,7 +44,7 @@ class Parts:
         self.tensors = Tensors(self.trace, self.inputs, mode, self.suspension)
 
     def computed(self) -> torch.Tensor:
-        """A traced tensor of a storage of its own."""
+        """A traced tensor with a new storage."""
         name, storage = self.trace.names.intermediate(), self.trace.storages.new()
         proxy = TensorProxy(name, (2,), (1,), torch.float32, torch.device("cpu"), False, storage)
         return self.tensors.traced(Variable(proxy))

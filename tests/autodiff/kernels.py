@@ -1,4 +1,4 @@
-"""Small executors with derivatives of their own, and their kernels: in NumPy, which no fake tensor can run, or PyTorch.
+"""Small executors with derivatives, and their kernels: in NumPy, which fake tensors cannot run, or PyTorch.
 
 The kernels count their calls in `CALLS`.
 """

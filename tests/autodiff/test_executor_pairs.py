@@ -89,7 +89,7 @@ def test_declined_lines_fall_through() -> None:
 
 
 def test_first_that_claims() -> None:
-    """It gives the pair or leaves the line to rules; those behind it are not asked."""
+    """The first executor provides the pair or leaves the line to rules; later ones are not queried."""
     small = Kernels("large_only", {NORM: None}, limit=1000)
     second, third = Kernels("second", {NORM: RMS_NORM}), Kernels("third", {NORM: SILU})
     program = jit(norm, small, second, third)
@@ -144,7 +144,7 @@ def test_frozen_weight() -> None:
 
 
 def test_gradient_of_one_input() -> None:
-    """What one backward does not ask for is not computed."""
+    """Gradients that one backward does not need are not computed."""
     program = jit(norm, Kernels("numpy", {NORM: RMS_NORM}))
     x, weight = inputs()
     (found,) = torch.autograd.grad(program(x, weight).sum(), weight)
@@ -220,7 +220,7 @@ def test_in_a_model_that_eager_differentiates() -> None:
     ids=["result", "alias", "residuals", "write", "numpy"],
 )
 def test_pairs_that_do_not_fit(pair: DerivativePair, reason: str) -> None:
-    """The line is differentiated without them, and the report says why."""
+    """The line is differentiated without them, and the report has the reason."""
     program = jit(F.silu, Kernels("broken", {SILU_NAME: pair}))
     x, _ = inputs()
     torch.testing.assert_close(gradients(program, x), gradients(F.silu, x))
@@ -249,7 +249,7 @@ EXPECTED = "expected is a tensor like the argument input, float64[3, 4] on cpu"
     ids=["none", "more", "tensor", "nothing", "shape", "dtype", "device", "number", "missing"],
 )
 def test_wrong_gradients(backward: Any, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are told with the executor, the operation and what was expected; an error if that is asked for."""
+    """They are reported with the executor, the operation and what was expected; as an error if the option is set."""
     x, _ = inputs()
 
     def broken() -> Executor:  # a new one each time: what one executor answers is remembered

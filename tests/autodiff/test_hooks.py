@@ -125,7 +125,7 @@ def test_forms_of_arguments(form: str) -> None:
         for _ in range(2):
             x, y = leaf(3, 4), leaf(3, 4)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of keywords eager says that no inputs require gradients
+                warnings.simplefilter("ignore")  # with keyword arguments eager warns that no inputs require gradients
                 program(x * 2, y * 3).square().sum().backward()
             log.append((x.grad, y.grad))
         return log
@@ -229,7 +229,7 @@ def test_hooks_change_between_calls() -> None:
 
 
 def test_subset_of_gradients() -> None:
-    """Hooks are called on the way to what is asked for."""
+    """Hooks on the path to the requested gradients are called."""
 
     def scenario(model: Any) -> Any:
         log: list[Any] = []
@@ -333,7 +333,7 @@ def test_hooks_in_a_checkpoint(reentrant: bool) -> None:
 
 
 def test_hooks_where_autograd_records_the_program() -> None:
-    """A program that asks autograd for something is not differentiated; the hooks of its modules are called as well."""
+    """A program that calls autograd is not differentiated; the hooks of its modules are called, too."""
 
     def program(children: Any, x: torch.Tensor) -> Any:
         y = children[0](x)

@@ -1,4 +1,4 @@
-"""What `thunder.explain` tells of training."""
+"""What `thunder.explain` reports about training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, as the commands run them."""
+"""Measurements in new processes, as the commands run them."""
 
 import importlib.util
 import json

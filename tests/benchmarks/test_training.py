@@ -16,7 +16,7 @@ def test_first_step_runs():
 @pytest.mark.slow
 def test_steady_step_runs_with_equal_gradients():
     names = ["eager", "compile", "thunder[]"]
-    # torch.compile warns and logs; in a process of its own, as the benchmark runs it.
+    # torch.compile warns and logs; in a new process, as the benchmark runs it.
     sizes = {"layers": 1, "sequence": 8}
     medians = in_fresh_process(training.steady_step, threads=1, names=names, backend="aot_eager", **sizes)
     assert set(medians) == set(names)

@@ -1,4 +1,4 @@
-"""Commands in this process, and in one of their own; programs, configurations and plugins for them to look at."""
+"""Commands in this process and in a new one; programs, configurations and plugins for them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def core_only(command, monkeypatch) -> None:
 
 @pytest.fixture
 def shell(tmp_path) -> Callable[..., Ended]:
-    """Runs a command in a process of its own, whose output is a pipe."""
+    """Runs a command in a new process, whose output is a pipe."""
 
     def run(*arguments: str, **variables: str) -> Ended:
         environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}

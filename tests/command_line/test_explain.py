@@ -1,4 +1,4 @@
-"""``thunder explain``: what it shows of programs, and what it says of those that it cannot run."""
+"""``thunder explain``: its output, and its errors for programs that it cannot run."""
 
 import json
 

@@ -209,7 +209,7 @@ def test_doctor_sees_a_wrong_gradient(monkeypatch):
 
 
 def _torch(cuda, hip, devices):
-    """What the description of an installation asks PyTorch for, on a machine with other devices than this one."""
+    """The functions of PyTorch that describe an installation, as on a machine with other devices."""
     properties = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, total_memory=139 << 30)
     return SimpleNamespace(
         __version__="2.13.0",

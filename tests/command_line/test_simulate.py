@@ -1,4 +1,4 @@
-"""``thunder simulate``: what it shows, and what it says of input that it does not accept."""
+"""``thunder simulate``: its output, and its errors for invalid input."""
 
 from __future__ import annotations
 

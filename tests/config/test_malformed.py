@@ -1,4 +1,4 @@
-"""Every problem of a malformed configuration is told: at its line, with a sentence that helps."""
+"""Every problem of a malformed configuration is reported with its line and what to do."""
 
 from __future__ import annotations
 

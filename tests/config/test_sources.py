@@ -1,4 +1,4 @@
-"""Files, presets and mappings; what a configuration extends; what the environment asks for."""
+"""Configurations from files, presets, mappings and environment variables, and those that extend others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Pair = collections.namedtuple("Pair", "first second")
 
 
 class Node:
-    """An object that is told apart by identity."""
+    """An object that is compared by identity."""
 
     def __init__(self, value):
         self.value = value
@@ -56,7 +56,7 @@ class Settings:
 
 
 class Counting:
-    """An object that counts how often it is asked, and what for."""
+    """An object that counts its attribute lookups, by name."""
 
     def __init__(self, inner):
         self.asked = []

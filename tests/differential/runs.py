@@ -47,7 +47,7 @@ _OVERWRITTEN = (
     # the same, where the value went into a module with a full backward hook
     "BackwardHookFunction is a view and its base or another view of its base has been modified inplace",
 )
-"""What PyTorch says where backward needs a value that the program overwrote."""
+"""PyTorch's message where backward needs a value that the program overwrote."""
 
 
 def judge(program: RandomProgram, compile: Compile, *, fuses: bool = False) -> Verdict:
@@ -106,7 +106,7 @@ class _Run:
         self._y = torch.linspace(0.5, 2, 6).view(2, 3).requires_grad_()
 
     def call(self, number: int) -> dict[str, Entry]:
-        """Change the state, call the program, run backward from its results, and tell what is there then."""
+        """Change the state, call the program, run backward from its results, and return the state after it."""
         before = process_group.collectives()
         torch.set_rng_state(self._random[0])
         random.setstate(self._random[1])

@@ -266,7 +266,7 @@ def ends(*processes: subprocess.Popen[str]) -> list[list[str]]:
 
 
 def test_other_processes_trace_nothing(folder: Path) -> None:
-    """Whether parts of the product are fused is asked in each; no derivative is found again, and nothing cut again."""
+    """Each process checks again which parts are fused; derivatives and partitions come from the disk."""
     first, second = ends(start(folder, 1), start(folder, 2))  # at the same time; either may find what the other kept
     assert {"torch.matmul", "dtorch.nn.functional.softplus", "scipy.sparse"} <= {*first, *second}
     assert ends(start(folder, 3)) == [["dtorch.mul"]]  # by another number

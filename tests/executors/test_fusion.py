@@ -100,7 +100,7 @@ def test_refused_regions_go_to_the_executors_below() -> None:
 
 
 def test_regions_do_not_record_gradients() -> None:
-    """Compiled code writes to memory of its own; autograd would refuse that for inputs that require grad."""
+    """Compiled code writes to its own buffers; autograd would refuse that for inputs that require grad."""
     seen: list[bool] = []
 
     class Watching(Pointwise):

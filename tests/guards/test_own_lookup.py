@@ -71,7 +71,7 @@ def test_a_dictionary_that_makes_its_items() -> None:
 
 
 class Drawing(torch.nn.Module):
-    """Computes tensors when it is asked for attributes."""
+    """Computes tensors in ``__getattr__``."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "noise":
@@ -83,7 +83,7 @@ class Drawing(torch.nn.Module):
 
 
 def test_attributes_that_are_computed_from_tensors() -> None:
-    """Nobody but the program asks for them: there are as many random numbers as in eager."""
+    """Only the program reads them: it draws as many random numbers as in eager."""
     module = Drawing()
     module.factor = 2.0
     compiled = thunder.jit(module)
@@ -98,7 +98,7 @@ def test_attributes_that_are_computed_from_tensors() -> None:
 
 
 class Counting:
-    """Counts how often it is asked."""
+    """Counts its lookups."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -111,7 +111,7 @@ class Counting:
 
 
 class Logging:
-    """Remembers what it was asked for, and looks it up in a table."""
+    """Records the names that are looked up, and finds them in a table."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -155,7 +155,7 @@ class Forwarding:
 
 
 class ByList:
-    """Finds the object that it stands for in a list."""
+    """Finds the object that it wraps in a list."""
 
     def __init__(self, inner: Any) -> None:
         self.parts = [inner]
@@ -165,7 +165,7 @@ class ByList:
 
 
 class InSlot:
-    """Has no ``__dict__``: that of the object that it stands for is none of its own."""
+    """Has no ``__dict__``: it shows that of the wrapped object."""
 
     __slots__ = ("inner",)
 
@@ -225,7 +225,7 @@ class WithProperty:
     ids=["counts", "logs", "rises", "caches", "forwards", "twice", "to a property", "looks up", "by a list", "deep"],
 )
 def test_a_lookup_that_does_more_runs_as_often_as_in_eager(make: Callable[[], Any]) -> None:
-    """No guard asks for its attributes, whose values and changes are those of eager at each call."""
+    """No guard reads its attributes; their values and changes are those of eager in each call."""
 
     def program(thing: Any, x: torch.Tensor) -> torch.Tensor:
         scaled = x * thing.scale + thing.shift

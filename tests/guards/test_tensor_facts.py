@@ -1,4 +1,4 @@
-"""What programs ask of tensors, also of such that they never compute with."""
+"""Metadata that programs read of tensors, also of those with which they do not compute."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ RETURNED = []
 
 
 def returns(x, _):
-    """What the test says."""
+    """The text of the test."""
     return RETURNED[0](x)
 
 

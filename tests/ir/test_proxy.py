@@ -1,4 +1,4 @@
-"""What proxies tell of the tensors that they stand for."""
+"""The metadata of proxies equals that of the tensors that they represent."""
 
 from __future__ import annotations
 

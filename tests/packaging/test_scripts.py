@@ -41,7 +41,7 @@ def test_old_python_is_refused(tmp_path):
 
 
 def _stamps(environment: Path, torch: str) -> None:
-    """What an environment says that was made for this checkout."""
+    """The output of an environment that was created for this checkout."""
     plugins = sorted((ROOT / "plugins").glob("*/pyproject.toml"))
     content = "".join([path.read_text() for path in (ROOT / "pyproject.toml", *plugins, ROOT / "constraints.txt")])
     (environment / "bin").mkdir(parents=True)

@@ -40,7 +40,7 @@ class Argument:
 
 @dataclass
 class Program:
-    """An acquired program and the objects that its inputs stand for."""
+    """An acquired program and the objects of its inputs."""
 
     trace: Trace
     inputs: list[Any]

@@ -270,7 +270,7 @@ def test_recurrent_layers_with_memory():
     memory = torch.nn.LSTM(4, 4, 2)
     check(
         under(lambda x: memory(x)[0]), parameter(3, 2, 4), kept=None
-    )  # its kernel asks whether gradients are recorded
+    )  # its kernel depends on whether gradients are recorded
 
 
 def test_random_lines_without_conversions_stay():

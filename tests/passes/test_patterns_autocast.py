@@ -29,7 +29,7 @@ def taken_apart(logits: torch.Tensor, target: torch.Tensor, *options: Any) -> to
 @CLASS_WEIGHTS
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_autocast_on_a_gpu_takes_it_apart_so(reduction: str, class_weight: Any) -> None:
-    """As fake tensors of CUDA are told; no GPU is needed."""
+    """As for fake CUDA tensors; no GPU is needed."""
     logits, target = torch.randn(6, 7).bfloat16(), torch.randint(7, (6,))
     context = Context(True, False, (("cuda", torch.bfloat16),))
 

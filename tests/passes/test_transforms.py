@@ -31,7 +31,7 @@ class Watch(Transform):
 
 
 def watch(at: Place, **attributes: Any) -> Watch:
-    """A `Watch` of a class of its own."""
+    """A `Watch` of another class."""
     kind = type("Watch", (Watch,), {"name": f"watch {at.value}", **attributes, "place": at})
     return kind()
 

@@ -1,4 +1,4 @@
-"""What metadata alone tells about plugins."""
+"""What is known about plugins from metadata alone."""
 
 import sys
 import zipfile

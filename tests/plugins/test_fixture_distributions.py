@@ -1,4 +1,4 @@
-"""Real distributions, installed by pip into an environment of their own, most of them broken in some way."""
+"""Real distributions, installed by pip into a separate environment, most of them broken in some way."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ for name in {names}:
 print(json.dumps([answers, "thunder_fixture_slow" in sys.modules]))
 """
 
-# For each that is named: what the error says, and the command that repairs it.
+# For each name: the text of the error, and the command that repairs it.
 ERRORS = {
     "broken_import": (
         r"__init__.py:3",

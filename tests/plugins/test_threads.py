@@ -66,7 +66,7 @@ def test_names_are_resolved_while_others_load(site: Site) -> None:
 
 
 def test_a_plugin_may_be_imported_by_a_thread_that_needs_the_host(site: Site) -> None:
-    # The thread holds Python's lock for the module and asks the host; another asks the host for that module.
+    # The thread holds Python's import lock of the module and calls the host; another calls the host for that module.
     module = site.module(
         "import time; time.sleep(0.3)\nfrom thunder_core.plugins.host import host\nhost().load('core')\n"
         + OFFERS_AN_EXECUTOR.replace("{name!r}", "'alpha'")

@@ -1,4 +1,4 @@
-"""Numbers that a test asks of Dynamo, such as how often it compiled. Nothing here knows them: every answer will do."""
+"""Counters of Dynamo that tests compare, such as the number of compilations. They equal any number here."""
 
 from __future__ import annotations
 

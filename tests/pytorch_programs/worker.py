@@ -1,4 +1,4 @@
-"""Runs tests of one file in a process of its own, for `tests.pytorch_programs.runs`.
+"""Runs tests of one file in a separate process, for `tests.pytorch_programs.runs`.
 
 ``python -m tests.pytorch_programs.worker FOLDER FILE COMPILER DESCRIPTOR``, with the names of the tests as lines of its
 input; none: all. To the file descriptor it writes lines of JSON: the names, then one before and one after each test.

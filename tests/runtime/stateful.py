@@ -17,7 +17,7 @@ Program = Callable[[Wrap], Iterator[Any]]
 
 
 class Box:
-    """An object without an equality of its own."""
+    """An object without ``__eq__``."""
 
     def __init__(self, n: Any = 0) -> None:
         self.n = n

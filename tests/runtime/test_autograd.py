@@ -214,7 +214,7 @@ def test_requires_grad_of_input_is_guarded(check: Callable[..., None], jit: Call
 
 
 class SavesBoth(torch.autograd.Function):
-    """Its backward tells the places of an argument that is given twice apart."""
+    """Its backward distinguishes the positions of an argument that is passed twice."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

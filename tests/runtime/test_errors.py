@@ -272,7 +272,7 @@ def test_leak_through_exception(jit: Callable[..., Any]) -> None:
 
 
 class Tagged(torch.Tensor):
-    """A tensor subclass with nothing of its own."""
+    """A tensor subclass that overrides nothing."""
 
 
 def test_tensor_subclass_is_right_or_refused(jit: Callable[..., Any]) -> None:

@@ -136,7 +136,7 @@ def test_lazy_modules_of_a_function(jit: Callable[..., Any]) -> None:
 
 
 def test_a_module_that_each_call_makes(jit: Callable[..., Any]) -> None:
-    """It is eager's at each call, and the second says so."""
+    """Eager runs each call, and the second warns about it."""
     compiled = jit(lambda size: nn.Linear(size, 2))
     torch.manual_seed(0)
     made = [compiled(3)]

@@ -12,7 +12,7 @@ from torch import nn
 
 import thunder
 
-pytestmark = [  # what PyTorch itself says to these calls
+pytestmark = [  # PyTorch's warnings about these calls
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage"),
     pytest.mark.filterwarnings("ignore:Support for mismatched"),
     pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented"),
@@ -66,7 +66,7 @@ def stack(**options: Any) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Self-attention with its weights, as asked for."""
+    """Self-attention that returns its weights."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ def of_both() -> tuple[nn.Module, Callable[..., Any]]:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", [of_encoder, of_decoder, of_both])
 def test_masks_that_are_known_when_the_program_runs(kind: Any, training: bool, grad: bool) -> None:
-    """Eager asks whether a mask is causal; one program serves those that are and those that are not."""
+    """Eager checks whether a mask is causal; one program serves causal masks and others."""
     torch.manual_seed(0)
     model, call = kind()
     model.train(training)

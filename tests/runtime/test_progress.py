@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Watched:
-    """A display that keeps what it is told."""
+    """A display that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int | None]] = []

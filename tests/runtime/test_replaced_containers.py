@@ -14,7 +14,7 @@ CALLS = (1.0, 2.0, 3.0, 4.0)
 
 
 class Holder(nn.Module):
-    """A module that does something with a container of its own."""
+    """A module that changes one of its containers."""
 
     def __init__(self, change: Callable[[Any, torch.Tensor], Any], held: Any) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from thunder_core.errors import DataDependentError
 
 
 class Two:
-    """Says that each number is 2, and remembers which calls it was asked about."""
+    """Resolves each number as 2, and records the calls."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

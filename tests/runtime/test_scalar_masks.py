@@ -103,5 +103,5 @@ def test_arguments_without_dimensions_are_written(sign: float) -> None:
 
 
 def test_reading_by_scalar_masks_needs_their_value() -> None:
-    with pytest.raises(DataDependentError):  # what comes out has as many values as the mask says
+    with pytest.raises(DataDependentError):  # the size of the result is the number of true elements of the mask
         thunder.jit(lambda x: x.sum()[x.sum() > 0], executors=[], sharp_edges="error")(torch.rand(3))

@@ -551,7 +551,7 @@ def test_a_class_that_computes_in_place_of_the_view_of_a_module_with_hooks_is_re
 
 
 def test_a_program_asks_whether_calls_are_handed_on() -> None:
-    """It is not told of the recorder."""
+    """It does not know the recorder."""
     overrides = torch.overrides
 
     def program(x: Tensor, other: Any) -> Any:

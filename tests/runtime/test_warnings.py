@@ -261,7 +261,7 @@ def test_second_derivatives_tell_nothing_again() -> None:
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoints_tell_once(use_reentrant: bool) -> None:
-    """Eager runs, and tells, again in backward. The values are computed again here, too, and nothing is told."""
+    """Eager runs the region again in backward, with its warnings. Thunder's recomputation is silent."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.utils.checkpoint.checkpoint(trained, x, use_reentrant=use_reentrant).sum()

@@ -1,4 +1,4 @@
-"""What programs ask of sizes, which are symbols, and what the report says."""
+"""Conditions on symbolic sizes in programs, and their lines in the report."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from thunder_core.symbols.registry import registry
 
 
 class ResolvingMode(TorchFunctionMode):
-    """Does each call as its symbol says, and checks what must hold for every call."""
+    """Runs each call by its symbol, and checks what must hold for every call."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if registry.is_metadata(func):

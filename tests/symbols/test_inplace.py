@@ -44,7 +44,7 @@ def assert_equal_after_conversion(symbol: Symbol, value: torch.Tensor, result: t
     torch.testing.assert_close(converted, result, equal_nan=True, msg=lambda text: f"{symbol}: {text}")
 
 
-# What has no value out of place, and functions that decide by an argument without an in-place function of their own.
+# Functions without an out-of-place form, and functions with an ``inplace`` argument but without an in-place variant.
 WITHOUT_TWIN = {"resize_", "resize_as_", "nn.functional.dropout2d", "nn.functional.dropout3d"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -137,5 +137,5 @@ def agrees(layout: Layout, signature: Layout) -> bool:
 
 
 def same_default(mine: object, theirs: object) -> bool:
-    """None also stands for the overload without the parameter; a table may ask for what PyTorch leaves optional."""
+    """None also selects the overload without the parameter; a table may require what is optional in PyTorch."""
     return theirs is ... or mine is REQUIRED or (mine is None and theirs is REQUIRED) or same_value(mine, theirs)

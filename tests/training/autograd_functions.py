@@ -44,7 +44,7 @@ class SetupContext(Function):
 
 
 class NeedsInputGrad(Function):
-    """Its backward says by its values which inputs it was asked for."""
+    """The values of its gradients encode ``needs_input_grad``."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -180,7 +180,7 @@ def test_reentrant_region_of_constants_has_no_gradients() -> None:
 
 
 def test_values_written_in_an_inner_region_stay_there() -> None:
-    """What a region writes of its own keeps its name, however deep it is inside of others."""
+    """A tensor that a nested region creates and writes keeps its name, at any depth."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         kept = []

@@ -106,7 +106,7 @@ def test_dropout_draws_what_eager_draws(p: float) -> None:
 
 @pytest.mark.parametrize("name", operators_with_a_kernel("cuda"))
 def test_autocast_of_an_operator(name: str) -> None:
-    """The dtypes of outputs and gradients are eager's, and so are values as far as the dtype tells."""
+    """The dtypes of outputs and gradients are eager's, and so are values within the dtype's precision."""
     operator = OPERATORS[name]
     for dtype, given in itertools.product((torch.bfloat16, torch.float16), (torch.float32, None)):
         for sample in itertools.islice(sample_inputs(operator, "cuda", torch.float32), SAMPLES):

@@ -1,4 +1,4 @@
-"""Second derivatives through compiled programs: equal to eager's, or an error of ours that says what to do."""
+"""Second derivatives through compiled programs: equal to eager's, or an error of Thunder with advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.errors import ThunderError
 
 @contextlib.contextmanager
 def refused_at_most() -> Iterator[None]:
-    """Lets an error of ours pass if it is about differentiation and says what to do."""
+    """Accepts an error of Thunder if it is about differentiation and has advice."""
     try:
         yield
     except ThunderError as error:

@@ -19,7 +19,7 @@ LAYERS = 12
 
 
 class _Probe(torch.autograd.Function):
-    """The identity; its backward tells how many of the tensors that were unpacked are alive."""
+    """The identity; its backward counts the unpacked tensors that are alive."""
 
     alive: list[int] = []  # noqa: RUF012 - shared on purpose
     unpacked: list[Any] = []  # noqa: RUF012

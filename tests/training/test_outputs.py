@@ -191,7 +191,7 @@ AFTER = [fresh_outputs, saved_output, views_of_one, base_and_view, input_view, m
 @pytest.mark.parametrize("program", AFTER, ids=lambda program: program.__name__)
 @pytest.mark.battery
 def test_in_place_on_outputs(program: Callable[..., Any], mutate: Callable[[Any], None]) -> None:
-    """What may be written to, what an error says otherwise, and the gradients of all that could be written."""
+    """Which outputs can be written to, the errors for the others, and the gradients after writes."""
 
     def scenario(function: Any) -> Any:
         seen = []

@@ -81,7 +81,7 @@ def layers(x: torch.Tensor, w: torch.Tensor) -> Any:
     "program", [argument, result, input_of_the_program, part, behind_autograd, indices, mask, layers]
 )
 def test_gradients_of_what_forward_used(program: Program) -> None:
-    """Eager refuses in backward, unless it is told to keep what it saved."""
+    """Eager raises an error in backward, unless it keeps copies of saved tensors."""
     x, w = torch.randn(3, 4), torch.randn(3, 4)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _gradient(program, x, w)

@@ -165,7 +165,7 @@ def test_a_value_that_is_no_size_any_more() -> None:
     for rows, length, masked in ((2, 5, 5), (3, 7, 7), (4, 9, 9), (3, 9, 6), (2, 8, 6), (5, 6, 6), (3, 9, 9)):
         x, mask = torch.rand(rows, length), (torch.arange(length) < masked).long().repeat(rows, 1)
         assert_same(compiled(x, mask), program(x, mask))
-    # PyTorch 2.11 tells a slice that takes all from one that takes a part
+    # PyTorch 2.11 distinguishes a slice of all elements from one of a part
     assert thunder.cache_misses(compiled) == (3 if release(torch.__version__) == (2, 11) else 2)
 
 

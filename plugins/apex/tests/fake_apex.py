@@ -24,7 +24,7 @@ from thunder_plugin_apex.library import CROSS_ENTROPY, NORMS
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 calls: list[str] = []
-"""The functions that were called, for tests that ask who ran an operation."""
+"""The functions that were called, for tests of which executor ran an operation."""
 
 
 def _require(condition: bool, text: str) -> None:

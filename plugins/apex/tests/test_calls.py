@@ -1,4 +1,4 @@
-"""What Apex is called with, what comes back, and which calls it is not asked to run."""
+"""Arguments and results of Apex's functions, and the calls that the executor does not claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Apex can be used: what is asked of its modules."""
+"""Which installations of Apex the executor can use, by the functions of their modules."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_the_command_in_the_readme() -> None:
 def test_which_apex_is_installed(
     version: str | None, state: PluginState, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As told from metadata; a real Apex is hidden by one that stands first on the path."""
+    """The status from metadata alone; a fake Apex earlier on the path hides an installed one."""
     if version is None and _installed("apex"):
         pytest.skip("Apex is installed")
     if version is not None:

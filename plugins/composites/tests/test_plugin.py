@@ -48,7 +48,7 @@ def test_only_patterns_can_be_added() -> None:
 
 
 def run(program: str) -> None:
-    """Run a program in a process of its own."""
+    """Run a program in a new process."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -16,7 +16,7 @@ from thunder_plugin_cudagraphs import CUDAGraphs, ProgramStatistics, statistics
 
 
 class Network(nn.Module):
-    """Products, a normalization, attention, and dropout if asked for."""
+    """Products, a normalization, attention, and optionally dropout."""
 
     def __init__(self, dropout: float = 0.0, width: int = 32) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ def test_a_program_that_cannot_be_captured() -> None:
     """Waiting for the device ends the capture; the call is done without, and others can be captured after it."""
 
     def bad(x: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.cholesky(x) + torch.rand_like(x) * 0  # it asks the device whether it could
+        return torch.linalg.cholesky(x) + torch.rand_like(x) * 0  # synchronizes with the device to check for errors
 
     x = torch.eye(64, device="cuda") * 3 + 1
     compiled = graphed(bad)

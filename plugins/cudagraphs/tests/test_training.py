@@ -125,7 +125,7 @@ def test_two_forwards_before_a_backward(device: str) -> None:
         pair.same_state()
     found = pair.statistics("forward")
     assert ungraphed(found)[IN_USE] == 2
-    assert found.graphs == 2  # the third time, the second call gets memory of its own
+    assert found.graphs == 2  # the third time, the second call gets separate memory
     assert pair.statistics("backward").graphs == 2
 
 
@@ -232,7 +232,7 @@ def test_statistics_of_batches(device: str) -> None:
 
 
 def test_some_gradients_only(device: str) -> None:
-    """A backward for fewer gradients is another program, with graphs of its own."""
+    """A backward for fewer gradients is another program, with other graphs."""
     pair = Pair.of(Network(), device)
     for turn in range(12):
         x = batch(device).requires_grad_(True)

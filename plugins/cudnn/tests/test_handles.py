@@ -1,4 +1,4 @@
-"""Handles of the library, on streams that are only told of: a CPU has none."""
+"""Handles of the library for each stream, with fake streams, as a CPU has none."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ test_package = package_suite(__file__)
 def test_which_library_is_installed(
     version: str | None, state: PluginState, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As told from metadata; a real library is hidden by one that stands first on the path."""
+    """The status from metadata alone; a fake library earlier on the path hides an installed one."""
     if version is None and any(found.metadata["Name"] == LIBRARY for found in importlib.metadata.distributions()):
         pytest.skip("the library is installed")
     if version is not None:

@@ -1,4 +1,4 @@
-"""Which calls on a GPU are taken, and why not the others: asked with proxies, so no GPU is needed."""
+"""Which calls on a GPU the executor claims, and the reasons for the others. Proxies suffice, so no GPU is needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proxy(*shape: int, dtype: torch.dtype = torch.bfloat16, device: torch.device
 
 @pytest.fixture(autouse=True)
 def _no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN is not asked here."""
+    """The library does not check the call here."""
     monkeypatch.setattr(plans, "refusal", lambda *args: None)
 
 

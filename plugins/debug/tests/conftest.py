@@ -86,7 +86,7 @@ def wrong_silu() -> OperatorExecutor:
 
 @pytest.fixture
 def fusion() -> Callable[..., WrongFusion]:
-    """``fusion("torch.mul")`` fuses elementwise lines and is wrong in products; ``error`` says by how much."""
+    """``fusion("torch.mul")`` fuses elementwise lines and is wrong in products, by ``error``."""
     return lambda *wrong, **options: WrongFusion(wrong=wrong, **options)
 
 

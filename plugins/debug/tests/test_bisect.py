@@ -115,7 +115,7 @@ def test_right_executors(right_silu: Executor, fusion: Any) -> None:
     ],
 )
 def test_wrong_line_of_a_fused_region(fusion: Any, wrong: str, suspects: tuple[str, ...], text: str) -> None:
-    """As far as the results of the region tell: what a right one depends on is right."""
+    """Operations on which a right result of the region depends are right."""
 
     def pointwise(x: torch.Tensor) -> Any:
         y = torch.sin(x) * 2
@@ -210,9 +210,7 @@ def test_patterns(wrong_gelu: Executor, wrong_silu: Executor) -> None:
     bisect, compiled = bisected(wrong_gelu, wrong_silu, exclude=("torch.nn.functional.silu",))
     compiled(*arguments()).backward()
     assert only(bisect).executor == "wrong_gelu"
-    assert "with_arguments" not in str(
-        thunder.last_backward_traces(compiled)[0]
-    )  # nothing is kept for what is not asked
+    assert "with_arguments" not in str(thunder.last_backward_traces(compiled)[0])  # nothing is kept for other lines
 
 
 def test_each_line_is_judged_by_itself(wrong_gelu: Executor, wrong_silu: Executor) -> None:
@@ -264,7 +262,7 @@ def test_one_tensor_as_two_arguments() -> None:
 
 
 def test_several_calls_at_one_line() -> None:
-    """Each backward is compared with the arguments of its own forward, though they stand at one line."""
+    """Each backward is compared with the arguments of its forward, also if several have one line."""
 
     def powers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for _ in range(3):

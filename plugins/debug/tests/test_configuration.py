@@ -1,4 +1,4 @@
-"""The transforms by name, as a configuration asks for them. The package must be installed for this."""
+"""The transforms by name, as in a configuration. The package must be installed for this."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_callbacks_that_cannot_be_used(user_module: Any, options: dict[str, str]
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="NVTX ranges can be used here")
 def test_nvtx_ranges_without_cuda() -> None:
-    """An error that says why; left out where that is allowed."""
+    """An error with the reason; the transform is left out where that is allowed."""
     with pytest.raises(thunder.ThunderError, match="marks lines for NVIDIA's profilers, but this PyTorch") as raised:
         thunder.jit(program, transforms=["nvtx_ranges"])(torch.ones(3))
     assert "line_timing" in str(raised.value)

@@ -60,7 +60,7 @@ def test_forward_and_backward() -> None:
 
 
 def test_backward_that_is_made_later() -> None:
-    """For one gradient alone, a backward of its own is compiled when it is asked for."""
+    """A backward for one gradient alone is compiled at its first call."""
     seen: list[Line] = []
     compiled = thunder.jit(program, transforms=[LineCallbacks(after_line=lambda line, *_: seen.append(line))])
     x, weight = arguments()

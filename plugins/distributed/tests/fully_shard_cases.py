@@ -158,7 +158,7 @@ def zero_2() -> None:
 
 
 def within_a_memory_budget() -> None:
-    """Some parameters are saved for backward and some are gathered again, whatever the wrapper says."""
+    """Some parameters are saved for backward and others are gathered again, regardless of the wrapper's options."""
     some: list[Any] = [{"distributed.regather_parameters": {"memory_budget": 500}}]
     train(lambda: sharded(Net(7, 3), reshard_after_forward=True), transforms=some)
     train(lambda: sharded(Tied(), reshard_after_forward=False), transforms=some)

@@ -163,7 +163,7 @@ def data_parallel() -> None:
 
 
 def communication_hooks() -> None:
-    """That of Python is in a list; of one that is built in only the logging data tell."""
+    """The name of a hook in Python is in a list, that of a built-in one only in the logging data."""
     python, built_in = wrapper(), wrapper()
     python.register_comm_hook(None, allreduce_hook)
     assert python._comm_hooks == [(allreduce_hook, None)]

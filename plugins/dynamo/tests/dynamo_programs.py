@@ -1,4 +1,4 @@
-"""Programs that Dynamo makes graphs of, each with something that graphs have in a form of their own."""
+"""Programs that Dynamo makes graphs of, each with an operation that Dynamo's graphs represent in a special form."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_modes_that_change_between_calls() -> None:
 
 
 class Tagged(torch.Tensor):
-    """A subclass without behaviour of its own."""
+    """A subclass that overrides nothing."""
 
 
 def test_parameters_of_subclasses() -> None:

@@ -1,4 +1,4 @@
-"""A fusion executor for tests whose regions can be kept on disk, and a program that says what it compiled."""
+"""A fusion executor for tests whose regions can be kept on disk, and a program that prints what it compiled."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_stray_lines_do_not_make_layers_differ() -> None:
     plain = kinds_of_regions(*layers(6, stray=False))
     found = kinds_of_regions(*layers(6))
     assert sorted(plain.values()) == [6, 6]
-    # The mask and the lines at the end are regions of their own; what is left of their regions is like the others.
+    # The mask and the lines at the end are separate regions; the rest of their regions is like the others.
     assert sorted(found.values()) == [2, 6, 7]
     assert set(plain) <= set(found)
 

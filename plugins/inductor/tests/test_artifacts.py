@@ -153,7 +153,7 @@ def test_one_refused_region_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_fx_inner(graph, inputs)
 
     monkeypatch.setattr(compilation, "compile_fx_inner", refuse)
-    x = torch.rand(4, 4) / 2  # small: the sine of a large sum tells the orders of summation apart
+    x = torch.rand(4, 4) / 2  # small: the sine of a large sum differs between orders of summation
     function = lambda x: ((((x.exp() * 3) @ x).sin() + 1) @ x).cos() * 2  # noqa: E731
     decisions = report(InductorExecutor(), function, x).decisions
     by_symbol = {line.symbol: line for line in decisions}

@@ -1,4 +1,4 @@
-"""Without a compiler, and with one that fails, programs run all the same, and the reason is told."""
+"""Without a compiler, or with one that fails, programs still run, and the reason is reported."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ extern "C" void kernel(const float* in, float* out) {{ for (int i = 0; i < 4; i+
 
 
 class Waiting(Batches):
-    """Starts when it is told: all kernels wait for the same compiler then."""
+    """Waits for a signal, so that all kernels wait for the same compiler."""
 
     def _start(self) -> None:
         """Nothing starts by itself."""

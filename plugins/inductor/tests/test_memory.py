@@ -1,4 +1,4 @@
-"""Lines that go to memory by strides, and memory that several inputs show: Inductor chooses strides of its own."""
+"""Lines that access memory by strides, and inputs that share memory: Inductor chooses other strides for its results."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NORMS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", NORMS)
 def test_statistics_go_from_kernels_to_regions_and_back(name: str) -> None:
-    """Kernels of PyTorch give them in float32, whatever its metadata says."""
+    """Kernels of PyTorch return them in float32, its metadata functions in another dtype."""
 
     def forward_alone(x: Tensor, weight: Tensor, bias: Tensor, square: Tensor) -> Tensor:
         """Backward is part of a region, as two cotangents are added."""

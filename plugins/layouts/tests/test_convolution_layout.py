@@ -117,7 +117,7 @@ POOLS = {
 
 @pytest.mark.parametrize("name", POOLS)
 def test_operators_keep_the_memory_format(name: str) -> None:
-    """What the tag says, of PyTorch's kernels: executors rely on the strides that traces show."""
+    """PyTorch's kernels return the memory format that the tag promises; executors rely on the strides in traces."""
     assert Tag.MEMORY_FORMAT in registry.symbol_of(getattr(F, name)).tags
     x = torch.randn(2, 4, 8, 8)
     assert POOLS[name](x).is_contiguous()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Projections(nn.Module):
-    """Query, key and value, with sizes and biases of their own, and one layer of another size."""
+    """Query, key and value, with different sizes and biases, and one layer of another size."""
 
     def __init__(self, bias: bool = True) -> None:
         super().__init__()

@@ -63,7 +63,7 @@ def test_values_that_are_written() -> None:
 
 
 def test_arguments_that_are_written_before_backward() -> None:
-    """Eager keeps a copy of its own for backward."""
+    """Eager keeps another copy for backward."""
     x, w = half(), half().requires_grad_()
     program = thunder.jit(lambda x, w: x.float().bfloat16() * w, executors=[], transforms=[DtypeRoundTrips()])
     output, expected = program(x, w), x.clone()

@@ -81,7 +81,7 @@ def test_weights_that_are_not_moved() -> None:
 
 
 def test_copies_and_results() -> None:
-    """A copy of the module has memories of its own; what is returned does not share memory."""
+    """A copy of the module has separate memory; results do not share memory."""
     module = Projections()
     compiled(module)
     other = copy.deepcopy(module)

@@ -1,4 +1,4 @@
-"""Lines that are not fused, and what is said about them."""
+"""Lines that are not fused, and the reported reasons."""
 
 from __future__ import annotations
 

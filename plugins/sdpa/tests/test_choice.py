@@ -152,7 +152,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str | None]]] = {
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU as far as conditions go: its capability is known, and PyTorch's own answer is not asked."""
+    """A fake GPU for conditions: its capability is set, and PyTorch's check is not called."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     monkeypatch.setattr(conditions.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(backends.Backend, "refusal", lambda own, given: conditions.plain(given) or own._reason(given))

@@ -121,7 +121,7 @@ def taken(program: Any, x: torch.Tensor) -> list[bool]:
 )
 @pytest.mark.parametrize("grad", [False, True])
 def test_layers_by_name(calls: list[str], options: dict[str, Any], expected: list[bool], grad: bool) -> None:
-    """Equal layers are differentiated once; each is asked for by its own name all the same."""
+    """Equal layers are differentiated once, and the condition still sees each layer's name."""
     program = compiled(Model(), **options)
     with torch.set_grad_enabled(grad):
         assert taken(program, values(16, 32)) == expected

@@ -1,4 +1,4 @@
-"""The hash of Triton's files is there before the first launch asks for it."""
+"""The hash of Triton's files is computed before the first launch needs it."""
 
 from __future__ import annotations
 

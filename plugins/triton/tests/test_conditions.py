@@ -1,4 +1,4 @@
-"""What is declined, and that the reason says it."""
+"""Calls that the executor declines, with reasons."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_rms_norm(norm: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("norm", [lit_gpt, hugging_face, gemma, functional, without_weight])
 def test_rows_of_one_element(norm: Any, dtype: torch.dtype) -> None:
-    """Their gradient is what two nearly equal numbers leave of each other: its relative error says nothing."""
+    """Their gradient is the difference of two nearly equal numbers, so its relative error is meaningless."""
     x, weight = torch.randn(15, 1, device=DEVICE, dtype=dtype), torch.randn(1, device=DEVICE, dtype=dtype)
     compiled = thunder.jit(norm, executors=["triton"])
     results = []

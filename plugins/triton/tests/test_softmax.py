@@ -20,7 +20,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @pytest.fixture(params=[32768, 16], ids=["rows", "blocks"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Rows of more than 16 elements count as long, for an executor of its own: others remember what they answered."""
+    """Rows of more than 16 elements count as long, for a new executor: others have cached their answers."""
     monkeypatch.setattr(softmax, "LARGEST", request.param)
     monkeypatch.setattr(softmax_calls, "LARGEST", request.param)
     small = Tunable("small blocks", lambda *key: [{"BLOCK": 32, "num_warps": 4}])

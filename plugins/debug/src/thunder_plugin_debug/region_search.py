@@ -39,7 +39,7 @@ def search_region(region: BoundSymbol, trace: Trace, finding: Finding, kind: Kin
     try:
         with torch.no_grad():
             compile_trace(program, title="region for the NaN finder")(*args)
-    except Exception as error:  # noqa: BLE001 - what was found is told in any case
+    except Exception as error:  # noqa: BLE001 - the findings are reported in any case
         return replace(finding, inside=f"PyTorch cannot run the region: {type(error).__name__}: {error}")
     if not findings:
         return replace(finding, inside="PyTorch produces none from the same arguments")

@@ -90,7 +90,7 @@ class Averaging:
         self._used: Any = None
 
     def starts(self) -> Iterator[None]:
-        """Start to reduce each bucket, and then what tells which parameters are used. Before, check all of it."""
+        """Check all buckets, then start to reduce each, and last the mask of the used parameters."""
         missing, unfit = absent(self._gradients, self._how.buckets), self._of_other_layout()
         self._do(CHECK, self._module, self._how.buckets, missing, self._how.finds_unused, unfit)
         for index, places in enumerate(self._how.buckets):

@@ -91,7 +91,7 @@ class Batches:
         while kernels := self._taken():
             try:
                 _compile_together(kernels)
-            except Exception:  # noqa: BLE001 - one of them may be the reason; each is told its own
+            except Exception:  # noqa: BLE001 - one of them may be the reason; each reports its own error
                 for kernel in kernels:
                     _compile_alone(kernel)
             for kernel in kernels:

@@ -63,7 +63,7 @@ class FakeRun:
                 outcome, self._results = infer(target, args, kwargs, tensors, observed)
             except DEPENDS_ON_VALUES:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever PyTorch says about the arguments
+            except Exception as error:  # noqa: BLE001 - any error of PyTorch about the arguments
                 raise data_dependence.as_eager_raises(bound.symbol, args, kwargs, error) from None
         return outcome
 

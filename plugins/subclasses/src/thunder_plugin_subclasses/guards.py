@@ -38,7 +38,7 @@ def facts(value: Any) -> Any:
     """
     kind = type(value)
     if isinstance(value, type | enum.Enum) or (kind not in _CONTAINERS and is_plain(value)):
-        return (kind, repr(value) if kind in (float, complex) else value)  # tells 0.0 from -0.0, equates NaN
+        return (kind, repr(value) if kind in (float, complex) else value)  # distinguishes 0.0 from -0.0, equates NaN
     if isinstance(value, dict):
         return (kind, tuple([(facts(key), facts(item)) for key, item in value.items()]))
     if isinstance(value, list | tuple):

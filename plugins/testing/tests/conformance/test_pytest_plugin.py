@@ -1,4 +1,4 @@
-"""The plugin of pytest: suites without files, and nothing else unless they are asked for."""
+"""The plugin of pytest: suites without files, collected only on request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_suites_without_files(folder: Path) -> None:
 
 
 def offer(folder: Path, module: str, keyword: str, item: str) -> None:
-    """A plugin of pytest that makes a name stand for an object, as if a distribution offered it."""
+    """A plugin of pytest that registers an object under a name, as a distribution's entry point does."""
     (folder / "offered.py").write_text(
         "from thunder_core.config import settings_of\n"
         "from thunder_core.passes.transform import Place\n"

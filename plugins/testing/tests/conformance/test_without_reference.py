@@ -94,7 +94,7 @@ def test_what_is_left_is_compared(product: tuple[Product, list[Case]], refused: 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["always", "after the first time"])
 def test_if_nothing_is_left_it_is_skipped(product: tuple[Product, list[Case]], first: int) -> None:
-    """The first backward is that which asks whether there are gradients at all."""
+    """The first backward only checks whether there are gradients."""
     operation, cases = product
     for case in cases:
         seen: list[Any] = []

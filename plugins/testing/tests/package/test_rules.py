@@ -9,7 +9,7 @@ from package_project import Package
 
 from thunder_testing import ConformanceFailure
 
-# What is wrong: the file, what it had, what it has; the test that notices, and what it says.
+# A mistake: the file, its text before and after; the test that fails, and its message.
 BROKEN = {
     "stale metadata": ("pyproject.toml", 'rows = "MODULE"', 'rows = "MODULE.plugin"', "metadata", "pip install --edit"),
     "no interface": ("pyproject.toml", 'rows = "1"', "", "rows-interface", 'plugin_api"] rows = "1"'),
