@@ -26,18 +26,30 @@ import torch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.attempt import Key, key_of
+from thunder_core.acquire.attempt import Attempt, Key, RecordAgain, key_of
 from thunder_core.acquire.data_dependence import Declined, ValueRequest
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_sampled
 from thunder_core.guards.writes import same_writes
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
 from thunder_core.symbols.opaque import OPAQUE
 from thunder_core.tracing.user_frames import user_location
+
+
+class UpdateNeeded(RecordAgain):
+    """A function of an optimizer depends on values; in the next recording its calls are one op each."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        super().__init__()
+        self._function = function
+
+    def following(self, attempt: Attempt) -> Attempt:
+        """As `RecordAgain.following`."""
+        return replace(attempt, eager_updates=attempt.eager_updates | {self._function})
 
 
 def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:
@@ -164,9 +176,17 @@ def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, *
 def update(
     function: Callable[..., None], recorder: Recorder, original: Callable[..., None], /, *args: Any, **kwargs: Any
 ) -> None:
-    """The interception of a function of an optimizer, one of `UPDATES`."""
-    if function in recorder.attempt.eager_updates and _is_one_op(function, args, kwargs):
+    """The interception of a function of an optimizer, one of `UPDATES`.
+
+    Raises:
+        UpdateNeeded: the function depends on values that each run would check, such as those of step counters.
+    """
+    is_one_op = _is_one_op(function, args, kwargs)
+    if is_one_op and function in recorder.attempt.eager_updates:
         with recorder.suspension, DisableTorchFunction():
             _record_update(recorder, _SYMBOLS[function], args, kwargs)
-    else:
-        original(*args, **kwargs)
+        return
+    start = len(recorder.trace.ops)
+    original(*args, **kwargs)
+    if is_one_op and any(Tag.GUESS in op.symbol.tags for op in recorder.trace.ops[start:]):
+        raise UpdateNeeded(function)
