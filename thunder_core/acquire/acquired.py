@@ -14,6 +14,7 @@ from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.shared_memory import base_of, is_recorded
+from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
@@ -37,6 +38,7 @@ class Acquired:
         input_sizes: the inputs with sizes that vary between calls, and the symbols; None where all are constants.
         constant_sizes: why sizes that should vary are constants; empty otherwise.
         constant_floats: the paths of floats that should vary and are constants, each with the line that needs it.
+        number_facts: the conditions on floats that vary.
         number_guards: guards of ints that should vary and are constants, in addition to the observer's guards.
         traces_numbers: whether numbers that the program reads from tensors are numbers of the trace.
         defined: the symbols for sizes that ops of the program define. Their values are the last outputs of the trace.
@@ -59,6 +61,7 @@ class Acquired:
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
     number_guards: tuple[Guard, ...] = ()
+    number_facts: NumberFacts = field(default_factory=NumberFacts)
     traces_numbers: bool = True
     defined: tuple[str, ...] = ()
 
@@ -90,7 +93,10 @@ class Acquired:
         assert self.input_sizes is not None
         trace = self.trace.with_constant_sizes()
         numbers = self.input_sizes.number_guards()
-        return replace(self, trace=trace, input_sizes=None, constant_sizes=reason, number_guards=numbers)
+        facts = self.number_facts.with_constants(self.input_sizes.sizes.hints)
+        return replace(
+            self, trace=trace, input_sizes=None, constant_sizes=reason, number_guards=numbers, number_facts=facts
+        )
 
     @property
     def constant_inputs(self) -> dict[str, Any]:

@@ -81,8 +81,7 @@ def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /)
     """The interception of a predicate of `math`: each run checks the bool that it returns, not the number."""
     if type(number) is not TracedNumber:
         return original(number)
-    result: bool = value_of(number.numbers.computed(original, (number,), number))
-    return result
+    return number.numbers.decided(original, (number,), number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +107,9 @@ class _Numbers:
             result = NumberProxy(recorder.trace.names.intermediate(), kind)
             recorder.trace.write(symbol_of(function), args, {}, result)
             return number(recorder, result, first.symbol, first.variables)
+
+    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
+        return bool(value_of(self.computed(function, operands, first)))
 
     def _evaluated(self, number: TracedNumber, evaluate: Callable[[], Any]) -> Any:
         if self.recorder.attempt.guesses is None:

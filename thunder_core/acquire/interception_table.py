@@ -50,7 +50,8 @@ from thunder_core.acquire.interception import (
     setting_for_private_name,
 )
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
-from thunder_core.acquire.traced_size import larger_or_smaller, root_or_logarithm
+from thunder_core.acquire.traced_number import function_of_numbers
+from thunder_core.acquire.traced_size import larger_or_smaller
 from thunder_core.guards.buffers import is_array
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
@@ -223,14 +224,19 @@ _AUTOCAST: Final[Rows] = (
 )
 """Ends of regions of autocast."""
 
+_FLOATS_OF_MATH: Final = (
+    *("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "fabs", "erf", "erfc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("atan2", "hypot", "pow"),
+)
 _MATH: Final[Rows] = tuple(
     [
         Interception(math, name, deferred.predicate, "numbers that ops compute", when=active_recorder)
         for name in ("isnan", "isinf", "isfinite")
     ]
     + [
-        Interception(math, name, root_or_logarithm, "floats that ops compute", when=active_recorder)
-        for name in ("sqrt", "log", "log2", "log10")
+        Interception(math, name, function_of_numbers, "floats that ops compute", when=active_recorder)
+        for name in _FLOATS_OF_MATH
     ]
     + [
         Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)

@@ -31,6 +31,7 @@ from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers, NumbersNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
+from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import only_kernels
@@ -133,6 +134,7 @@ def _record(
         input_sizes=input_sizes if _varies(input_sizes) else None,
         constant_sizes=attempt.constant_sizes,
         constant_floats=attempt.constant_floats,
+        number_facts=NumberFacts() if input_sizes is None else input_sizes.floats.facts(),
         traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
         defined=() if input_sizes is None else tuple(input_sizes.sizes.defined),
     )

@@ -2,13 +2,14 @@
 
 The program may return, store and print such a number, compute with it, and pass a float to elementwise functions of
 PyTorch: all of these are recorded as ops. A comparison is an op whose result is checked in each run. Any other use
-of the number takes its value in this call, with a check. Where it needs the value of a float that varies between calls,
-it ends the recording: in the next one the float is a constant.
+of the number takes its value in this call, with a check. For floats that vary between calls, and what is computed from
+them, a comparison is a guard instead; where their values are needed they are constants in the next recording.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 import sys
 import threading
 import weakref
@@ -20,13 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from thunder_core.acquire.attempt import Attempt, RecordAgain
-from thunder_core.acquire.traced_size import TracedSize, called_by_program
+from thunder_core.acquire.traced_size import TracedSize, called_by_program, untraced
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
+from thunder_core.guards.sizes import NumberFacts, SizeFact
 from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.number_functions import is_defined, text_of_call, text_of_number
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
@@ -77,6 +80,9 @@ class Numbers(Protocol):
 
         The result is a `TracedNumber`, or a plain number for a thread that does not record.
         """
+
+    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
+        """The result of a predicate in this call, which each call or run checks. Raises as `value`."""
 
 
 def value_of(operand: Any) -> Any:
@@ -157,8 +163,9 @@ class TracedNumber(metaclass=_NumberClass):
         return self.numbers.size(self)
 
     def __bool__(self) -> bool:
-        number = self if self.proxy.python_type is bool else self.numbers.computed(operator.truth, (self,), self)
-        return bool(value_of(number))
+        if self.proxy.python_type is bool:
+            return bool(value_of(self))
+        return self.numbers.decided(operator.truth, (self,), self)
 
     def __repr__(self) -> str:
         return repr(self.value())
@@ -187,11 +194,22 @@ def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Ca
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         operands = (other, self) if swapped else (self, other)
-        if function is operator.truediv and (type(operands[1]) is TracedNumber or not operands[1]):
-            return getattr(self.value(), name)(value_of(other))  # it may raise
+        if not _defined(function, operands, self):
+            return getattr(self.value(), name)(value_of(other))  # it raises an error, or its class depends on values
         return self.numbers.computed(function, operands, self)
 
     return method
+
+
+def _defined(function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
+    """Whether arithmetic returns a number of the same class in each call that passes the check of this result."""
+    left, right = operands
+    if function in _DIVISIONS:
+        return bool(right)
+    if function is operator.pow:
+        classes = {item.proxy.python_type if type(item) is TracedNumber else type(item) for item in operands}
+        return float in classes and first.numbers.decided(is_defined, ("operator.pow", left, right), first)
+    return True
 
 
 def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -201,7 +219,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return NotImplemented
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
-        return value_of(self.numbers.computed(function, (self, other), self))
+        return self.numbers.decided(function, (self, other), self)
 
     return method
 
@@ -220,13 +238,13 @@ def _by_value(name: str) -> Callable[..., Any]:
 
 
 _NUMBERS: Final = (TracedNumber, TracedSize, int, float, bool)
-_ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, operator.truediv)
+_DIVISIONS: Final = frozenset({operator.truediv, operator.floordiv, operator.mod})
+_ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, *_DIVISIONS, operator.pow)
 _COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _BY_VALUE: Final = (
     *("int", "float", "complex", "index", "str", "format", "hash", "round", "trunc", "floor", "ceil", "invert"),
-    *("floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod", "pow", "rpow", "lshift", "rlshift", "rshift"),
-    *("rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
+    *("divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 
 
@@ -248,8 +266,21 @@ def _define() -> None:
 _define()
 
 
+def function_of_numbers(recorder: Any, function: Callable[..., float], *operands: Any) -> Any:
+    """The interception of functions of `math`: an op computes the float, where the function is defined."""
+    first = next((item for item in operands if type(item) in (TracedNumber, TracedSize)), None)
+    if first is None or not {type(item) for item in operands} <= set(_NUMBERS):
+        return function(*operands)
+    numbers = first.numbers if type(first) is TracedNumber else first.node.shape_env.sizes().floats
+    if numbers.decided(is_defined, (f"math.{function.__name__}", *operands), first):
+        return numbers.computed(function, operands, first)
+    return function(*map(value_of, operands))
+
+
 _READ: Final = Symbol("number", float)
 _UNNAMED: Final = NumberProxy("", float)
+_LONGEST_CONDITION: Final = 1000
+"""The maximum number of characters of a guard on floats; the values of longer ones are constants."""
 
 
 class ConstantNeeded(RecordAgain):
@@ -284,6 +315,9 @@ class InputNumbers:
         self._hints: dict[str, Any] = {}
         self._origins: dict[str, frozenset[Source]] = {}
         self._sizes: dict[str, list[torch.SymInt]] = {}
+        self._texts: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
+        self._facts: list[SizeFact] = []
 
     def new(self, value: float, source: Source) -> TracedNumber:
         """The `TracedNumber` that the program gets for the float at a path."""
@@ -296,8 +330,15 @@ class InputNumbers:
         self._recorder = recorder
         for number, source, value in self._waiting:
             number.proxy = recorder.inputs.number(value, source)
-            self._note(number, value, frozenset({source}))
+            self._note(number, value, frozenset({source}), number.proxy.name)
+            self._sources[number.proxy.name] = source
         self._waiting.clear()
+
+    def facts(self) -> NumberFacts:
+        """The conditions of the program on the floats."""
+        text = " ".join([fact.condition for fact in self._facts])
+        floats = {name: source for name, source in self._sources.items() if re.search(rf"\b{name}\b", text)}
+        return NumberFacts(tuple(self._facts), floats)
 
     def constants(self, location: SourceLocation | None) -> ConstantNeeded | SizeVariesError:
         """The error after which all floats, and the sizes that they are computed from, are recorded as constants."""
@@ -339,8 +380,8 @@ class InputNumbers:
             return function(*map(operand_hint, operands))
         recorder = self._recorder
         assert recorder is not None
-        read = next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
-        if read is not None:  # from a tensor: the result has its value as that number has
+        read = self._read(operands)
+        if read is not None:
             return read.numbers.computed(function, operands, read)
         result = function(*map(operand_hint, operands))
         with recorder.suspension:
@@ -349,16 +390,57 @@ class InputNumbers:
             number = TracedNumber(self, proxy, _READ, ())
         numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
         sizes = [item for item in operands if isinstance(item, torch.SymInt)]
-        self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]))
+        text = self._text(function, operands)
+        self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]), text)
         self._sizes[proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
         return number
+
+    def decided(
+        self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None
+    ) -> bool:
+        """As `Numbers`: each call checks it before the run, unless it depends on tensors."""
+        if self._in_other_thread:
+            return bool(function(*map(operand_hint, operands)))
+        read = self._read(operands)
+        if read is not None:
+            return read.numbers.decided(function, operands, read)
+        text = self._text(function, operands)
+        if not text:
+            return bool(function(*map(value_of, operands)))
+        result = bool(function(*map(operand_hint, operands)))
+        condition = text.removeprefix("(").removesuffix(")") if result and text.startswith("(") else text
+        self._facts.append(SizeFact(condition if result else f"not {text}", user_location()))
+        return result
+
+    def _read(self, operands: tuple[Any, ...]) -> TracedNumber | None:
+        """The first operand from a tensor: what is computed with it has its value as that number has."""
+        return next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
+
+    def _text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> str:
+        """Python of a call over the names of floats and sizes; empty if it is too long, or ops define the sizes."""
+        recorder = self._recorder
+        assert recorder is not None
+        texts = []
+        for operand in operands:
+            if type(operand) is TracedNumber:
+                texts.append(self._texts[operand.proxy.name])
+            elif isinstance(operand, torch.SymInt):
+                with recorder.suspension:
+                    size = from_fake(untraced(operand))
+                defined = recorder.inputs.input_sizes.sizes.defined  # type: ignore[union-attr]
+                texts.append(f"({size})" if defined.keys().isdisjoint(size.symbols) else "")
+            else:
+                texts.append(repr(operand) if type(operand) is str else text_of_number(operand))
+        text = text_of_call(function, tuple(texts))
+        return text if all(texts) and len(text) <= _LONGEST_CONDITION else ""
 
     @property
     def _in_other_thread(self) -> bool:
         """Whether the calling thread does not record, but read a number of the program: it gets plain numbers."""
         return threading.get_ident() != self._thread
 
-    def _note(self, number: TracedNumber, value: Any, origins: frozenset[Source]) -> None:
+    def _note(self, number: TracedNumber, value: Any, origins: frozenset[Source], text: str) -> None:
         assert self._recorder is not None
+        self._texts[number.proxy.name] = text
         self._hints[number.proxy.name], self._origins[number.proxy.name] = value, origins
         self._recorder.tensors.numbers.append(weakref.ref(number))

@@ -14,6 +14,7 @@ import torch
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
+from thunder_core.ir.number_functions import is_defined
 from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
 from thunder_core.tracing.user_frames import user_location
 
@@ -23,7 +24,7 @@ _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": Fa
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
 _BY_VALUE: Final = (
-    *("rpow", "lshift", "rlshift", "rshift", "rrshift"),
+    *("lshift", "rlshift", "rshift", "rrshift"),
     *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
 )
 """Methods that need the value of the size: the program is specialized to it."""
@@ -245,9 +246,23 @@ def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
     """``n ** m``: a product for a small positive int, a float that ops compute for a float, by value otherwise."""
     if type(exponent) is int and 0 < exponent <= _LARGEST_EXPONENT and modulus is None:
         return functools.reduce(operator.mul, (self,) * exponent)
-    if type(exponent) is float and modulus is None and self > 0:
-        return _float(operator.pow, (self, exponent))
+    if type(exponent) is float and modulus is None:
+        result = _float_power(self, self, exponent)
+        return _at_value(self, "__pow__", exponent) if result is None else result
     return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
+
+
+def _power_of(self: TracedSize, base: Any, modulus: Any = None) -> Any:
+    """``m ** n``: a float that ops compute for a float, by value otherwise."""
+    result = _float_power(self, base, self) if type(base) is float and modulus is None else None
+    return _at_value(self, "__rpow__", base, *([] if modulus is None else [modulus])) if result is None else result
+
+
+def _float_power(size: TracedSize, base: Any, exponent: Any) -> Any:
+    """The power that ops compute; None where it raises an error or is complex."""
+    if not size.node.shape_env.sizes().floats.decided(is_defined, ("operator.pow", base, exponent)):
+        return None
+    return _float(operator.pow, (base, exponent))
 
 
 def _divmod(self: TracedSize, other: Any, *, swapped: bool) -> Any:
@@ -263,13 +278,6 @@ def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """The float that a Python function computes from sizes and numbers, as an op."""
     size = next(operand for operand in operands if type(operand) is TracedSize)
     return size.node.shape_env.sizes().floats.computed(function, operands)
-
-
-def root_or_logarithm(recorder: Any, function: Callable[..., float], number: Any, *others: Any) -> Any:
-    """The interception of functions of `math` that are defined for positive numbers: ops compute the float."""
-    if type(number) is TracedSize and not others and number > 0:
-        return _float(function, (number,))
-    return function(number, *others)
 
 
 def larger_or_smaller(recorder: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -335,6 +343,7 @@ def _define() -> None:
         "__truediv__": _division(swapped=False),
         "__rtruediv__": _division(swapped=True),
         "__pow__": _power,
+        "__rpow__": _power_of,
         "__divmod__": functools.partial(_divmod, swapped=False),
         "__rdivmod__": functools.partial(_divmod, swapped=True),
     }

@@ -145,7 +145,7 @@ class PrologueWriter(PrologueNames):
         self._sizes = sizes
         self._symbols = () if sizes is None else tuple(sizes.symbols)
         self._input_names = {id(source): name for name, source, _ in inputs}
-        for name in (*[name for name, _, _ in inputs], *self._symbols):
+        for name in (*[name for name, _, _ in inputs], *self._symbols, *(() if sizes is None else sizes.floats)):
             self.reserve(name)
         # inputs have the names of the program's parameters, which can be arbitrary
         self._value, self._looped = self.fresh("v"), self.fresh("d")
@@ -218,13 +218,16 @@ class PrologueWriter(PrologueNames):
         self.line(f"    {memo}.remember({variables})")
 
     def _write_sizes(self) -> None:
-        """Read symbolic sizes, and check the conditions on them."""
+        """Read symbolic sizes and varying numbers, and check the conditions on them."""
         if self._sizes is None:
             return
         tensors = [
             self._input_names.get(id(sized.source)) or sized.source.expression(self) for sized in self._sizes.inputs
         ]
-        for line in self._sizes.lines(tensors):
+        floats = [
+            self._input_names.get(id(source)) or source.expression(self) for source in self._sizes.floats.values()
+        ]
+        for line in self._sizes.lines(tensors, floats):
             self.line(line)
         conditions = self._sizes.conditions(tensors)
         self.namespace.update(SIZE_NAMES)

@@ -1,9 +1,10 @@
-"""The guard of symbolic sizes: it reads the values of the symbols from the inputs, and checks conditions on them."""
+"""The guard of sizes and numbers that vary: it reads their values from the inputs, and checks conditions on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from thunder_core.guards.guard import Guard
@@ -20,10 +21,10 @@ STRIDES: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class SizeFact:
-    """A condition on symbols under which a compiled program is valid.
+    """A condition on symbols and floats under which a compiled program is valid.
 
     Attributes:
-        condition: Python over the symbols.
+        condition: Python over their names.
         location: the line of the user's program that depends on it; None for conditions of the compiler, and ranges.
         value: for a symbol with one possible value, its name and value.
         symbols: the names of the symbols in the condition; empty for ranges.
@@ -33,6 +34,32 @@ class SizeFact:
     location: SourceLocation | None = None
     value: tuple[str, int] | None = None
     symbols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFacts:
+    """The conditions of one program on floats that vary, and on floats that it computes from sizes.
+
+    Attributes:
+        conditions: in the order of the program; each is valid Python where the earlier ones hold.
+        floats: the paths of the floats in them, by name.
+    """
+
+    conditions: tuple[SizeFact, ...] = ()
+    floats: Mapping[str, Source] = field(default_factory=dict)
+
+    def with_constants(self, sizes: Mapping[str, int]) -> NumberFacts:
+        """The facts for constant sizes, by the names of their symbols."""
+        if not sizes:
+            return self
+        names = re.compile(rf"\b({'|'.join(sizes)})\b")
+        return replace(
+            self,
+            conditions=tuple(
+                replace(fact, condition=names.sub(lambda name: str(sizes[name[0]]), fact.condition))
+                for fact in self.conditions
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +110,33 @@ class VaryingNumber:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizesGuard(Guard):
-    """The conditions on all symbolic sizes and numbers of the inputs.
+    """The conditions on all symbolic sizes and varying numbers of the inputs.
 
     Attributes:
-        inputs: the tensors with symbolic sizes, and the numbers.
+        inputs: the tensors with symbolic sizes, and the ints.
         symbols: by name, the position of the input and the dimension from which a symbol is read.
-        facts: the conditions on the symbols.
+        facts: the conditions on the symbols and floats.
         exact_stride: compare strides also in dimensions of one element.
+        floats: the paths of floats in the conditions, by name.
     """
 
     inputs: tuple[SizedInput | VaryingNumber, ...]
     symbols: dict[str, tuple[int, int]]
     facts: tuple[SizeFact, ...]
     exact_stride: bool
+    floats: Mapping[str, Source]
     kind: ClassVar[str] = "sizes"
 
     @classmethod
     def of(
-        cls, inputs: Sequence[SizedInput | VaryingNumber], facts: Sequence[SizeFact], *, exact_stride: bool
+        cls,
+        inputs: Sequence[SizedInput | VaryingNumber],
+        facts: Sequence[SizeFact],
+        floats: Mapping[str, Source],
+        *,
+        exact_stride: bool,
     ) -> SizesGuard:
-        """The guard of these inputs, at least one. Each symbol is read where a size or stride consists of it alone."""
+        """The guard of at least one input or float. A symbol is read where a size or stride consists of it alone."""
         symbols: dict[str, tuple[int, int]] = {}
         for position, sized in enumerate(inputs):
             if isinstance(sized, VaryingNumber):
@@ -113,13 +147,15 @@ class SizesGuard(Guard):
                 if type(size) is SizeExpr and str(size) in size.symbols:
                     symbols.setdefault(str(size), (position, index))
         distinct = tuple({fact.condition: fact for fact in reversed(facts)}.values())[::-1]
-        return cls(inputs[0].source, tuple(inputs), symbols, distinct, exact_stride)
+        first = inputs[0].source if inputs else next(iter(floats.values()))
+        return cls(first, tuple(inputs), symbols, distinct, exact_stride, floats)
 
     @property
     def places(self) -> dict[str, str]:
-        """By name, the expression from which a symbol is read: ``x.shape[0]``."""
+        """By name, the expression from which a symbol or float is read: ``x.shape[0]``."""
         paths = [sized.source.describe() for sized in self.inputs]
-        return {name: _read(paths[position], index) for name, (position, index) in self.symbols.items()}
+        symbols = {name: _read(paths[position], index) for name, (position, index) in self.symbols.items()}
+        return symbols | {name: source.describe() for name, source in self.floats.items()}
 
     def constant_places(self) -> list[tuple[str, int]]:
         """The path and dimension of each symbol with one possible value."""
@@ -134,9 +170,10 @@ class SizesGuard(Guard):
     def remedy(self) -> str:
         return "pad it to a few shapes, or leave out what the program does by its size"
 
-    def lines(self, tensors: Sequence[str]) -> list[str]:
-        """Statements that assign the symbols, from Python for the inputs."""
-        return [f"{name} = {_read(tensors[position], index)}" for name, (position, index) in self.symbols.items()]
+    def lines(self, tensors: Sequence[str], floats: Sequence[str]) -> list[str]:
+        """Statements that assign the symbols and floats, from Python for the inputs and for the floats."""
+        symbols = [f"{name} = {_read(tensors[position], index)}" for name, (position, index) in self.symbols.items()]
+        return symbols + [f"{name} = {read}" for name, read in zip(self.floats, floats, strict=True) if name != read]
 
     def conditions(self, tensors: Sequence[str]) -> list[str]:
         """Conditions on the symbols and on strides, all of which must hold."""
@@ -155,31 +192,36 @@ class SizesGuard(Guard):
     def violation(self, args: Args, kwargs: Kwargs) -> str | None:
         try:
             values = [sized.source.read(args, kwargs) for sized in self.inputs]
+            floats = [source.read(args, kwargs) for source in self.floats.values()]
         except PATH_ERRORS as error:
             return f"{self.source.describe()}: is missing ({error})"
         names = [f"value_{index}" for index in range(len(values))]
         conditions = self.conditions(names)
         source = "\n".join(
             [
-                f"def failing({', '.join(names)}):",
-                *[f"    {line}" for line in self.lines(names)],
+                f"def failing({', '.join([*names, *self.floats])}):",
+                *[f"    {line}" for line in self.lines(names, tuple(self.floats))],
                 *[f"    if not ({condition}): return {index}" for index, condition in enumerate(conditions)],
                 "",
             ]
         )
         try:
-            failing: int | None = compile_source(source, "failing", dict(SIZE_NAMES), title="sizes")(*values)
+            failing: int | None = compile_source(source, "failing", dict(SIZE_NAMES), title="sizes")(*values, *floats)
         except ZeroDivisionError:
             return f"{self.source.describe()}: a size that the program divides by is zero"
-        return None if failing is None else self._message(conditions[failing], failing, values)
+        return None if failing is None else self._message(conditions[failing], failing, values, floats)
 
-    def _message(self, condition: str, failing: int, values: Sequence[Any]) -> str:
-        values_of = {
+    def _message(self, condition: str, failing: int, values: Sequence[Any], floats: Sequence[float]) -> str:
+        values_of = dict(zip(self.floats, floats, strict=True)) | {
             name: eval(_read("value", index), {"value": values[position]})
             for name, (position, index) in self.symbols.items()
         }
         read = ", ".join(
-            [f"{name} = {self.places[name]} is {values_of[name]}" for name in values_of if name in condition]
+            [
+                f"{name} = {self.places[name]} is {values_of[name]}"
+                for name in values_of
+                if re.search(rf"\b{name}\b", condition)
+            ]
         )
         if failing >= len(self.facts):
             for index, sized in enumerate(self.inputs):

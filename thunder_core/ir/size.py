@@ -20,9 +20,10 @@ from weakref import ref
 import torch
 
 from thunder_core.errors import SizeVariesError
+from thunder_core.ir.number_functions import is_defined
 
-SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math}
-"""Globals that printed size expressions use besides builtins."""
+SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math, "is_defined": is_defined}
+"""Globals that printed conditions on sizes and numbers use besides builtins."""
 
 
 class SizeScope(Protocol):

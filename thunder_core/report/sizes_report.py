@@ -14,8 +14,8 @@ class SizesReport:
     """The sizes and numbers of one compilation that may vary between its calls.
 
     Attributes:
-        symbols: names of sizes and ints, each with its path: ``x.shape[0]``.
-        floats: the paths of varying floats.
+        symbols: names of sizes and ints, and of floats with conditions, each with its path: ``x.shape[0]``.
+        floats: the paths of other varying floats.
         constants: sizes and numbers that became constants: ``s1 = x.shape[1] is 17, at model.py:88 in forward``.
         conditions: other conditions on the sizes of a call, each with the line of the program that requires it.
         constant_floats: the paths of floats among the constants.
@@ -54,7 +54,14 @@ class SizesReport:
                 conditions.append(f"{fact.condition}{where}")
         fixed = {fact.value[0] for fact in guard.facts if fact.value is not None}
         symbols = tuple([(name, place) for name, place in places.items() if name not in fixed])
-        return replace(report, symbols=symbols, constants=tuple(dict.fromkeys(constants)), conditions=tuple(conditions))
+        others = tuple([path for path in floats if path not in places.values()])
+        return replace(
+            report,
+            symbols=symbols,
+            constants=tuple(dict.fromkeys(constants)),
+            conditions=tuple(conditions),
+            floats=others,
+        )
 
     def lines(self) -> list[str]:
         """The report as text."""

@@ -129,7 +129,8 @@ def _compile(
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
             unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
-            inputs = (*acquired.inputs, *program.constants.values(), *(() if sizes is None else hints.values()))
+            symbols = hints.values() if sizes is not None and sizes.symbols else ()
+            inputs = (*acquired.inputs, *program.constants.values(), *symbols)
     with _stage(stages, "code generation"):
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
         guesses = guesses_of(acquired.trace, acquired.sizes)
@@ -265,11 +266,13 @@ def _exact_stride(acquired: Acquired, program: ExecutableProgram) -> bool:
 
 
 def _sizes_guard(acquired: Acquired, program: ExecutableProgram) -> SizesGuard | None:
-    input_sizes = acquired.input_sizes
-    if input_sizes is None or not input_sizes.inputs:
+    sized = acquired.input_sizes
+    facts = () if sized is None or not sized.inputs else sized.sizes.facts_of_inputs()
+    facts, floats = (*facts, *acquired.number_facts.conditions), acquired.number_facts.floats
+    inputs = () if sized is None else sized.inputs
+    if not inputs and not floats:
         return None
-    facts = input_sizes.sizes.facts_of_inputs()
-    return SizesGuard.of(input_sizes.inputs, facts, exact_stride=_exact_stride(acquired, program))
+    return SizesGuard.of(inputs, facts, floats, exact_stride=_exact_stride(acquired, program))
 
 
 def _prologue(

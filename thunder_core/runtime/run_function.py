@@ -56,7 +56,7 @@ def run_function(
         acquired.reconstruction,
         plain=acquired.has_subclasses,
         sizes=hints,
-        varying=sizes is not None,
+        varying=bool(symbols),
         defined=defined,
     )
     if not undoes:

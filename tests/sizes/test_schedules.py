@@ -1,0 +1,153 @@
+"""Numbers that a program computes from a counter, as a schedule does: few programs, and the results of eager."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+
+Schedule = Callable[[Any], Any]
+
+
+class Scheduled(torch.nn.Module):
+    """Scales its argument by a function of a counter."""
+
+    def __init__(self, schedule: Schedule, count: float) -> None:
+        super().__init__()
+        self.schedule, self.count = schedule, count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.schedule(self.count)
+
+
+def _safe_inverse(count: Any) -> Any:
+    try:
+        return 1 / count
+    except ZeroDivisionError:
+        return 7.0
+
+
+SMOOTH: dict[str, Schedule] = {
+    "decay": lambda count: 0.9**count,
+    "inverse": lambda count: 1 / (1 + 0.1 * count),
+    "inverse_root": lambda count: count**-0.5,
+    "square": lambda count: count**2,
+    "cosine": lambda count: 0.5 * (1 + math.cos(math.pi * count / 100)),
+    "exponential": lambda count: math.exp(-count / 10),
+    "logarithm": lambda count: math.log(count) + math.sqrt(count),
+    "angle": lambda count: math.atan2(count, 2) + math.hypot(count, 1),
+    "cycle": lambda count: count % 7 + count // 3,
+    "bounded": lambda count: max(0.1, min(1.0, count / 100)),
+    "warm_up": lambda count: 0.1 * count if count < 50 else 5.0,
+}
+UNDEFINED: dict[str, tuple[Schedule, list[float]]] = {
+    "inverse": (lambda count: 1 / count, [2.0, 3.0, 0.0, 4.0, -1.0, 0.0]),
+    "handled": (_safe_inverse, [2.0, 3.0, 0.0, 4.0, -1.0, 0.0]),
+    "root": (lambda count: count**-0.5, [2.0, 3.0, 0.0, 4.0, -1.0]),
+    "base": (lambda count: (-8.0) ** count, [2.0, 3.0, 0.5, 1.0]),
+    "logarithm": (math.log, [2.0, 3.0, 0.0, -1.0, 4.0]),
+    "overflow": (math.exp, [1.0, 2.0, 1000.0, 3.0]),
+    "remainder": (lambda count: 5.5 % count, [2.0, 3.0, 0.0, -2.0]),
+    "not_a_number": (lambda count: math.cos(count) if count == count else 0.0, [1.0, 2.0, math.nan, math.inf, 3.0]),
+    "int_power": (lambda count: 2**count, [1, 2, 3, -1, 5]),
+    "int_overflow": (lambda count: 0.5**count, [2, 3, 4, 0, -5000, -5]),
+    "int_logarithm": (math.log, [2, 3, 4, 0, -5, 6]),
+}
+
+
+def _outcome(function: Callable[..., torch.Tensor], *args: Any) -> str:
+    """The text of the result or of the exception, in which NaN equals itself."""
+    try:
+        return repr(function(*args).tolist())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_one_program_for_all_counts(name: str, kind: type[float]) -> None:
+    module, x = Scheduled(SMOOTH[name], kind(1)), torch.randn(3)
+    compiled = thunder.jit(module)
+    for count in range(1, 40):
+        module.count = kind(count)
+        result, expected = compiled(x), module(x)
+        assert torch.equal(result, expected)
+        assert result.dtype == expected.dtype
+    assert thunder.cache_misses(compiled) == (3 if name == "bounded" else 2)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_where_functions_are_not_defined(name: str) -> None:
+    schedule, counts = UNDEFINED[name]
+    module, x = Scheduled(schedule, counts[0]), torch.ones(2)
+    compiled = thunder.jit(module)
+    for count in counts:
+        module.count = count
+        assert _outcome(compiled, x).startswith(_outcome(module, x))
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_numbers_of_tensors(name: str) -> None:
+    schedule, counts = UNDEFINED[name]
+
+    def program(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        return x * schedule(count.item())
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for count in counts:
+        tensor = torch.tensor(count, dtype=torch.float64 if isinstance(count, float) else torch.int64)
+        assert _outcome(compiled, x, tensor).startswith(_outcome(program, x, tensor))
+
+
+def test_the_report_has_the_conditions() -> None:
+    module = Scheduled(lambda rate: rate if rate < 0.5 else 1 / rate, 0.1)
+    compiled, x = thunder.jit(module), torch.ones(2)
+    for rate in (0.1, 0.2, 0.3, 0.7, 0.9):
+        module.count = rate
+        assert torch.equal(compiled(x), module(x))
+    assert thunder.cache_misses(compiled) == 3
+    conditions = [line for entry in thunder.explain(compiled).entries if entry.sizes for line in entry.sizes.lines()]
+    assert any("only where module_count < 0.5, at " in line for line in conditions)
+    assert any("only where not (module_count < 0.5), at " in line for line in conditions)
+
+
+def test_gradients_with_a_schedule() -> None:
+    module = Scheduled(lambda count: max(0.0, 1 - count / 20) ** 2, 1.0)
+    compiled = thunder.jit(module)
+    for count in (1.0, 5.0, 19.0, 25.0, 30.0):
+        module.count = count
+        x, y = torch.randn(3, requires_grad=True), torch.randn(3)
+        gradients = [torch.autograd.grad(each(x), x, y)[0] for each in (compiled, module)]
+        assert torch.equal(*gradients)
+    assert thunder.cache_misses(compiled) == 3
+
+
+@pytest.mark.parametrize("returned", ["item", "list", "nothing"])
+def test_a_step_of_an_optimizer_that_reads_values(returned: str) -> None:
+    def steps(wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(layer.parameters(), 0.05)
+
+        def step(x: torch.Tensor) -> Any:
+            optimizer.zero_grad()
+            loss = layer(x).square().mean()
+            loss.backward()
+            if loss > 1e6:
+                raise RuntimeError("diverged")
+            optimizer.step()
+            return {"item": loss.item, "list": lambda: [loss.item()], "nothing": lambda: None}[returned]()
+
+        compiled = wrap(step)
+        results = [compiled(torch.ones(4, 3) * index) for index in range(5)]
+        return [*results, *[parameter.tolist() for parameter in layer.parameters()]], compiled
+
+    results, compiled = steps(thunder.jit)
+    assert results == steps(lambda step: step)[0]
+    assert thunder.cache_misses(compiled) == 2
