@@ -68,12 +68,10 @@ def test_sizes_zero_and_one_are_compiled_apart() -> None:
         lambda n: f"{n} {n:3d} {n!r} {n!s}",
         lambda n: {n: 1},
         lambda n: math.ceil(n / 2) + 2**n,
-        lambda n: n / 2 > 1.5,
         lambda n: [0] * n,
         lambda n: (n.bit_length(), divmod(n, 2), n & 3, round(n / 3)),
         lambda n: int(n),
         lambda n: bytes(n),
-        lambda n: n == 4.0,
     ],
 )
 def test_what_needs_the_number_itself_is_compiled_for_it(use: Callable[[int], Any]) -> None:
@@ -85,6 +83,15 @@ def test_what_needs_the_number_itself_is_compiled_for_it(use: Callable[[int], An
     (constant,) = sizes_of(f, 0).constants
     assert constant.startswith("s1 = x.shape[1] is 4, at ")
     assert [name for name, _ in sizes_of(f, 0).symbols] == ["s0"]
+
+
+@pytest.mark.parametrize("use", [lambda n: n / 2 > 2.5, lambda n: n > 5.5, lambda n: n == 4.0])
+def test_comparisons_with_floats_are_facts(use: Callable[[int], Any]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return use(x.shape[1])
+
+    f = compiled(program)
+    assert misses(f, [(3, 4), (5, 4), (3, 6), (2, 4), (3, 7)], program) == [1, 1, 2, 2, 2]
 
 
 def test_numbers_that_are_returned_and_stored_are_ints() -> None:

@@ -31,7 +31,7 @@ from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.number_functions import is_defined, text_of_call, text_of_number
 from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.size import from_fake
+from thunder_core.ir.size import SizeExpr, from_fake
 from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.user_frames import user_location
 
@@ -428,7 +428,8 @@ class InputNumbers:
                 with recorder.suspension:
                     size = from_fake(untraced(operand))
                 defined = recorder.inputs.input_sizes.sizes.defined  # type: ignore[union-attr]
-                texts.append(f"({size})" if defined.keys().isdisjoint(size.symbols) else "")
+                symbols = size.symbols if isinstance(size, SizeExpr) else ()
+                texts.append(f"({size})" if defined.keys().isdisjoint(symbols) else "")
             else:
                 texts.append(repr(operand) if type(operand) is str else text_of_number(operand))
         text = text_of_call(function, tuple(texts))

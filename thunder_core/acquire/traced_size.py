@@ -205,11 +205,13 @@ def _symbolic(name: str) -> Callable[..., Any]:
 
 
 def _comparison(name: str) -> Callable[..., Any]:
-    of_symint = getattr(torch.SymInt, name)
+    of_symint, function = getattr(torch.SymInt, name), getattr(operator, name)
 
     def operation(self: TracedSize, other: Any) -> Any:
         if _is_integer(other):
             return bool(of_symint(self, _as_int(other)))
+        if type(other) is float:
+            return self.node.shape_env.sizes().floats.decided(function, (self, other))
         return _with_other_number(self, name, other)
 
     return operation
