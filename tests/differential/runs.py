@@ -142,7 +142,7 @@ class _Run:
             grad_enabled=self._grad_enabled,
             random_state=self._random[0],
             generator=world.generator.get_state(),
-            python_random=self._random[1],
+            python_random=hash(self._random[1]),  # of 625 numbers, which would be most of the entries
             momentum=[dict(state) for state in world.optimizer.state.values()],
         )
 

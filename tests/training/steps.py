@@ -43,7 +43,7 @@ def assert_same(
         original = make()
         program = compile(original)
         result = scenario(program)
-        entries = snapshot(result=result, state=original, random=(torch.get_rng_state(), random.getstate()))
+        entries = snapshot(result=result, state=original, random=(torch.get_rng_state(), hash(random.getstate())))
         observed.append(entries)
     found = differences(*observed, comparison)
     assert not found, "original and compiled program differ:\n  " + "\n  ".join(found[:20])

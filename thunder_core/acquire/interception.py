@@ -233,7 +233,8 @@ def owner_of(row: Interception | Setting) -> Any:
 
 def static_attribute(owner: Any, name: str) -> Any:
     """The attribute of an owner or of its bases, without calling descriptors."""
-    return inspect.getattr_static(owner, name)
+    own = vars(owner)  # most have it: 3 us less than `getattr_static`, for each of a hundred rows
+    return own[name] if name in own else inspect.getattr_static(owner, name)
 
 
 @cache
