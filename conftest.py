@@ -9,18 +9,15 @@ import pytest
 import torch
 
 from tests.batteries import part
+from thunder_testing.seeding import seed_generators
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-# Without a GPU, `torch.manual_seed` formats the stack for each kind of device, to seed it later: 4 ms for each test.
-_seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-
-
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    _seed(0)
+    seed_generators(0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,9 +11,14 @@ import zlib
 from collections.abc import Iterable
 
 
+def takes_all() -> bool:
+    """Whether tests run all cases, with ``THUNDER_TEST_ALL=1``."""
+    return bool(os.environ.get("THUNDER_TEST_ALL"))
+
+
 def part(names: Iterable[str], one_in: int = 1, turn: int = 0) -> list[str]:
     """About one in ``one_in`` of the names, always the same for a ``turn``, and others for another."""
-    if os.environ.get("THUNDER_TEST_ALL"):
+    if takes_all():
         return list(names)
     if wanted := os.environ.get("THUNDER_TEST_PART"):
         number, _, parts = wanted.partition("/")

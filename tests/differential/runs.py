@@ -22,6 +22,7 @@ from tests.differential.programs import RandomProgram
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableWarning
 from thunder_testing.conformance.tolerance import DEFAULT
 from thunder_testing.difference import Comparison, differences
+from thunder_testing.seeding import seed_generators
 from thunder_testing.snapshot import Entry, snapshot
 
 Compile = Callable[[Any], Any]
@@ -93,8 +94,7 @@ class _Run:
 
     def __init__(self, program: RandomProgram, module: types.ModuleType, compile: Compile) -> None:
         self.exception: Exception | None = None
-        torch.manual_seed(program.seed)
-        random.seed(program.seed)
+        seed_generators(program.seed)
         self._random = torch.get_rng_state(), random.getstate()
         self._grad_enabled = True
         self._module = module

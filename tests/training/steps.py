@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from tests.subjects import SUBJECT, eager, hit_counter
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.difference import differences
+from thunder_testing.seeding import seed_generators
 from thunder_testing.snapshot import snapshot
 
 CLOSE = Comparison(rtol=1e-5, atol=1e-6)
@@ -38,8 +39,7 @@ def assert_same(
     """
     observed = []
     for compile in (eager, SUBJECT):
-        torch.manual_seed(seed)
-        random.seed(seed)
+        seed_generators(seed)
         original = make()
         program = compile(original)
         result = scenario(program)

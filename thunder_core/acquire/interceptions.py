@@ -62,9 +62,7 @@ def intercepting() -> Iterator[None]:
 def _rows_of_core() -> list[Interception | Setting]:
     """The rows of the core's table that no added row replaces."""
     names = {row.name for row in _added}  # few are those of a row of the core
-    return [
-        row for row in TABLE if row.name not in names or not any(_is_same_function(row, other) for other in _added)
-    ]
+    return [row for row in TABLE if row.name not in names or not any(_is_same_function(row, other) for other in _added)]
 
 
 def add_interceptions(rows: Iterable[Interception | Communication]) -> None:
