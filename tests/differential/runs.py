@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import io
 import itertools
@@ -59,7 +60,13 @@ def judge(program: RandomProgram, compile: Compile, *, fuses: bool = False) -> V
     A program that Thunder refuses with one of its own errors is ``"refused"``, as is one whose exception says that
     writes are lost; the calls before that were equal.
     ``"error"`` is any other exception that eager does not raise. Within `process_group.running`.
+
+    The context variables of programs do not remain: recordings compare all that are set, at each call.
     """
+    return contextvars.copy_context().run(_judge, program, compile, fuses=fuses)
+
+
+def _judge(program: RandomProgram, compile: Compile, *, fuses: bool) -> Verdict:
     module = _load(program)
     comparison = _FUSED_AUTOCAST if fuses and program.has_autocast else _COMPARISON
     eager, compiled = _Run(program, module, lambda subject: subject), _Run(program, module, compile)
