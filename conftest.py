@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.batteries import part
+from thunder_testing.seeding import seed_generators
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -16,7 +17,7 @@ if not torch.cuda.is_available():
 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    torch.manual_seed(0)
+    seed_generators(0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

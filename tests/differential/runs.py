@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import io
 import itertools
@@ -22,6 +23,7 @@ from tests.differential.programs import RandomProgram
 from thunder_core.errors import RecompileWarning, ThunderError, UncacheableWarning
 from thunder_testing.conformance.tolerance import DEFAULT
 from thunder_testing.difference import Comparison, differences
+from thunder_testing.seeding import seed_generators
 from thunder_testing.snapshot import Entry, snapshot
 
 Compile = Callable[[Any], Any]
@@ -58,7 +60,13 @@ def judge(program: RandomProgram, compile: Compile, *, fuses: bool = False) -> V
     A program that Thunder refuses with one of its own errors is ``"refused"``, as is one whose exception says that
     writes are lost; the calls before that were equal.
     ``"error"`` is any other exception that eager does not raise. Within `process_group.running`.
+
+    The context variables of programs do not remain: recordings compare all that are set, at each call.
     """
+    return contextvars.copy_context().run(_judge, program, compile, fuses=fuses)
+
+
+def _judge(program: RandomProgram, compile: Compile, *, fuses: bool) -> Verdict:
     module = _load(program)
     comparison = _FUSED_AUTOCAST if fuses and program.has_autocast else _COMPARISON
     eager, compiled = _Run(program, module, lambda subject: subject), _Run(program, module, compile)
@@ -93,8 +101,7 @@ class _Run:
 
     def __init__(self, program: RandomProgram, module: types.ModuleType, compile: Compile) -> None:
         self.exception: Exception | None = None
-        torch.manual_seed(program.seed)
-        random.seed(program.seed)
+        seed_generators(program.seed)
         self._random = torch.get_rng_state(), random.getstate()
         self._grad_enabled = True
         self._module = module
@@ -142,7 +149,7 @@ class _Run:
             grad_enabled=self._grad_enabled,
             random_state=self._random[0],
             generator=world.generator.get_state(),
-            python_random=self._random[1],
+            python_random=hash(self._random[1]),  # of 625 numbers, which would be most of the entries
             momentum=[dict(state) for state in world.optimizer.state.values()],
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import BuiltinFunctionType, ClassMethodDescriptorType, CodeType, FunctionType
@@ -207,14 +207,27 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
     Raises:
         AttributeError: an owner has no such attribute.
     """
-    with ExitStack() as undo:
+    undo: list[Callable[[], Any]] = []
+    try:
         for row in rows:
             if isinstance(row, ApplyInterception):
                 _apply_rows.append(row)
-                undo.callback(_apply_rows.remove, row)
+                undo.append(partial(_apply_rows.remove, row))
             elif (owner := owner_of(row)) is not None:
                 _install(row, owner, undo)
         yield
+    finally:
+        _call_all(undo)
+
+
+def _call_all(functions: list[Callable[[], Any]]) -> None:
+    """Call and remove the functions, the last one first; all of them, even if one raises an exception."""
+    try:
+        while functions:
+            functions.pop()()
+    finally:
+        if functions:
+            _call_all(functions)
 
 
 def apply_handler(cls: type) -> Callable[..., Any] | None:
@@ -233,7 +246,8 @@ def owner_of(row: Interception | Setting) -> Any:
 
 def static_attribute(owner: Any, name: str) -> Any:
     """The attribute of an owner or of its bases, without calling descriptors."""
-    return inspect.getattr_static(owner, name)
+    own = vars(owner)  # most have it: 3 us less than `getattr_static`, for each of a hundred rows
+    return own[name] if name in own else inspect.getattr_static(owner, name)
 
 
 @cache
@@ -287,23 +301,23 @@ def run_once(recorder: Recorder, original: Callable[..., Any], /, *args: Any) ->
         set_active_recorder(recorder)
 
 
-def _install(row: Interception | Setting, owner: Any, undo: ExitStack) -> None:
+def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], Any]]) -> None:
     attribute = static_attribute(owner, row.name)
     if is_replaced(attribute):  # by the row of another owner of the same function
         return
     inherited = row.name not in vars(owner)
     undo_attribute = partial(delattr, owner, row.name) if inherited else partial(setattr, owner, row.name, attribute)
     if isinstance(row, Setting):
-        undo.callback(undo_attribute)
+        undo.append(undo_attribute)
         setattr(owner, row.name, row.value)
         return
-    undo.callback(_originals.pop, row, None)
+    undo.append(partial(_originals.pop, row, None))
     if not inherited and has_code(attribute):
         _originals[row] = unbound(copy_of(attribute))
-        undo.callback(replace_code(attribute, replacement_of(row)))
+        undo.append(replace_code(attribute, replacement_of(row)))
     else:
         _originals[row] = unbound(attribute)
-        undo.callback(undo_attribute)
+        undo.append(undo_attribute)
         setattr(owner, row.name, _with_binding_of(attribute, owner, replacement_of(row)))
 
 

@@ -48,8 +48,7 @@ def intercepting() -> Iterator[None]:
     global _depth
     with _lock:
         if _depth == 0:
-            rows = [row for row in TABLE if not any(_is_same_function(row, other) for other in _added)]
-            _undo.enter_context(installed((*rows, *_stance(), *_added)))
+            _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
         _depth += 1
     try:
         yield
@@ -58,6 +57,12 @@ def intercepting() -> Iterator[None]:
             _depth -= 1
             if _depth == 0:
                 _undo.close()
+
+
+def _rows_of_core() -> list[Interception | Setting]:
+    """The rows of the core's table that no added row replaces."""
+    names = {row.name for row in _added}  # few are those of a row of the core
+    return [row for row in TABLE if row.name not in names or not any(_is_same_function(row, other) for other in _added)]
 
 
 def add_interceptions(rows: Iterable[Interception | Communication]) -> None:

@@ -44,6 +44,7 @@ class Host:
         self.manager = new_manager()
         self._records: list[PluginRecord] | None = None
         self._loaded: dict[str, PluginRecord] = {}
+        self._with_tables: dict[str, PluginRecord] = {}  # those whose tables were added
         # Held while records change. No module of a plugin is imported under it: Python has a lock for each import, and
         # two threads that acquire both locks in different orders would deadlock.
         self._lock = threading.RLock()
@@ -142,6 +143,8 @@ class Host:
         self._add_tables(self.load(item.plugin.name))
 
     def _add_tables(self, plugin: PluginRecord) -> None:
+        if self._with_tables.get(plugin.name) is plugin:
+            return
         problem = "its symbols cannot be added"
         try:
             add_symbols(plugin)
@@ -152,6 +155,7 @@ class Host:
         except FAILURES as error:
             tables = ", ".join(spec.load for spec in plugin.specs if isinstance(spec, TABLES))
             self._fail(plugin, problem, tables, error)
+        self._with_tables[plugin.name] = plugin
 
     def _load_core(self) -> PluginRecord:
         with self._lock:

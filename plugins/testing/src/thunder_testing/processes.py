@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.errors import ExecutorWarning, RecompileWarning, UncacheableWarning
+from thunder_testing.seeding import seed_generators
 
 ON_GPUS: Final = os.environ.get("THUNDER_TEST_DEVICE") == "cuda"
 """Whether each process has a GPU, and they communicate with NCCL."""
@@ -251,7 +252,7 @@ def _joined(rank: int, group: _Group) -> dict[str, Callable[[], None]]:
 
 def _failure(case: Callable[[], None]) -> tuple[str, bool]:
     """Run a case; the failure as text, empty if it passed, and whether other processes may wait for this one."""
-    torch.manual_seed(0)
+    seed_generators(0)
     try:
         case()
     except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is no Exception
