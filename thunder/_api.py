@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from thunder._libraries import library
 from thunder_core.errors import OptionError
 
 _ABSENT: Any = object()
@@ -78,19 +79,23 @@ def grad(
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
+        PluginError: as `jit`, or the package ``thunder-functional`` is not installed.
     """
-    from thunder_core.autodiff.functional.transformations import Gradient
-
-    return _transformed(f, options, "grad", lambda: Gradient(f, argnums, has_aux=has_aux))
+    transformations = _transformations()
+    return _transformed(f, options, "grad", lambda: transformations.Gradient(f, argnums, has_aux=has_aux))
 
 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **options: Any
 ) -> Callable[..., Any]:
     """`grad` that returns the value of ``f`` first: ``(value, gradient)``, or ``((value, aux), gradient)``."""
-    from thunder_core.autodiff.functional.transformations import Gradient
-
-    return _transformed(f, options, "value_and_grad", lambda: Gradient(f, argnums, has_aux=has_aux, with_value=True))
+    transformations = _transformations()
+    return _transformed(
+        f,
+        options,
+        "value_and_grad",
+        lambda: transformations.Gradient(f, argnums, has_aux=has_aux, with_value=True),
+    )
 
 
 def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
@@ -108,10 +113,15 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
+        PluginError: as `jit`, or the package ``thunder-functional`` is not installed.
     """
-    from thunder_core.autodiff.functional.transformations import VectorJacobianProduct
+    transformations = _transformations()
+    return _transformed(f, options, "vjp", lambda: transformations.VectorJacobianProduct(f))
 
-    return _transformed(f, options, "vjp", lambda: VectorJacobianProduct(f))
+
+def _transformations() -> Any:
+    """The module of functional transformations."""
+    return library("functional", "transformations", "grad, value_and_grad and vjp")
 
 
 def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], Any]) -> Callable[..., Any]:

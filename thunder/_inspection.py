@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.errors import OptionError, PluginError
+from thunder._libraries import library
+from thunder_core.errors import OptionError
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
@@ -137,20 +138,5 @@ def load_trace(path: Any) -> Callable[..., Any]:
 
 
 def _files() -> Any:
-    """The module that reads and writes files of traces.
-
-    Raises:
-        PluginError: its package is not installed.
-    """
-    try:
-        from thunder_saving import files
-    except ModuleNotFoundError as error:
-        if error.name != "thunder_saving":
-            raise
-        from thunder_core.plugins.first_party import install_command
-
-        raise PluginError(
-            "save_trace and load_trace need the package thunder-saving, which is not installed",
-            advice=(f"run: {install_command('saving')}",),
-        ) from error
-    return files
+    """The module that reads and writes files of traces."""
+    return library("saving", "files", "save_trace and load_trace")
