@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thunder._libraries import library
-from thunder_core.errors import OptionError
+from thunder_core.errors import OptionError, PluginError
 
 _ABSENT: Any = object()
 
@@ -119,6 +119,17 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
     return _transformed(f, options, "vjp", lambda: transformations.VectorJacobianProduct(f))
 
 
+def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:
+    """The compiler of the calls of a program under transformations of `torch.func`."""
+    from thunder_core.runtime.compiled import NotTransformed
+
+    try:
+        module = library("functional", "transformed_calls", "compiled calls under torch.func")
+    except PluginError as error:
+        raise NotTransformed(error.problem) from error
+    return module.TransformedCalls(function, name, settings)
+
+
 def _transformations() -> Any:
     """The module of functional transformations."""
     return library("functional", "transformations", "grad, value_and_grad and vjp")
@@ -160,11 +171,12 @@ def _jit(fn: Any, settings: Any) -> Any:
     from thunder import progress_bar
     from thunder_core import progress
     from thunder_core.guards.node import original_of
-    from thunder_core.runtime.compiled import ThunderFunction
+    from thunder_core.runtime.compiled import ThunderFunction, transform_calls_with
     from thunder_core.runtime.module import compile_module
 
     _warn_of_name_clash()
     progress.show_with(progress_bar.display)
+    transform_calls_with(_transformed_calls)
     fn = original_of(fn) or fn
     if isinstance(fn, ThunderFunction):
         return ThunderFunction(fn.function, settings)

@@ -20,6 +20,8 @@ import thunder
 
 compiled = thunder.jit(lambda x: torch.relu(x) + 1)
 assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+assert torch.equal(torch.func.vmap(compiled)(torch.zeros(2, 3)), torch.ones(2, 3))
+print(*thunder.explain(compiled).fallbacks)
 for call in (thunder.grad, thunder.value_and_grad, thunder.vjp):
     try:
         call(torch.sin)
@@ -34,7 +36,8 @@ def test_programs_compile_and_transformations_are_refused(tmp_path: Path) -> Non
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    refusals = done.stdout.splitlines()
+    fallback, *refusals = done.stdout.splitlines()
+    assert fallback == "compiled calls under torch.func need the package thunder-functional, which is not installed"
     assert len(refusals) == 3
     for refusal in refusals:
         assert "grad, value_and_grad and vjp need the package thunder-functional, which is not installed" in refusal

@@ -1,4 +1,4 @@
-"""Functional transformations, ``grad`` and ``vjp``, which a program can call while it is recorded."""
+"""Functional transformations: ``grad`` and ``vjp``, and calls of compiled programs under `torch.func`."""
 
 import os
 

@@ -14,12 +14,13 @@ import torch
 
 from thunder_core.acquire.traced_tensor import any_transformed
 from thunder_core.config.settings import Settings
-from thunder_core.errors import ThunderError, UnsupportedError
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import current_level, tree_flatten, tree_map, tree_unflatten
 from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.compiled import NotTransformed
 from thunder_core.runtime.program_cache import ProgramCache
 
 Tensors = tuple[torch.Tensor, ...]
@@ -132,10 +133,6 @@ def _chosen(values: Sequence[torch.Tensor], which: tuple[bool, ...]) -> Tensors:
 
 NO_LEVEL: Final = -1
 """The level of forward-mode differentiation while it is not active."""
-
-
-class NotTransformed(ThunderError):
-    """Raised for a call that has to run as eager PyTorch. The message is the reason."""
 
 
 class TransformedCache(ProgramCache):
