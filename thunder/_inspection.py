@@ -9,8 +9,8 @@ from thunder._libraries import library
 from thunder_core.errors import OptionError
 
 if TYPE_CHECKING:
+    from thunder.report.compile_report import CompileReport
     from thunder_core.ir.trace import Trace
-    from thunder_core.report.compile_report import CompileReport
 
 
 def compiled_program(jitted: Any) -> Any:
@@ -106,8 +106,9 @@ def cache_misses(jitted: Any) -> int:
 
 def explain(jitted: Any) -> CompileReport:
     """The report of all compilations of a program. Print it, or use its fields."""
-    report: CompileReport = compiled_program(jitted).report()
-    return report
+    from thunder.report.compile_report import compile_report
+
+    return compile_report(compiled_program(jitted))
 
 
 def save_trace(jitted: Any, path: Any) -> None:

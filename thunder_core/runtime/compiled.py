@@ -1,18 +1,15 @@
-"""Compiled programs: calls of them, and their reports."""
+"""Compiled functions and modules, and their calls under transformations of `torch.func`."""
 
 from __future__ import annotations
 
 import functools
 import types
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from thunder_core.config.api import resolve_config
 from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError
 from thunder_core.pytorch_internals import peek_interpreter_stack
-from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.program_cache import ProgramCache
 
 
@@ -73,18 +70,6 @@ class Compiled(ProgramCache):
     def programs(self) -> list[ProgramCache]:
         """This cache, and those for calls of the program under transformations of `torch.func`."""
         return [self, *(() if self._transformed is None else self._transformed.caches())]
-
-    def report(self) -> CompileReport:
-        """The report of all compilations."""
-        entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        programs = self.programs()
-        entries += tuple([entry.report for program in programs[1:] for entry in program.entries])
-        fallbacks = sum([program.fallbacks for program in programs], Counter())
-        hits, misses = sum(program.hits for program in programs), sum(program.misses for program in programs)
-        options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
-        changed = tuple([name for name, value in options.items() if value != default[name]])
-        left_out = self.settings.left_out
-        return CompileReport(self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out)
 
 
 class ThunderFunction(Compiled):

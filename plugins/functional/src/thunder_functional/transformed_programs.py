@@ -188,7 +188,7 @@ class TransformedCache(ProgramCache):
         why = self._refusal(entry, inputs)
         if why is None:
             return
-        if entry.base_report.cached and not any_transformed(inputs):
+        if entry.cached and not any_transformed(inputs):
             self._store(entry)  # so that the next call is refused without a compilation
         raise NotTransformed(why)
 
@@ -208,13 +208,13 @@ class TransformedCache(ProgramCache):
         if (
             _writes_input(entry.program.traces[0])
             or entry.program.functional.epilogue is not None
-            or entry.base_report.writes
+            or entry.writes
             or visible
         ):
             return "under torch.func, it writes, or does something else that happens once"
         if entry.random_states or (random and not self._may_be_random):
             return "it draws random numbers under a torch.func transformation that would draw them again"
-        if entry.guesses or entry.uncopied or entry.unfit or entry.base_report.as_recorded:
+        if entry.guesses or entry.uncopied or entry.unfit or entry.program.as_recorded:
             return "under torch.func, what it does depends on values, or cannot be compiled as a whole"
         if self.states.by_key or self.states.loaded:
             return "an executor keeps states between its calls"
