@@ -19,7 +19,7 @@ DEPTHS = (4, 8, 16, 32, 64)
 GROUP = "compile time"
 
 if TYPE_CHECKING:
-    from thunder_core.report.compile_report import CompileReport
+    from thunder.report.compile_report import CompileReport
 
 
 def measure(threads: int, implementations: list[str]) -> list[Row]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thunder_core.report.compile_report import CompileReport
+    from thunder.report.compile_report import CompileReport
 
 MODES = {
     "compile": "default",

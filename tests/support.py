@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests import subjects
-from thunder_core.pytorch_versions import tested_versions
+from thunder.command_line.pytorch_versions import tested_versions
 from thunder_testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
 from thunder_testing.opinfo_gradients import differentiable_operator_names, run_backward
 from thunder_testing.outcome import Outcome, Status

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from thunder_core.errors import OptionError
+from thunder._libraries import library
+from thunder_core.errors import OptionError, PluginError
 
 _ABSENT: Any = object()
 
@@ -78,19 +79,23 @@ def grad(
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
+        PluginError: as `jit`, or the package ``thunder-functional`` is not installed.
     """
-    from thunder_core.autodiff.functional.transformations import Gradient
-
-    return _transformed(f, options, "grad", lambda: Gradient(f, argnums, has_aux=has_aux))
+    transformations = _transformations()
+    return _transformed(f, options, "grad", lambda: transformations.Gradient(f, argnums, has_aux=has_aux))
 
 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, **options: Any
 ) -> Callable[..., Any]:
     """`grad` that returns the value of ``f`` first: ``(value, gradient)``, or ``((value, aux), gradient)``."""
-    from thunder_core.autodiff.functional.transformations import Gradient
-
-    return _transformed(f, options, "value_and_grad", lambda: Gradient(f, argnums, has_aux=has_aux, with_value=True))
+    transformations = _transformations()
+    return _transformed(
+        f,
+        options,
+        "value_and_grad",
+        lambda: transformations.Gradient(f, argnums, has_aux=has_aux, with_value=True),
+    )
 
 
 def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
@@ -108,10 +113,26 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
+        PluginError: as `jit`, or the package ``thunder-functional`` is not installed.
     """
-    from thunder_core.autodiff.functional.transformations import VectorJacobianProduct
+    transformations = _transformations()
+    return _transformed(f, options, "vjp", lambda: transformations.VectorJacobianProduct(f))
 
-    return _transformed(f, options, "vjp", lambda: VectorJacobianProduct(f))
+
+def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:
+    """The compiler of the calls of a program under transformations of `torch.func`."""
+    from thunder_core.runtime.compiled import NotTransformed
+
+    try:
+        module = library("functional", "transformed_calls", "compiled calls under torch.func")
+    except PluginError as error:
+        raise NotTransformed(error.problem) from error
+    return module.TransformedCalls(function, name, settings)
+
+
+def _transformations() -> Any:
+    """The module of functional transformations."""
+    return library("functional", "transformations", "grad, value_and_grad and vjp")
 
 
 def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], Any]) -> Callable[..., Any]:
@@ -150,11 +171,12 @@ def _jit(fn: Any, settings: Any) -> Any:
     from thunder import progress_bar
     from thunder_core import progress
     from thunder_core.guards.node import original_of
-    from thunder_core.runtime.compiled import ThunderFunction
+    from thunder_core.runtime.compiled import ThunderFunction, transform_calls_with
     from thunder_core.runtime.module import compile_module
 
     _warn_of_name_clash()
     progress.show_with(progress_bar.display)
+    transform_calls_with(_transformed_calls)
     fn = original_of(fn) or fn
     if isinstance(fn, ThunderFunction):
         return ThunderFunction(fn.function, settings)

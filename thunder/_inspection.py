@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.errors import OptionError, PluginError
+from thunder._libraries import library
+from thunder_core.errors import OptionError
 
 if TYPE_CHECKING:
+    from thunder.report.compile_report import CompileReport
     from thunder_core.ir.trace import Trace
-    from thunder_core.report.compile_report import CompileReport
 
 
 def compiled_program(jitted: Any) -> Any:
@@ -105,8 +106,9 @@ def cache_misses(jitted: Any) -> int:
 
 def explain(jitted: Any) -> CompileReport:
     """The report of all compilations of a program. Print it, or use its fields."""
-    report: CompileReport = compiled_program(jitted).report()
-    return report
+    from thunder.report.compile_report import compile_report
+
+    return compile_report(compiled_program(jitted))
 
 
 def save_trace(jitted: Any, path: Any) -> None:
@@ -137,20 +139,5 @@ def load_trace(path: Any) -> Callable[..., Any]:
 
 
 def _files() -> Any:
-    """The module that reads and writes files of traces.
-
-    Raises:
-        PluginError: its package is not installed.
-    """
-    try:
-        from thunder_saving import files
-    except ModuleNotFoundError as error:
-        if error.name != "thunder_saving":
-            raise
-        from thunder_core.plugins.first_party import install_command
-
-        raise PluginError(
-            "save_trace and load_trace need the package thunder-saving, which is not installed",
-            advice=(f"run: {install_command('saving')}",),
-        ) from error
-    return files
+    """The module that reads and writes files of traces."""
+    return library("saving", "files", "save_trace and load_trace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from thunder_core.report.decisions import OpDecisions
+from thunder.report.decisions import OpDecisions
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.report.compile_report import EntryReport
-from thunder_core.report.training_report import DerivativeReport, TrainingReport
+from thunder.report.compile_report import EntryReport
+from thunder.report.training_report import DerivativeReport, TrainingReport
 
 
 class Cube(torch.autograd.Function):

@@ -15,12 +15,12 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 import thunder_plugin_composites as composites
 from thunder.command_line.main import main
+from thunder.report.compile_report import CompileReport
 from thunder_core.config import check_config
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Tag
-from thunder_core.report.compile_report import CompileReport
 from thunder_core.symbols import operation_names
 from thunder_core.symbols.registry import Registry, registry
 from thunder_core.symbols.row import row

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from thunder_core.config import ThunderConfig, check_config, resolve_config, schema, to_yaml
+from thunder.command_line.json_schema import schema
+from thunder_core.config import ThunderConfig, check_config, resolve_config, to_yaml
 from thunder_core.errors import PluginError
 
 OPTIONAL = {"optional": True}
@@ -79,9 +80,9 @@ def test_it_has_the_options_of_each_plugin_with_their_descriptions() -> None:
 
 
 def test_options_that_json_cannot_describe_do_no_harm(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import thunder_core.config.json_schema as module
+    from thunder.command_line import json_schema
 
-    monkeypatch.setattr(module, "_has_schema", lambda model: model.__name__ != "Options")
+    monkeypatch.setattr(json_schema, "_has_schema", lambda model: model.__name__ != "Options")
     entries = schema()["properties"]["executors"]["items"]["anyOf"][-1]["properties"]
     assert entries["nvfuser"]["anyOf"][0] == {"type": "object"}
 
@@ -91,7 +92,7 @@ def test_what_has_no_schema_is_noticed() -> None:
 
     from pydantic import BaseModel
 
-    from thunder_core.config.json_schema import _has_schema
+    from thunder.command_line.json_schema import _has_schema
 
     class Undescribed(BaseModel):
         callback: Callable[[], None]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core import pytorch_versions
+from thunder.command_line import pytorch_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plugins test their READMEs themselves.

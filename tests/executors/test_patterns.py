@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import thunder
+from thunder.report.decisions import decision_table
 from thunder_core.executors import Claimed, Declined, Executor
 from thunder_core.executors.executor import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.report.decisions import decision_table
 from thunder_core.symbols.registry import registry
 
 

@@ -47,7 +47,7 @@ def _has_torch(torch: Any) -> CheckResult:
         return CheckResult(
             False, f"importing it raises {type(torch).__name__}: {torch}", "pip install --force-reinstall torch"
         )
-    from thunder_core.pytorch_versions import how_tested
+    from thunder.command_line.pytorch_versions import how_tested
 
     return CheckResult(True, f"version {torch.__version__}, {how_tested(torch.__version__)}")
 

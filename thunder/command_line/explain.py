@@ -15,8 +15,8 @@ from thunder.command_line.output import print_json, print_lines, print_table
 from thunder_core.errors import ThunderError
 
 if TYPE_CHECKING:
-    from thunder_core.report.compile_report import CompileReport
-    from thunder_core.report.decisions import DecisionRow
+    from thunder.report.compile_report import CompileReport
+    from thunder.report.decisions import DecisionRow
 
 _PROGRAM = (
     "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a result of "
@@ -112,7 +112,7 @@ def without_own_frames(target: str) -> Iterator[None]:
 
 def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     from thunder.command_line.explain_rows import matches
-    from thunder_core.report.decisions import decision_rows
+    from thunder.report.decisions import decision_rows
 
     rows = decision_rows(report.decisions)
     found = [row for row in rows if pattern is None or matches(row.symbol, pattern)]
@@ -124,8 +124,8 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
 
 def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> None:
     from thunder.command_line.explain_rows import operation_table, share_table
-    from thunder_core.report.collectives_report import collective_lines
-    from thunder_core.report.decisions import shares
+    from thunder.report.collectives_report import collective_lines
+    from thunder.report.decisions import shares
 
     entry = report.entries[-1]
     left_out = report.left_out_lines()
@@ -143,7 +143,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
 
 
 def _as_data(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> dict[str, Any]:
-    from thunder_core.report.decisions import shares
+    from thunder.report.decisions import shares
 
     return {
         "program": target,

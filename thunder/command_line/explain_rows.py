@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from thunder.command_line.output import Column
-from thunder_core.report.decisions import DecisionRow, Share
+from thunder.report.decisions import DecisionRow, Share
 
 _HERE: Final = Path(__file__).parent
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+) in ")

@@ -10,6 +10,6 @@ def schema() -> None:
 
     It knows the options of all installed plugins. Editors use it to complete and to check YAML files.
     """
-    from thunder_core.config import schema as schema_of_config
+    from thunder.command_line.json_schema import schema as schema_of_config
 
     print_json(schema_of_config())

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from thunder_core.config.api import resolve_config as resolve_config
     from thunder_core.config.api import settings_of as settings_of
     from thunder_core.config.api import to_yaml as to_yaml
-    from thunder_core.config.json_schema import schema as schema
     from thunder_core.config.model import ThunderConfig as ThunderConfig
     from thunder_core.config.problems import Problem as Problem
     from thunder_core.config.settings import Settings as Settings
@@ -27,7 +26,6 @@ __all__ = [
     "check_config",
     "read_config",
     "resolve_config",
-    "schema",
     "settings_of",
     "to_yaml",
 ]
@@ -41,7 +39,6 @@ __getattr__ = lazy_imports(
         "check_config": "api",
         "read_config": "api",
         "resolve_config": "api",
-        "schema": "json_schema",
         "settings_of": "api",
         "to_yaml": "api",
     },

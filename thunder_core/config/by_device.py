@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -16,10 +16,32 @@ from thunder_core.plugins.distributions import CORE_PLUGIN
 from thunder_core.plugins.host import Host, host
 from thunder_core.plugins.specs import Preset
 from thunder_core.plugins.states import Offered
-from thunder_core.report.compile_report import PresetChoice
 
 _settings: Final[WeakKeyDictionary[Host, dict[str, tuple[str, Settings] | None]]] = WeakKeyDictionary()
 """By type of device, the preset and its settings: installed plugins do not change during a process."""
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """The executors of a program for which none were named.
+
+    Attributes:
+        preset: the name of the preset.
+        device: the type of device that it was chosen for.
+        executors: names of those of its executors that can be used here, in order.
+        left_out: the others, with the reason.
+    """
+
+    preset: str
+    device: str
+    executors: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        names = ", ".join(self.executors) or "PyTorch alone"
+        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
+        return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
 
 
 def with_executors_for(device: str, settings: Settings) -> tuple[Settings, PresetChoice | None]:

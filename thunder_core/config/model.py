@@ -100,7 +100,7 @@ def _entries(entries: tuple[Entry, ...] | None) -> Any:
     return None if entries is None else [entry.plain() for entry in entries]
 
 
-# The schema of entries depends on what is installed; `thunder_core.config.json_schema` has it.
+# The schema of entries depends on what is installed; the command ``thunder schema`` prints it.
 Entries = Annotated[tuple[Annotated[InstanceOf[Entry], WithJsonSchema({})], ...], PlainSerializer(_entries)]
 Dynamic = Annotated[
     bool | Literal["automatic"] | SkipJsonSchema[InstanceOf[DeclaredSizes]],

@@ -54,12 +54,20 @@ _IMPORT = "_find_and_load"  # runs the finders and the module; not called for im
 
 _by_file: dict[str, CodeKind] = {}
 _packages: set[str] = set()  # folders of plugins, whose code counts as Thunder's
+PACKAGES = {"thunder", "thunder_core"}
+"""Names of the packages whose objects count as Thunder's."""
 
 
 def add_package(folder: str) -> None:
     """Treat the files of a plugin's package as Thunder's, whose frames are not observed."""
     _packages.add(os.path.abspath(folder) + os.sep)
     _by_file.clear()
+
+
+def add_library(folder: str) -> None:
+    """Treat a package as a part of Thunder: its files, as `add_package` does, and the objects of its classes."""
+    add_package(folder)
+    PACKAGES.add(os.path.basename(folder))
 
 
 def kind_of(code: CodeType) -> CodeKind:
@@ -96,7 +104,12 @@ def is_in_installed(module: str) -> bool:
 
 def is_of_thunder(code: CodeType) -> bool:
     """Whether a code object is in a file of Thunder; generated programs are in none."""
-    return code.co_filename.startswith((_THUNDER, _THUNDER_FRONT, *_packages))
+    return is_file_of_thunder(code.co_filename)
+
+
+def is_file_of_thunder(filename: str) -> bool:
+    """Whether a file is Thunder's, or of a package that was added by `add_package`."""
+    return filename.startswith((_THUNDER, _THUNDER_FRONT, *_packages))
 
 
 def kind_of_class(kind: type) -> CodeKind:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from torch.nn import Module
 
+from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import Change, NodeKind, Table
 from thunder_core.guards.source import Source, item_source
@@ -109,4 +110,4 @@ def original_of(value: Any) -> Module | None:
 
 def is_compiled(value: Any) -> bool:
     """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
-    return type(value).__module__.partition(".")[0] in ("thunder", "thunder_core")
+    return type(value).__module__.partition(".")[0] in PACKAGES

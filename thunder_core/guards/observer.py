@@ -14,7 +14,7 @@ import torch
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_file_of_thunder, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import NodeKind
 from thunder_core.guards.external_calls import external_call, generator_method, gives_memory, replaced_function
@@ -430,8 +430,11 @@ def _location(frame: FrameType) -> SourceLocation:
 
 def _is_generated(frame: FrameType) -> bool:
     """Whether code was generated for PyTorch or Thunder, for example by `dataclasses`; it has no file."""
-    package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return frame.f_code.co_filename.startswith("<") and package in ("torch", "thunder", "thunder_core")
+    if not frame.f_code.co_filename.startswith("<"):
+        return False
+    variables = frame.f_globals
+    of_torch = str(variables.get("__name__")).partition(".")[0] == "torch"
+    return of_torch or is_file_of_thunder(str(variables.get("__file__")))
 
 
 def _is_of_collector(code: CodeType) -> bool:

@@ -45,6 +45,20 @@ class PassRecord:
                 raise VerificationError(error.problem, location=error.location, advice=self.advice) from error
 
 
+@dataclass(frozen=True)
+class StageReport:
+    """One stage of a compilation: its name, its wall time in seconds, and the number of ops of its trace."""
+
+    name: str
+    seconds: float
+    lines: int | None
+
+    @staticmethod
+    def of(record: PassRecord) -> StageReport:
+        """The stage that one run of a pass was."""
+        return StageReport(record.name, record.seconds, len(record.traces[0].symbols) if record.traces else None)
+
+
 @dataclass(slots=True)
 class PassManager:
     """Runs passes and records the result of each.

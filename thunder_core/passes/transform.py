@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import torch
 
@@ -14,9 +14,6 @@ from thunder_core.errors import ThunderError, TransformError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
-
-if TYPE_CHECKING:
-    from thunder_core.report.collectives_report import CollectiveReport
 
 __all__ = ["Phase", "Place", "Transform", "TransformContext"]
 
@@ -109,10 +106,11 @@ class Transform(Pass[Trace]):
             name: of the function or module.
         """
 
-    def collectives(
-        self, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]
-    ) -> Sequence[CollectiveReport]:
-        """For the report: the collectives of a program. The arguments are those of `before_first_run`."""
+    def collectives(self, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]) -> Sequence[Any]:
+        """For the report: a row for each collective of a program, as reports take them (`CollectiveReport`).
+
+        The arguments are those of `before_first_run`.
+        """
         return ()
 
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
+from thunder_core.config.by_device import PresetChoice
 from thunder_core.executors.executor import Executor
 from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.result_checks import ResultChecks
+from thunder_core.passes.pass_manager import StageReport
 from thunder_core.passes.transform import Transform
-from thunder_core.report.collectives_report import CollectiveReport
-from thunder_core.report.compile_report import EntryReport, StageReport
-from thunder_core.report.decisions import OpDecisions, decisions_of
 from thunder_core.runtime.guesses import Guess
+from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram
 from thunder_core.tracing.sizes import Sizes
 
@@ -27,7 +26,12 @@ class CacheEntry:
         prologue: checks the guards and returns the inputs.
         run: ``run(inputs, args, kwargs)`` computes, performs the writes, and returns the program's result.
         program: its traces, and the decisions of executors.
-        base_report: the report of its compilation, without decisions, notes and collectives.
+        reason: why the program was compiled: the guard that failed, or that it was the first call.
+        cached: whether the entry is cached.
+        stages: the stages of the compilation, in order.
+        preset: the preset of its executors, if the configuration names none.
+        writes: the number of writes to Python objects.
+        size_report: the sizes and numbers that vary, and those that became constants; None if none was to vary.
         checks: the cost so far of comparing results of executors with the trace in first runs.
         constants: values of inputs of the acquired program that are equal in every run, by name.
         random_states: generators outside of PyTorch that the program consumed. Such an entry is not cached.
@@ -46,7 +50,12 @@ class CacheEntry:
     prologue: Prologue
     run: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
     program: ExecutableProgram
-    base_report: EntryReport
+    reason: str
+    cached: bool
+    stages: tuple[StageReport, ...]
+    preset: PresetChoice | None
+    writes: int
+    size_report: SizesReport | None
     checks: ResultChecks
     constants: dict[str, Any]
     random_states: tuple[str, ...]
@@ -68,34 +77,3 @@ class CacheEntry:
     def varies(self) -> bool:
         """Whether sizes of inputs, or numbers, vary between the calls that it serves."""
         return self.sizes is not None and bool(self.sizes.hints)
-
-    @property
-    def report(self) -> EntryReport:
-        """The report of the compilation, with decisions, notes of transforms, unmatched patterns and collectives."""
-        stages = (*self.base_report.stages, *self.program.later)
-        if self.checks.lines:
-            stages += (StageReport("checks of results", self.checks.seconds, self.checks.lines),)
-        notes = (*map(str, self.program.notes), *self._unmatched_patterns)
-        return replace(
-            self.base_report, stages=stages, decisions=self._decisions, notes=notes, collectives=self._collectives
-        )
-
-    @cached_property
-    def _decisions(self) -> tuple[OpDecisions, ...]:
-        # computed when the report is requested, because counting operations is slow
-        return decisions_of(self.program.assignments, self.program.unclaimed)
-
-    @cached_property
-    def _collectives(self) -> tuple[CollectiveReport, ...]:
-        if not self.groups:
-            return ()
-        executed = self.program.executed
-        return tuple([row for each in self.transforms for row in each.collectives(executed, self.groups)])
-
-    @cached_property
-    def _unmatched_patterns(self) -> tuple[str, ...]:
-        program = self.program
-        ops = program.all_ops()
-        executed = [op for trace in program.executed.values() for op in trace.symbols]
-        notes = [note for executor in self.executors for note in executor.unmatched(ops)]
-        return tuple(notes + [note for transform in self.transforms for note in transform.unmatched(executed)])

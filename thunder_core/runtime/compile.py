@@ -28,17 +28,14 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.pass_manager import PassManager
+from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
-from thunder_core.report.compile_report import EntryReport, PresetChoice, StageReport
-from thunder_core.report.decisions import count_executed
-from thunder_core.report.regions_report import RegionReport
-from thunder_core.report.sizes_report import SizesReport
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.frozen_heap import frozen_heap
-from thunder_core.runtime.guesses import Guess, guesses_of
+from thunder_core.runtime.guesses import guesses_of
 from thunder_core.runtime.process_groups import groups_of
 from thunder_core.runtime.run_function import run_function
+from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram, transform
 from thunder_core.tracing.sizes import Sizes, compiling_with
 
@@ -135,11 +132,17 @@ def _compile(
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
         guesses = guesses_of(acquired.trace, acquired.sizes)
         run = run_function(acquired, program, sizes, hints, checks, undoes=bool(guesses))
+    repeatable = not acquired.random_states and not acquired.reconstruction.uncopied and acquired.raised is None
     entry = CacheEntry(
         prologue=prologue,
         run=run,
         program=program,
-        base_report=_report(reason, stages, acquired, program, settings, prologue, sizes, guesses, preset, unfit),
+        reason=reason,
+        cached=settings.config.cache != "no caching" and repeatable and unfit is None,
+        stages=tuple(stages),
+        preset=preset,
+        writes=acquired.reconstruction.writes,
+        size_report=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
         checks=checks,
         constants=acquired.constant_inputs,
         random_states=acquired.random_states,
@@ -221,43 +224,6 @@ def _transform_with_sizes(
         trace.check_bodies()
     sizes.facts()  # raises for a fact that cannot be checked
     return acquired, manager, program
-
-
-def _report(
-    reason: str,
-    stages: list[StageReport],
-    acquired: Acquired,
-    program: ExecutableProgram,
-    settings: Settings,
-    prologue: Prologue,
-    sizes: SizesGuard | None,
-    guesses: tuple[Guess, ...],
-    preset: PresetChoice | None,
-    unfit: str | None,
-) -> EntryReport:
-    repeatable = not acquired.random_states and not acquired.reconstruction.uncopied and acquired.raised is None
-    return EntryReport(
-        reason,
-        settings.config.cache != "no caching" and repeatable and unfit is None,
-        tuple(stages),
-        tuple(guard.describe() for guard in prologue.guards),
-        len(program.final.inputs),
-        count_executed(program.assignments),
-        acquired.reconstruction.writes,
-        program.training,
-        program.as_recorded,
-        regions=_region_report(program),
-        preset=preset,
-        sizes=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
-        values=tuple([guess.describe() for guess in guesses]),
-    )
-
-
-def _region_report(program: ExecutableProgram) -> RegionReport | None:
-    counts = program.regions
-    if counts is None or not counts.regions:
-        return None
-    return RegionReport.of(counts, program.executed.values())
 
 
 def _exact_stride(acquired: Acquired, program: ExecutableProgram) -> bool:

@@ -1,53 +1,75 @@
-"""Compiled programs: calls of them, and their reports."""
+"""Compiled functions and modules, and their calls under transformations of `torch.func`."""
 
 from __future__ import annotations
 
 import functools
 import types
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-from thunder_core.config.api import resolve_config
 from thunder_core.config.settings import Settings
+from thunder_core.errors import ThunderError
 from thunder_core.pytorch_internals import peek_interpreter_stack
-from thunder_core.report.compile_report import CompileReport
 from thunder_core.runtime.program_cache import ProgramCache
-from thunder_core.runtime.transformed_calls import TransformedCalls
-from thunder_core.runtime.transformed_programs import NotTransformed
+
+
+class NotTransformed(ThunderError):
+    """Raised for a call that has to run as eager PyTorch. The message is the reason."""
+
+
+class TransformedCalls(Protocol):
+    """Compiles the calls of one program under transformations of `torch.func`."""
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call.
+
+        Raises:
+            NotTransformed: the call has to run as eager PyTorch.
+        """
+
+    def caches(self) -> Iterable[ProgramCache]:
+        """The caches of the transformed programs."""
+
+
+_create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None = None
+
+
+def transform_calls_with(create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None) -> None:
+    """Compile the calls of all programs under transformations of `torch.func`, which otherwise run as eager PyTorch.
+
+    Args:
+        create: called at the first such call of a program with its function, name and settings. It may raise
+            `NotTransformed`. None for eager PyTorch.
+    """
+    global _create
+    _create = create
 
 
 class Compiled(ProgramCache):
-    """A compiled function or module, which also compiles its calls under transformations of `torch.func`."""
+    """A compiled function or module. `transform_calls_with` compiles its calls under `torch.func`."""
 
-    def __init__(self, function: Callable[..., Any], name: str, settings: Settings) -> None:
-        super().__init__(function, name, settings)
-        self._transformed = TransformedCalls(function, name, settings)
+    _transformed: TransformedCalls | None = None
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if peek_interpreter_stack() is None:
             return super()._miss(args, kwargs)
         try:
-            return self._transformed.call(args, kwargs)
+            return self._transformed_calls().call(args, kwargs)
         except NotTransformed as error:
             reason = error.problem
         return self._eager(reason, args, kwargs)
 
+    def _transformed_calls(self) -> TransformedCalls:
+        if self._transformed is None:
+            if _create is None:
+                raise NotTransformed("a torch.func transformation is active")
+            created = _create(self.function, self.name, self.settings)
+            self._transformed = self.__dict__.setdefault("_transformed", created)  # another thread may be first
+        return self._transformed
+
     def programs(self) -> list[ProgramCache]:
         """This cache, and those for calls of the program under transformations of `torch.func`."""
-        return [self, *self._transformed.caches()]
-
-    def report(self) -> CompileReport:
-        """The report of all compilations."""
-        entries = tuple(entry.report for entry in self.entries) or ((self.last.report,) if self.last else ())
-        programs = self.programs()
-        entries += tuple([entry.report for program in programs[1:] for entry in program.entries])
-        fallbacks = sum([program.fallbacks for program in programs], Counter())
-        hits, misses = sum(program.hits for program in programs), sum(program.misses for program in programs)
-        options, default = self.settings.config.model_dump(), resolve_config({}).model_dump()
-        changed = tuple([name for name, value in options.items() if value != default[name]])
-        left_out = self.settings.left_out
-        return CompileReport(self.name, options, changed, hits, misses, entries, dict(fallbacks), left_out)
+        return [self, *(() if self._transformed is None else self._transformed.caches())]
 
 
 class ThunderFunction(Compiled):

@@ -8,8 +8,7 @@ from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.executors.states import States
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.base import Phase
-from thunder_core.passes.pass_manager import PassManager
-from thunder_core.report.compile_report import StageReport
+from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.pipeline import SECOND_DERIVATIVES, Step, late_backward, run
 from thunder_core.tracing.sizes import Sizes, compiling_with

@@ -298,7 +298,7 @@ class ProgramCache:
 
     def _store(self, entry: CacheEntry) -> None:
         self.last = entry
-        if not entry.base_report.cached:
+        if not entry.cached:
             return
         self.entries.append(entry)
         self._dispatcher.add(entry)

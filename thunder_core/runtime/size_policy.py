@@ -32,7 +32,7 @@ def check_declared(
     guard = next((guard for guard in entry.prologue.guards if isinstance(guard, SizesGuard)), None)
     tensors = [] if guard is None else [one for one in guard.inputs if isinstance(one, SizedInput)]
     shapes = {id(one.source.read(args, kwargs)): one.shape for one in tensors}
-    reason = "" if entry.base_report.sizes is None else entry.base_report.sizes.reason
+    reason = "" if entry.size_report is None else entry.size_report.reason
     for tensor, dimensions in declared.items():
         for index, dimension in dimensions.items():
             if dimension.declared.kind != "dynamic" or dimension.size < SMALLEST:
@@ -143,7 +143,7 @@ class SizePolicy:
             return
         if varying.declared and entry.raised is None:
             check_declared(varying.declared, entry, args, kwargs)
-        report, numbers = entry.base_report.sizes, varying.wanted_numbers()
+        report, numbers = entry.size_report, varying.wanted_numbers()
         if report is not None and report.reason:
             self._failed = varying
             self._constant.update([(source.describe(), NUMBER) for source in numbers])

@@ -21,9 +21,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
 from thunder_core.passes.functionalize import Functionalized
-from thunder_core.passes.pass_manager import PassManager
-from thunder_core.report.compile_report import StageReport
-from thunder_core.report.training_report import TrainingReport
+from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 from thunder_core.runtime.late_programs import LatePrograms
@@ -52,7 +50,6 @@ class ExecutableProgram:
         regions: counts of the regions of fused ops, by how they were obtained; None without regions.
         backward_traces: the joint trace, and backward as partitioned and as executable; empty without gradients.
         differentiated: forward and backward for the runtime; None if PyTorch's autograd records the ops, or none does.
-        training: the report of the differentiation; None without gradients.
         as_recorded: why PyTorch runs the ops as they were recorded, under its autograd; None if executors run them.
         notes: notes of transforms for the report; backwards that are compiled later add others.
         later: the stages of these backwards, and of second derivatives.
@@ -66,7 +63,6 @@ class ExecutableProgram:
     regions: RegionCounts | None
     backward_traces: tuple[Trace, ...] = ()
     differentiated: DifferentiatedProgram | None = None
-    training: TrainingReport | None = None
     as_recorded: str | None = None
     notes: list[object] = field(default_factory=list)
     later: list[StageReport] = field(default_factory=list)
@@ -154,7 +150,6 @@ class _Transformation:
             differentiated=DifferentiatedProgram(
                 joint, partitioned, final, backward_final, after.trace, late, self.acquired.has_subclasses
             ),
-            training=TrainingReport.of(joint, partitioned, after.policy),
             later=late.stages,
         )
 

@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 import thunder_plugin_composites as composites
+from thunder.report.decisions import decision_table
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
-from thunder_core.report.decisions import decision_table
 from thunder_core.tracing.lowering import lower_trace
 from thunder_saving.reader import read_trace
 from thunder_testing.by_definition import run_by

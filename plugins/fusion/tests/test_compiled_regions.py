@@ -14,8 +14,8 @@ import torch
 from saving_executor import Saving
 
 import thunder
+from thunder.report.regions_report import RegionReport
 from thunder_core.executors.artifacts import ArtifactCache
-from thunder_core.report.regions_report import RegionReport
 from thunder_fusion import compiled_regions
 from thunder_testing.pointwise import Pointwise
 

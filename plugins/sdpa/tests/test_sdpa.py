@@ -11,7 +11,7 @@ from attention_cases import CASES, attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
-from thunder_core.report.decisions import decision_table
+from thunder.report.decisions import decision_table
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 

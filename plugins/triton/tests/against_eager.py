@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import thunder
-from thunder_core.report.decisions import decision_table
+from thunder.report.decisions import decision_table
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EXECUTORS: list[Any] = ["triton"]

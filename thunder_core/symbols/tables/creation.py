@@ -1,4 +1,4 @@
-"""New tensors, and tensors like others."""
+"""New tensors, tensors like others, and tensors that are written as a whole."""
 
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row
@@ -45,4 +45,7 @@ ROWS: list[Row] = [
     row("torch.clone(input, *, memory_format=None)", tags=(Tag.COPY,)),
     row("torch.detach(input)", tags=(Tag.DETACH,)),
     row("Tensor.contiguous(input, *, memory_format=None)", tags=(Tag.COPY,)),
+    row("Tensor.zero_(input)", tags=(Tag.FILL,)),
+    row("Tensor.fill_(input, value)", tags=(Tag.FILL,)),
+    row("Tensor.copy_(input, src/other, non_blocking=False)", tags=(Tag.FILL,), method=False),
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch.backends import cuda
 
-from thunder_core.executors.attention import AttentionCall
+from thunder_plugin_composites.attention_calls import AttentionCall
 from thunder_plugin_cudnn.layouts import layout_of_proxy, unfit_strides
 from thunder_plugin_cudnn.library import Hardware
 

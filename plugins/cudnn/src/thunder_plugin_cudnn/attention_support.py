@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.executors.attention import AttentionCall
+from thunder_plugin_composites.attention_calls import AttentionCall
 from thunder_plugin_cudnn import library, plans
 from thunder_plugin_cudnn.attention_conditions import unfit_call, unfit_dropout, unfit_gradient, unfit_size
 from thunder_plugin_cudnn.attention_graphs import attention_backward, attention_forward

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 import thunder_plugin_composites as composites
 from thunder_core.executors import Claim, Claimed, Decision, DerivativePair, OperatorExecutor
-from thunder_core.executors.attention import with_fewer_heads
 from thunder_core.executors.executor import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
+from thunder_plugin_composites.attention_calls import with_fewer_heads
 from thunder_plugin_cudnn import attention, layer_norm, rms_norm
 from thunder_plugin_cudnn.attention_support import Support
 from thunder_plugin_cudnn.layouts import ordered_strides

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.executors.attention import AttentionCall
 from thunder_core.ir.proxy import TensorProxy
+from thunder_plugin_composites.attention_calls import AttentionCall
 
 
 def unfit_mask(call: AttentionCall) -> str | None:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder.report.collectives_report import CollectiveReport
+from thunder.report.operation_counts import count_operations
 from thunder_core.autodiff.derivatives.derivative import PLAIN
 from thunder_core.ir.annotation import SHORT_DTYPES
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -22,8 +24,6 @@ from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.base import Phase
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, schema_of
-from thunder_core.report.collectives_report import CollectiveReport
-from thunder_core.report.operation_counts import count_operations
 from thunder_core.tracing.trace_call import refuse_objects, trace_call
 from thunder_core.tracing.tracer import Level
 from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS, START, START_TOGETHER

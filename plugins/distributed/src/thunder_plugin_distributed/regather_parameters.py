@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from thunder.report.amounts import bytes_text
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.report.amounts import bytes_text
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.coalesced import is_parameter_gather, whole_bytes
 from thunder_plugin_distributed.gathers import read_positions

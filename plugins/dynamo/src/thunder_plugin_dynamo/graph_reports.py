@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from thunder.report.compile_report import CompileReport, compile_report
 from thunder_core.ir.location import SourceLocation, one_line
-from thunder_core.report.compile_report import CompileReport
 from thunder_plugin_dynamo.graph import Graph, owner_of
 from thunder_plugin_dynamo.programs import programs
 from thunder_plugin_dynamo.pytorch_internals import OptimizedModule, get_compilation_metrics, innermost_fn, orig_mod
@@ -122,7 +122,7 @@ def _graph_report(program: Any, guards: dict[str | None, int | None]) -> GraphRe
         guards.get(graph.compile_id),
         graph.is_static,
         _graph_break(end) if end is not None and end.graph_break else None,
-        program.report(),
+        compile_report(program),
     )
 
 

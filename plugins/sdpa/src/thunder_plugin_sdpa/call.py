@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder_core.executors.attention import AttentionCall
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import are_constant, as_constant
+from thunder_plugin_composites.attention_calls import AttentionCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from thunder_core.executors import Claim, Claimed, Decision, Declined, DerivativePair, OperatorExecutor
-from thunder_core.executors.attention import with_fewer_heads
 from thunder_core.executors.executor import executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.size import are_constant
 from thunder_core.passes.operations import with_strides
+from thunder_plugin_composites.attention_calls import with_fewer_heads
 from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.choice import MATH, Choice, choose

@@ -126,7 +126,7 @@ def _rows(found: Simulation) -> list[dict[str, Any]]:
 
 
 def _print(target: str, found: Simulation) -> None:
-    from thunder_core.report.amounts import bytes_text
+    from thunder.report.amounts import bytes_text
 
     shape = ", ".join(f"{name}={size}" for name, size in found.mesh.items())
     title = f"{target}: rank {found.rank} of {found.world_size} ({shape}), compiled in {found.compile_seconds:.2f} s"

@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from thunder.report.collectives_report import CollectiveReport
+from thunder.report.compile_report import entry_report
 from thunder_core.errors import OptionError, ThunderError
 from thunder_core.pytorch_internals import FakeStore
-from thunder_core.report.collectives_report import CollectiveReport
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import NotRun
 from thunder_plugin_distributed.hardware import Hardware
@@ -123,7 +124,7 @@ def simulate(
         memory = _memory(program, peak_of(programs), optimizer if train else "none")
         axes = {str(device_mesh.get_group(name).group_name): name for name in sizes}
         times = times_of(programs, entry.groups, hardware)
-        report = entry.report
+        report = entry_report(entry)
         collectives, seconds = report.collectives, report.seconds
         return Simulation(world_size, sizes, rank, hardware.name, collectives, axes, memory, times, seconds)
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 import torch
 
+from thunder.report.operation_counts import count_operations
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
 from thunder_core.passes.base import Phase
-from thunder_core.report.operation_counts import count_operations
 from thunder_plugin_distributed.hardware import Hardware
 from thunder_plugin_distributed.program_collectives import Issue, issues_of_programs
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder.report.compile_report import entry_report
 from thunder_core.errors import LoweringError
 from thunder_core.executors import Claim, Claimed, Decision, Declined
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -52,9 +53,12 @@ def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
     for call in calls:
         program = tested.compile(call)
         tested.run(program, call.copy())
-        if program.last is None or name in program.last.report.executors:
+        if program.last is None:
             return
-        reasons.update(reason for line in program.last.report.decisions for _, reason in line.declined)
+        report = entry_report(program.last)
+        if name in report.executors:
+            return
+        reasons.update(reason for line in report.decisions for _, reason in line.declined)
     raise Breach(
         "claimed",
         f"{name} runs no line of the {len(calls)} operations and programs of the suite, because "

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder.report.compile_report import entry_report
 from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, WrongResultError
 from thunder_core.executors import Claimed, Executor
@@ -75,9 +76,12 @@ class Tested:
         If a fusion executor rejects a region, `NotApplicable` is raised, because nothing was tested.
         """
         claimed = [one for one in queries if isinstance(one.answer, Claimed) and one.answer.rewrite is None]
-        if not claimed or program.last is None or self.executor.name in program.last.report.executors:
+        if not claimed or program.last is None:
             return
-        reasons = [reason for line in program.last.report.decisions for _, reason in line.declined]
+        report = entry_report(program.last)
+        if self.executor.name in report.executors:
+            return
+        reasons = [reason for line in report.decisions for _, reason in line.declined]
         if self.executor.fuses:
             raise NotApplicable(f"not fused, because {'; '.join(dict.fromkeys(reasons))}")
         raise Breach(

@@ -357,6 +357,14 @@ def test_cache() -> None:
     assert thunder.cache_misses(gradient) == 3
 
 
+def test_guards_are_on_the_program_alone() -> None:
+    """Not on classes of this package, whose methods `dataclasses` generates."""
+    gradient = thunder.grad(lambda a: a.sin().sum())
+    gradient(torch.ones(3))
+    (prologue,) = thunder.last_prologue_traces(gradient)
+    assert not [guard for guard in prologue.guards if "Joint" in guard.describe() or "Surroundings" in guard.describe()]
+
+
 def test_cache_of_a_gradient_from_outside() -> None:
     """The values that the inner function reads are guarded by the outer program as well."""
     factor = 2.0

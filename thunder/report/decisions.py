@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from thunder.report.operation_counts import count_operations
 from thunder_core.executors.decision import Claimed, Declined
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
@@ -14,7 +15,6 @@ from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.base import Phase
-from thunder_core.report.operation_counts import count_operations
 
 PATTERN: Final = "pattern"
 

@@ -14,12 +14,13 @@ import torch
 
 from thunder_core.acquire.traced_tensor import any_transformed
 from thunder_core.config.settings import Settings
-from thunder_core.errors import ThunderError, UnsupportedError
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import current_level, tree_flatten, tree_map, tree_unflatten
 from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.compiled import NotTransformed
 from thunder_core.runtime.program_cache import ProgramCache
 
 Tensors = tuple[torch.Tensor, ...]
@@ -134,10 +135,6 @@ NO_LEVEL: Final = -1
 """The level of forward-mode differentiation while it is not active."""
 
 
-class NotTransformed(ThunderError):
-    """Raised for a call that has to run as eager PyTorch. The message is the reason."""
-
-
 class TransformedCache(ProgramCache):
     """The cache of a transformed program, whose entries run without transformations.
 
@@ -191,7 +188,7 @@ class TransformedCache(ProgramCache):
         why = self._refusal(entry, inputs)
         if why is None:
             return
-        if entry.base_report.cached and not any_transformed(inputs):
+        if entry.cached and not any_transformed(inputs):
             self._store(entry)  # so that the next call is refused without a compilation
         raise NotTransformed(why)
 
@@ -211,13 +208,13 @@ class TransformedCache(ProgramCache):
         if (
             _writes_input(entry.program.traces[0])
             or entry.program.functional.epilogue is not None
-            or entry.base_report.writes
+            or entry.writes
             or visible
         ):
             return "under torch.func, it writes, or does something else that happens once"
         if entry.random_states or (random and not self._may_be_random):
             return "it draws random numbers under a torch.func transformation that would draw them again"
-        if entry.guesses or entry.uncopied or entry.unfit or entry.base_report.as_recorded:
+        if entry.guesses or entry.uncopied or entry.unfit or entry.program.as_recorded:
             return "under torch.func, what it does depends on values, or cannot be compiled as a whole"
         if self.states.by_key or self.states.loaded:
             return "an executor keeps states between its calls"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thunder_core.report.amounts import bytes_text, counted, operations_text
+from thunder.report.amounts import bytes_text, counted, operations_text
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,12 @@ from thunder_core.pytorch_internals import (
     version_of,
 )
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.runtime.transformed_programs import (
+from thunder_core.runtime.compiled import NotTransformed
+from thunder_core.symbols.checks import is_same
+from thunder_functional.transformed_programs import (
     CONSTANTS,
     NO_LEVEL,
     FlatProgram,
-    NotTransformed,
     Tensors,
     TransformedCache,
     TransformedProgram,
@@ -54,7 +55,6 @@ from thunder_core.runtime.transformed_programs import (
     vjp_program,
     vmap_program,
 )
-from thunder_core.symbols.checks import is_same
 
 _MOST_REFUSALS: Final = 8
 """After so many failed compilations of a kind of call, calls of this kind run as eager PyTorch."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder.report.amounts import bytes_text, counted
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.report.amounts import bytes_text, counted
+from thunder_core.runtime.transform import ExecutableProgram
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,11 @@ class TrainingReport:
     recompute: str | dict[str, float]
 
     @classmethod
-    def of(cls, joint: Joint, partitioned: Partitioned, recompute: str | dict[str, float]) -> TrainingReport:
-        """The report; ``recompute`` is the policy that ``partitioned`` follows."""
+    def of(cls, program: ExecutableProgram) -> TrainingReport | None:
+        """The report; None without gradients."""
+        if program.differentiated is None:
+            return None
+        joint, partitioned = program.differentiated.joint, program.differentiated.partitioned
         inputs = {proxy.name for proxy in joint.primals}
         storages = {_storage(joint.outputs[position]) for position in joint.returned} - {None}
         computed = [proxy for proxy in partitioned.saved if proxy.name not in inputs]
@@ -69,7 +72,7 @@ class TrainingReport:
             results,
             len(partitioned.saved) - len(computed),
             len(partitioned.recomputed),
-            recompute,
+            program.differentiated.late.compilation.policy,
         )
 
     @property

@@ -16,8 +16,6 @@ import torch
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import Variable, variable_of
-from thunder_core.autodiff.functional.function_joint import FunctionJoint, function_trace, registers_inside
-from thunder_core.autodiff.functional.joint_recorder import JointRecorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -25,6 +23,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.fake_tensors import make_alias
 from thunder_core.tracing.user_frames import user_location
+from thunder_functional.function_joint import FunctionJoint, function_trace, registers_inside
+from thunder_functional.joint_recorder import JointRecorder
 
 
 @dataclass(frozen=True, slots=True)

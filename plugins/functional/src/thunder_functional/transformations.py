@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recorder import Recorder, tensor_recorder
-from thunder_core.autodiff.functional.pullback import Pullback
 from thunder_core.pytorch_internals import (
     assert_non_empty_tensor_output,
     slice_argnums,
@@ -18,6 +17,7 @@ from thunder_core.pytorch_internals import (
     tree_unflatten,
     treespec_pprint,
 )
+from thunder_functional.pullback import Pullback
 
 Argnums = int | tuple[int, ...]
 

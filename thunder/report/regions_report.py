@@ -11,6 +11,7 @@ from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.transform import ExecutableProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class RegionReport(RegionCounts):
     contents: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, counts: RegionCounts, programs: Iterable[Trace]) -> RegionReport:
-        """The report for the counts of a compilation and its executable programs."""
-        return cls(
-            **{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=_contents(programs)
-        )
+    def of(cls, program: ExecutableProgram) -> RegionReport | None:
+        """The report; None without regions."""
+        counts = program.regions
+        if counts is None or not counts.regions:
+            return None
+        contents = _contents(program.executed.values())
+        return cls(**{field.name: getattr(counts, field.name) for field in fields(counts)}, contents=contents)
 
     def lines(self) -> list[str]:
         """The report as text."""

@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from thunder_core.passes.pass_manager import PassRecord
-from thunder_core.report.collectives_report import CollectiveReport, collective_lines
-from thunder_core.report.decisions import OpDecisions, decision_table, share_lines
-from thunder_core.report.regions_report import RegionReport
-from thunder_core.report.sizes_report import SizesReport
-from thunder_core.report.training_report import TrainingReport
-
-
-@dataclass(frozen=True)
-class PresetChoice:
-    """The executors of a program for which none were named.
-
-    Attributes:
-        preset: the name of the preset.
-        device: the type of device that it was chosen for.
-        executors: names of those of its executors that can be used here, in order.
-        left_out: the others, with the reason.
-    """
-
-    preset: str
-    device: str
-    executors: tuple[str, ...]
-    left_out: tuple[tuple[str, str], ...]
-
-    def lines(self) -> list[str]:
-        """The report as text."""
-        names = ", ".join(self.executors) or "PyTorch alone"
-        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
-        return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """One stage of a compilation: its name, its wall time in seconds, and the number of ops of its trace."""
-
-    name: str
-    seconds: float
-    lines: int | None
-
-    @staticmethod
-    def of(record: PassRecord) -> StageReport:
-        """The stage that one run of a pass was."""
-        return StageReport(record.name, record.seconds, len(record.traces[0].symbols) if record.traces else None)
+from thunder.report.collectives_report import CollectiveReport, collective_lines
+from thunder.report.decisions import OpDecisions, count_executed, decision_table, decisions_of, share_lines
+from thunder.report.regions_report import RegionReport
+from thunder.report.training_report import TrainingReport
+from thunder_core.config import resolve_config
+from thunder_core.config.by_device import PresetChoice
+from thunder_core.passes.pass_manager import StageReport
+from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.compiled import Compiled
+from thunder_core.runtime.sizes_report import SizesReport
 
 
 @dataclass(frozen=True)
@@ -180,3 +148,61 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
     lines.extend(f"    {guard}" for guard in entry.guards)
     return lines
+
+
+def compile_report(compiled: Compiled) -> CompileReport:
+    """The report of all compilations of a program."""
+    programs = compiled.programs()
+    own = compiled.entries or ([compiled.last] if compiled.last else [])
+    entries = [*own, *[entry for program in programs[1:] for entry in program.entries]]
+    fallbacks = sum([program.fallbacks for program in programs], Counter())
+    options, default = compiled.settings.config.model_dump(), resolve_config({}).model_dump()
+    return CompileReport(
+        compiled.name,
+        options,
+        tuple([name for name, value in options.items() if value != default[name]]),
+        sum(program.hits for program in programs),
+        sum(program.misses for program in programs),
+        tuple(map(entry_report, entries)),
+        dict(fallbacks),
+        compiled.settings.left_out,
+    )
+
+
+def entry_report(entry: CacheEntry) -> EntryReport:
+    """The report of one compilation."""
+    program, stages = entry.program, (*entry.stages, *entry.program.later)
+    if entry.checks.lines:
+        stages += (StageReport("checks of results", entry.checks.seconds, entry.checks.lines),)
+    return EntryReport(
+        reason=entry.reason,
+        cached=entry.cached,
+        stages=stages,
+        guards=tuple([guard.describe() for guard in entry.prologue.guards]),
+        inputs=len(program.final.inputs),
+        executors=count_executed(program.assignments),
+        writes=entry.writes,
+        training=TrainingReport.of(program),
+        as_recorded=program.as_recorded,
+        regions=RegionReport.of(program),
+        preset=entry.preset,
+        sizes=entry.size_report,
+        values=tuple([guess.describe() for guess in entry.guesses]),
+        decisions=decisions_of(program.assignments, program.unclaimed),
+        notes=(*map(str, program.notes), *_unmatched_patterns(entry)),
+        collectives=_collectives(entry),
+    )
+
+
+def _collectives(entry: CacheEntry) -> tuple[CollectiveReport, ...]:
+    if not entry.groups:
+        return ()
+    executed = entry.program.executed
+    return tuple([row for transform in entry.transforms for row in transform.collectives(executed, entry.groups)])
+
+
+def _unmatched_patterns(entry: CacheEntry) -> list[str]:
+    ops = entry.program.all_ops()
+    executed = [op for trace in entry.program.executed.values() for op in trace.symbols]
+    notes = [note for executor in entry.executors for note in executor.unmatched(ops)]
+    return notes + [note for transform in entry.transforms for note in transform.unmatched(executed)]

@@ -1,0 +1,33 @@
+"""Import of the libraries of this repository that functions of `thunder` need, and that are installed separately."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from thunder_core.errors import PluginError
+
+
+def library(name: str, module: str, users: str) -> Any:
+    """A module of the package ``thunder_{name}``.
+
+    Args:
+        name: the folder of the library in ``plugins/``.
+        module: the name of the module in its package.
+        users: the functions that need it, for the message.
+
+    Raises:
+        PluginError: the package is not installed.
+    """
+    package = f"thunder_{name}"
+    try:
+        return importlib.import_module(f"{package}.{module}")
+    except ModuleNotFoundError as error:
+        if error.name not in (package, f"{package}.{module}"):
+            raise
+        from thunder_core.plugins.first_party import install_command
+
+        raise PluginError(
+            f"{users} need the package thunder-{name}, which is not installed",
+            advice=(f"run: {install_command(name)}",),
+        ) from error

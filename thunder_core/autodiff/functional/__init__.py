@@ -1,1 +1,0 @@
-"""Functional transformations, ``grad`` and ``vjp``, which a program can call while it is recorded."""
