@@ -46,10 +46,7 @@ def jit(
         OptionError: ``fn`` is no program, or ``dynamic`` declares sizes of a parameter that it does not have.
         PluginError: an executor, a transform or another part cannot be used; with the command that repairs it.
     """
-    _import_compiler()
-    from thunder_core.config import settings_of
-
-    settings = settings_of(config, executors=executors, transforms=transforms, **options)
+    settings = _settings(config, executors=executors, transforms=transforms, **options)
     if fn is _ABSENT:
         return functools.partial(_jit, settings=settings)
     return _jit(fn, settings)
@@ -141,14 +138,18 @@ def _transformed(f: Any, options: dict[str, Any], name: str, make: Callable[[], 
     return transformed
 
 
-@functools.cache
-def _import_compiler() -> None:
-    """Import the compiler, which takes 0.3 s. Garbage collections of PyTorch's objects would add a quarter of that."""
+def _settings(config: Any, **options: Any) -> Any:
+    """The settings of a compilation. The first call imports the compiler and the plugins, which takes 0.3 s.
+
+    Garbage collections of PyTorch's objects would add a quarter of that.
+    """
     from thunder_core.runtime.frozen_heap import frozen_heap
 
-    with frozen_heap():
-        import thunder_core.config.api
-        import thunder_core.runtime.module  # noqa: F401
+    with frozen_heap(imports=True):
+        import thunder_core.runtime.module  # noqa: F401  # here, and not by `_jit`, where objects are collected
+        from thunder_core.config import settings_of
+
+        return settings_of(config, **options)
 
 
 @functools.cache

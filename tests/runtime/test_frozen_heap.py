@@ -59,6 +59,17 @@ def test_what_is_made_meanwhile_is_collected() -> None:
         assert circle() is None
 
 
+def test_objects_of_imports_are_old_afterwards() -> None:
+    thresholds = gc.get_threshold()
+    gc.unfreeze()
+    with frozen_heap(imports=True):
+        assert gc.get_threshold()[0] == 0
+        held = Circle()
+    assert gc.get_threshold() == thresholds
+    assert gc.get_freeze_count() == 0
+    assert any(each is held for each in gc.get_objects(generation=2))
+
+
 def test_after_an_error() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("the program's own")

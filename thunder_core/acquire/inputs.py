@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import CellType
 from typing import Any
 
@@ -25,6 +26,7 @@ from thunder_core.ir.size import are_constant
 from thunder_core.ir.trace import with_bodies
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
+    FakeTensor,
     neg_view,
 )
 from thunder_core.symbols.captured import CAPTURE
@@ -283,19 +285,22 @@ class Inputs:
             storage,
             int(tensor.storage_offset()),
         )
-        variable = Variable(proxy, constant=constant, location=user_location())
-        with self._fake_mode.observing():
-            variable.fake = self._fakes.make(tensor, proxy, varies=varying is not None)
-            self._trace.storages.bind(variable.fake, storage)
-            if tensor.is_conj():
-                variable.fake = variable.fake.conj()  # type: ignore[assignment]
-            if tensor.is_neg():
-                variable.fake = neg_view(variable.fake)
+        create = partial(self._fake, tensor, proxy, varies=varying is not None)
+        variable = Variable(proxy, create_fake=create, constant=constant, location=user_location())
         if constant:
             self._trace.storages.constant.add(storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return variable
+
+    def _fake(self, tensor: torch.Tensor, proxy: TensorProxy, *, varies: bool) -> FakeTensor:
+        """The fake of a dense input with this proxy."""
+        with DisableTorchFunction(), self._fake_mode.observing():
+            fake = self._fakes.make(tensor, proxy, varies=varies)
+            self._trace.storages.bind(fake, proxy.storage)
+            if tensor.is_conj():
+                fake = fake.conj()  # type: ignore[assignment]
+            return neg_view(fake) if tensor.is_neg() else fake
 
     def check_sharing(self, ops: Sequence[BoundSymbol], output: Sequence[Proxy]) -> None:
         """Check inputs that share storage where sizes of one vary: their positions and overlap are unknown then.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,32 +28,45 @@ class Variable:
 
     Attributes:
         proxy: the current name and metadata.
-        fake: the fake tensor with the same metadata, or None until it is needed.
+        fake: the fake tensor with the same metadata, or None until it is needed. That of an input is created when it is
+            read: the parameters of all layers but one need none, as equal calls are inferred once.
         base: the variable whose storage ``fake`` must share when it is created; None for a separate storage.
         detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
         constant: the value depends on no input and on no random state.
         location: the user's line that created it, for messages.
     """
 
-    __slots__ = ("base", "constant", "detached", "fake", "key", "location", "proxy")
+    __slots__ = ("_create_fake", "_fake", "base", "constant", "detached", "key", "location", "proxy")
 
     def __init__(
         self,
         proxy: TensorProxy,
         *,
         fake: FakeTensor | None = None,
+        create_fake: Callable[[], FakeTensor] | None = None,
         base: Variable | None = None,
         constant: bool = False,
         detached: bool = False,
         location: SourceLocation | None = None,
     ) -> None:
         self.proxy = proxy
-        self.fake = fake
+        self._fake = fake
+        self._create_fake = create_fake
         self.base = base
         self.constant = constant
         self.detached = detached
         self.location = location
         self.key = metadata_key(proxy)
+
+    @property
+    def fake(self) -> FakeTensor | None:
+        if self._create_fake is not None:
+            self.fake = self._create_fake()
+        return self._fake
+
+    @fake.setter
+    def fake(self, fake: FakeTensor | None) -> None:
+        self._fake, self._create_fake = fake, None
 
 
 def metadata_key(proxy: TensorProxy) -> MetadataKey:

@@ -14,24 +14,30 @@ _YOUNG: Final = 50_000
 
 
 @contextmanager
-def frozen_heap() -> Iterator[None]:
+def frozen_heap(*, imports: bool = False) -> Iterator[None]:
     """A context that excludes existing objects from garbage collection, and collects new ones less often.
 
     A compilation creates many long-lived objects, which triggers repeated full collections. Scanning the million
     objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk; new objects
     took a twentieth of the acquisition of a model. Objects that the user has frozen remain frozen, and a threshold that
     the user or the program has raised or set to zero remains unchanged.
+
+    Args:
+        imports: the new objects are those of imported modules, which live as long as the process: nothing is collected
+            meanwhile, and they join the oldest objects.
     """
     if gc.get_freeze_count() > _BY_PYTHON:  # by the user, or by a compilation around this one
         yield
         return
     gc.freeze()
     young, *older = gc.get_threshold()
-    raised = (_YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
+    raised = (0 if imports else _YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
     gc.set_threshold(*raised)
     try:
         yield
     finally:
         if gc.get_threshold() == raised:
             gc.set_threshold(young, *older)
+        if imports:
+            gc.freeze()
         gc.unfreeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.ir.symbol import CallStyle, Tag
@@ -112,8 +112,9 @@ def _complete(spellings: list[Spelling], layouts: tuple[str, ...]) -> tuple[Spel
     """Spellings with the canonical signature filled in; of two with one name the first."""
     complete: dict[str, Spelling] = {}
     for spelling in spellings:
-        whole = spelling.layouts or spelling.adapter
-        complete.setdefault(spelling.name, spelling if whole else replace(spelling, layouts=layouts))
+        if spelling.name not in complete:
+            whole = spelling.layouts or spelling.adapter
+            complete[spelling.name] = spelling if whole else Spelling(spelling.name, layouts, None, spelling.implied)
     return tuple(complete.values())
 
 
