@@ -105,6 +105,27 @@ def test_numbers_of_tensors(name: str) -> None:
         assert _outcome(compiled, x, tensor).startswith(_outcome(program, x, tensor))
 
 
+def test_conditions_over_powers_of_negative_numbers() -> None:
+    module = Scheduled(lambda count: 1.0 if (-2.0) ** count > 3 else -0.5 * count, 1.0)
+    compiled, x = thunder.jit(module), torch.ones(2)
+    for count in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
+        module.count = count
+        assert torch.equal(compiled(x), module(x))
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_parameters_with_names_of_functions_in_conditions() -> None:
+    def program(x: torch.Tensor, math: float, is_defined: float, bool: float) -> torch.Tensor:
+        return x * 0.5**is_defined / bool if math**0.5 < 2 else x[: x.shape[0] // 3] - bool
+
+    compiled = thunder.jit(program)
+    for index in range(1, 9):
+        x = torch.randn(index + 3, 2)
+        args = (float(index), 1.0 + index, 2.0 - index)
+        assert _outcome(compiled, x, *args).startswith(_outcome(program, x, *args))
+    assert thunder.cache_misses(compiled) == 4
+
+
 def test_the_report_has_the_conditions() -> None:
     module = Scheduled(lambda rate: rate if rate < 0.5 else 1 / rate, 0.1)
     compiled, x = thunder.jit(module), torch.ones(2)

@@ -17,6 +17,7 @@ from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.literals import RESERVED_NAMES
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import storage_identity
 from thunder_core.symbols.functions import CLEAR_CACHE
@@ -27,7 +28,7 @@ class Names:
     """Hands out Python identifiers, each once."""
 
     # names that a printed program and its prologue define
-    RESERVED = RESERVED_NAMES | {"args", "kwargs", "len"}
+    RESERVED = RESERVED_NAMES | {"args", "kwargs", "len", *SIZE_NAMES}
 
     def __init__(self) -> None:
         self._count = 0

@@ -164,7 +164,7 @@ def _run_checked(
         raise NumbersNeeded
     if _may_repeat_changes(recorder, observer):
         raise ChangesNeeded
-    if observer.lost_number and not recorder.attempt.lost_number:
+    if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
         raise NumberLost
     check_cached_functions(observer)
     check_buffers(recorder, observer)

@@ -51,5 +51,8 @@ def text_of_call(function: Callable[..., Any], operands: tuple[str, ...]) -> str
 
 
 def text_of_number(number: float) -> str:
-    """Python of a number."""
-    return repr(number) if math.isfinite(number) else f'float("{number}")'
+    """Python of a number, which binds as tightly as a name."""
+    if type(number) is float and not math.isfinite(number):
+        return f'float("{number}")'
+    text = repr(number)
+    return f"({text})" if text.startswith("-") else text
