@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from thunder._libraries import library
@@ -143,13 +144,18 @@ def _settings(config: Any, **options: Any) -> Any:
 
     Garbage collections of PyTorch's objects would add a quarter of that.
     """
+    global _imported
     from thunder_core.runtime.frozen_heap import frozen_heap
 
-    with frozen_heap(imports=True):
+    with nullcontext() if _imported else frozen_heap(imports=True):
         import thunder_core.runtime.module  # noqa: F401  # here, and not by `_jit`, where objects are collected
         from thunder_core.config import settings_of
 
+        _imported = True
         return settings_of(config, **options)
+
+
+_imported = False  # whether a call has imported the compiler
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""`lightning-thunder` ships a package of the same name: an environment with both gets an error that names it."""
+"""`lightning-thunder` ships a package of the same name: an environment with both gets a warning that names it."""
 
 from __future__ import annotations
 

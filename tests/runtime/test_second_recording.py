@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,7 @@ def test_a_stream_in_memory_is_read_once() -> None:
     assert list(values(SUBJECT)) == list(values(lambda function: function))
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 def test_a_stream_that_the_program_creates() -> None:
     def program(x: torch.Tensor, *, times: int) -> tuple[str, bytes, float]:
         text, data = io.StringIO(), io.BytesIO(b"abc")
@@ -89,6 +92,31 @@ def test_a_stream_that_the_program_creates() -> None:
     compiled = SUBJECT(program)
     for x, times in [(torch.ones(2), 1), (torch.ones(2), 2), (torch.ones(2) * 3, 2)]:
         assert compiled(x, times=times) == program(x, times=times)
+
+
+def _writes(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        sys.stdout.write("a")
+        sys.stderr.write("b")
+        return x + gradient(weight)
+
+    return program
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_standard_streams_in_memory_are_written_in_each_call() -> None:
+    program, x = SUBJECT(_writes(torch.ones(2, requires_grad=True))), torch.ones(2)
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        for _ in range(3):
+            program(x)
+    assert (out.getvalue(), err.getvalue()) == ("aaa", "bbb")
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_standard_input_in_memory_is_read_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = SUBJECT(lambda x: x * float(sys.stdin.readline()))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n3\n"))
+    assert [program(torch.ones(1)).item() for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 @functools.lru_cache

@@ -126,15 +126,36 @@ def test_inside(program: Callable[..., Any]) -> None:
     check(program, lambda: (leaf(3, 4),))
 
 
+INDEX = torch.tensor([0, 1])
+OVERLAPPING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add": lambda y: y[1:].add_(y[:-1]),
+    "index_copy": lambda y: y.index_copy_(0, INDEX, y[1:]),
+    "index_add": lambda y: y.index_add_(0, INDEX, y[1:]),
+    "index_put": lambda y: y.index_put_((INDEX,), y[1:]),
+}
+
+
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_write_to_a_part_of_what_is_read(requires_grad: bool) -> None:
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_write_to_a_part_of_what_is_read(name: str, requires_grad: bool) -> None:
     def program(x: torch.Tensor) -> Any:
         y = x * 2
-        y[1:] += y[:-1]
+        OVERLAPPING[name](y)
         return y
 
     x = leaf(3, 4).detach().requires_grad_(requires_grad)
     assert raised(lambda: thunder.jit(program)(x)) == raised(lambda: program(x)) == "RuntimeError"
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_an_assignment_to_other_elements_than_it_reads(requires_grad: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        y[2] = y[0]
+        y[:, 1] = y[:, 3]
+        return y
+
+    check(program, lambda: (leaf(3, 4).detach().requires_grad_(requires_grad),))
 
 
 def test_detach_of_a_tensor_with_views_is_refused() -> None:

@@ -33,6 +33,7 @@ from thunder_core.acquire.sampling import record_sampled
 from thunder_core.guards.writes import same_writes
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import with_bodies
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
@@ -188,5 +189,5 @@ def update(
         return
     start = len(recorder.trace.ops)
     original(*args, **kwargs)
-    if is_one_op and any(Tag.GUESS in op.symbol.tags for op in recorder.trace.ops[start:]):
+    if is_one_op and any(Tag.GUESS in op.symbol.tags for op in with_bodies(recorder.trace.ops[start:])):
         raise UpdateNeeded(function)

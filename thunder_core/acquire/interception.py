@@ -221,7 +221,10 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
 
 
 def _call_all(functions: list[Callable[[], Any]]) -> None:
-    """Call and remove the functions, the last one first; all of them, even if one raises an exception."""
+    """Call and remove the functions, the last one first; all of them, even if one raises an exception.
+
+    As `contextlib.ExitStack`, without a wrapper for each of the hundred rows of a recording.
+    """
     try:
         while functions:
             functions.pop()()

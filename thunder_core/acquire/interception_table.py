@@ -227,7 +227,7 @@ _AUTOCAST: Final[Rows] = (
 _FLOATS_OF_MATH: Final = (
     *("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "fabs", "erf", "erfc"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    *("atan2", "hypot", "pow"),
+    *("degrees", "radians", "gamma", "lgamma", "atan2", "copysign", "fmod", "hypot", "pow", "remainder"),
 )
 _MATH: Final[Rows] = tuple(
     [

@@ -187,15 +187,15 @@ class TracedNumber(metaclass=_NumberClass):
 
 
 def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
-    def method(self: TracedNumber, other: Any) -> Any:
+    def method(self: TracedNumber, other: Any, *modulus: Any) -> Any:
         kind = type(other)
         if isinstance(other, torch.Tensor):
             return NotImplemented  # the method of ``other`` handles the number
-        if kind not in _NUMBERS:
-            return getattr(self.value(), name)(other)
+        if kind not in _NUMBERS or modulus:
+            return getattr(self.value(), name)(*map(value_of, (other, *modulus)))
         operands = (other, self) if swapped else (self, other)
         if not _defined(function, operands, self):
-            return getattr(self.value(), name)(value_of(other))  # it raises an error, or its class depends on values
+            return function(*map(value_of, operands))  # it raises an error, or its class depends on values
         return self.numbers.computed(function, operands, self)
 
     return method

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
+from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.number_functions import is_defined
 from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
@@ -41,7 +42,6 @@ _LARGEST_EXPONENT: Final = 4
 """The largest exponent for which a power is a product of sizes."""
 _IDENTITIES: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
-_INTERNAL: Final = ("torch", "sympy", "thunder", "thunder_core")
 
 
 class _SizeClass(type):
@@ -53,7 +53,8 @@ class _SizeClass(type):
 
 def called_by_program() -> bool:
     """Whether the caller of this function was itself called by neither PyTorch nor Thunder."""
-    return str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0] not in _INTERNAL
+    package = str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0]
+    return package not in ("torch", "sympy") and package not in PACKAGES
 
 
 class TracedSize(torch.SymInt, metaclass=_SizeClass):

@@ -34,7 +34,7 @@ from thunder_core.guards.contents import (
     node_kind,
     parts_of,
 )
-from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
+from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
@@ -252,7 +252,7 @@ class Following:
     def follow_python_module(self, module: ModuleType, wanted: Iterable[str], names: CodeNames) -> None:
         """Read variables of a Python module that the code has as an object."""
         held, package = vars(module), module.__name__.partition(".")[0]
-        if package in UNREAD_PACKAGES:
+        if is_unread(package):
             return
         self.module_written(module, names)
         for name in sorted(held.keys() & wanted):
@@ -263,7 +263,7 @@ class Following:
     def probe_python_module(self, module: ModuleType, names: CodeNames, label: str | None) -> None:
         """Read variables of a Python module by computed names, and guard the absence of those with a default."""
         held, package = vars(module), module.__name__.partition(".")[0]
-        if package in UNREAD_PACKAGES | {"torch"}:
+        if package == "torch" or is_unread(package):
             return
         if names.reads_whole(label):
             self.read_namespace(held, names)
@@ -275,7 +275,8 @@ class Following:
 
     def module_written(self, module: ModuleType, names: CodeNames) -> None:
         """Record the variables of a Python module, other than PyTorch's, that the code may assign as attributes."""
-        if module.__name__.partition(".")[0] not in UNREAD_PACKAGES | {"torch"}:
+        package = module.__name__.partition(".")[0]
+        if package != "torch" and not is_unread(package):
             self._heap.may_assign(vars(module), names.stored_attributes)
 
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:

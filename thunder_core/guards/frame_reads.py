@@ -18,7 +18,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_in_dict
 from thunder_core.guards.contents import MISSING, NodeKind, content_of
 from thunder_core.guards.following import Following
-from thunder_core.guards.heap import UNREAD_PACKAGES, Heap
+from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
@@ -179,7 +179,7 @@ class FrameReads:
             if owner is sys and value is not MISSING:
                 self._of_interpreter(attribute, value, names)
                 return
-            if value is MISSING or package in UNREAD_PACKAGES:
+            if value is MISSING or is_unread(package):
                 return
             name = attribute
             key = (id(vars(owner)), name)

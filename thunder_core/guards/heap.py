@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, is_installed, kind_of_class
+from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
     ALIAS,
     CLASS_ATTRIBUTE_NAMES,
@@ -40,8 +40,12 @@ from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 
 _KEYED_TYPES = frozenset({dict, list, collections.OrderedDict, collections.defaultdict})
 """Containers of which code may read single items."""
-UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy", "thunder", "thunder_core"}
-"""Packages whose variables are assumed constant."""
+_UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy"}
+
+
+def is_unread(package: str) -> bool:
+    """Whether the variables of a package are assumed constant: those of the standard library and of Thunder, say."""
+    return package in _UNREAD_PACKAGES or package in PACKAGES
 
 
 class Heap(Records):

@@ -168,15 +168,15 @@ class HiddenStates:
             self._called.append(name)
 
     def external(self, name: str, owner: Any) -> None:
-        """The program called a builtin function, perhaps a method of ``owner``, that reads or changes external state.
+        """The program calls a builtin function, perhaps a method of ``owner``, that reads or changes external state.
 
-        A stream in memory that the program has created has the same content in each call.
+        A stream in memory is restored if the program is recorded again.
         """
         row = _generators_of(owner)
-        if row is None:
-            self.called(name)
-        elif id(owner) in self._objects:
-            self.called(f"{row.name}.{name.rpartition('.')[2]}")
+        if row is not None:
+            name = f"{row.name}.{name.rpartition('.')[2]}"
+            self.watch(owner, name)
+        self.called(name)
 
     def consumed(self) -> list[str]:
         """The names of such functions, and of objects whose state has changed."""

@@ -33,7 +33,7 @@ _LONGEST_LINE = 110
 _MOST_INLINE = 8
 """The largest number of tensors whose conditions are in the code of the prologue."""
 _OBJECT_PREFIXES = {"_parameters": "t", "_buffers": "t", "_modules": "m"}
-_RESERVED = frozenset({"args", "kwargs", "prologue", "key", *dir(builtins)})
+_RESERVED = frozenset({"args", "kwargs", "prologue", "key", *SIZE_NAMES, *dir(builtins)})
 
 
 class PrologueNames(Names):
@@ -174,7 +174,7 @@ class PrologueWriter(PrologueNames):
         self._write_sharing(sharing)
         returned = "".join(f"{name}, " for name in (*[name for name, _, _ in self._inputs], *self._symbols))
         self.line(f"return ({returned.rstrip()})")
-        caught = PATH_ERRORS if self._sizes is None else (*PATH_ERRORS, ZeroDivisionError)
+        caught = PATH_ERRORS if self._sizes is None else (*PATH_ERRORS, ArithmeticError)
         errors = self.constant(caught, "PATH_ERRORS")
         body = "\n".join(self.lines)
         return (

@@ -56,7 +56,7 @@ class NumberFacts:
         return replace(
             self,
             conditions=tuple(
-                replace(fact, condition=names.sub(lambda name: str(sizes[name[0]]), fact.condition))
+                replace(fact, condition=names.sub(lambda name: f"({sizes[name[0]]})", fact.condition))
                 for fact in self.conditions
             ),
         )
@@ -146,9 +146,11 @@ class SizesGuard(Guard):
             for index, size in (*enumerate(sized.shape), *strides):
                 if type(size) is SizeExpr and str(size) in size.symbols:
                     symbols.setdefault(str(size), (position, index))
-        distinct = tuple({fact.condition: fact for fact in reversed(facts)}.values())[::-1]
+        distinct: dict[str, SizeFact] = {}
+        for fact in facts:  # a condition is valid Python where earlier ones hold: the first place counts
+            distinct.setdefault(fact.condition, fact)
         first = inputs[0].source if inputs else next(iter(floats.values()))
-        return cls(first, tuple(inputs), symbols, distinct, exact_stride, floats)
+        return cls(first, tuple(inputs), symbols, tuple(distinct.values()), exact_stride, floats)
 
     @property
     def places(self) -> dict[str, str]:
@@ -164,10 +166,12 @@ class SizesGuard(Guard):
         return [(self.inputs[position].source.describe(), max(index, STRIDES)) for position, index in places]
 
     def summary(self) -> str:
-        symbols = ", ".join([f"{name} = {place}" for name, place in self.places.items()])
+        symbols = ", ".join([_named(name, place) for name, place in self.places.items()])
         return f"{symbols}; {', '.join([fact.condition for fact in self.facts])}"
 
     def remedy(self) -> str:
+        if not self.inputs:
+            return "pass it as a tensor, or leave out what the program decides by it"
         return "pad it to a few shapes, or leave out what the program does by its size"
 
     def lines(self, tensors: Sequence[str], floats: Sequence[str]) -> list[str]:
@@ -209,6 +213,8 @@ class SizesGuard(Guard):
             failing: int | None = compile_source(source, "failing", dict(SIZE_NAMES), title="sizes")(*values, *floats)
         except ZeroDivisionError:
             return f"{self.source.describe()}: a size that the program divides by is zero"
+        except (ArithmeticError, TypeError, ValueError) as error:
+            return f"{self.source.describe()}: a condition of the program cannot be computed ({error})"
         return None if failing is None else self._message(conditions[failing], failing, values, floats)
 
     def _message(self, condition: str, failing: int, values: Sequence[Any], floats: Sequence[float]) -> str:
@@ -218,7 +224,7 @@ class SizesGuard(Guard):
         }
         read = ", ".join(
             [
-                f"{name} = {self.places[name]} is {values_of[name]}"
+                f"{_named(name, self.places[name])} is {values_of[name]}"
                 for name in values_of
                 if re.search(rf"\b{name}\b", condition)
             ]
@@ -230,6 +236,10 @@ class SizesGuard(Guard):
         location = self.facts[failing].location
         where = "" if location is None else f" ({location.describe()})"
         return f"{read or 'the sizes'}: the program was compiled for {condition}{where}"
+
+
+def _named(name: str, place: str) -> str:
+    return place if name == place else f"{name} = {place}"
 
 
 def _read(path: str, index: int) -> str:

@@ -42,6 +42,7 @@ class Tag(enum.Enum):
     SAME_OBJECT = enum.auto()  # returns its argument itself, whose autograd history an earlier op changed
     CREATION = enum.auto()
     INDEXING = enum.auto()
+    ASSIGNMENT = enum.auto()  # writes the elements of its first argument at the index that is its second
     ATTENTION = enum.auto()
     DISPATCHES = enum.auto()  # its kernels call others through the dispatcher, and autocast acts on these
     CONVOLUTION = enum.auto()  # convolution of its first argument with its second

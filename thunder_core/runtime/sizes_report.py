@@ -67,7 +67,8 @@ class SizesReport:
         """The report as text."""
         if self.reason:
             return [f"sizes are constants: {self.reason}"]
-        named = ", ".join([*[f"{name} = {place}" for name, place in self.symbols], *self.floats])
+        symbols = [place if name == place else f"{name} = {place}" for name, place in self.symbols]
+        named = ", ".join([*symbols, *self.floats])
         lines = [f"sizes that vary: {named or 'none'}"]
         lines += [f"  compiled for one size: {text}" for text in self.constants]
         return lines + [f"  only where {text}" for text in self.conditions]

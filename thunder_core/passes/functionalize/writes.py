@@ -98,7 +98,7 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
 
 def check_read(bound: BoundSymbol, target: View, arguments: list[View]) -> None:
     """Raise FunctionalizationError if ``bound`` reads a part of what it writes, which PyTorch refuses."""
-    if Tag.INDEXING in bound.symbol.tags:  # it may write other elements than it reads
+    if Tag.ASSIGNMENT in bound.symbol.tags:
         return
     for view in arguments:
         if view.block is target.block and geometry.overlap_in_part(view.proxy, target.proxy):
@@ -154,10 +154,9 @@ class Writes:
         """Emit the functional form of ``bound``; ``call`` is ``bound`` on functional values."""
         targets = self._targets(bound)
         check_writable(bound, targets)
-        if len(targets) == 1:
-            check_read(
-                bound, targets[0], [self.views[proxy.name] for proxy in bound.inputs() if proxy.name in self.views]
-            )
+        views = [self.views[proxy.name] for proxy in bound.inputs() if proxy.name in self.views]
+        for target in targets:
+            check_read(bound, target, views)
         check_shapes(bound, targets)
         modes = self._modes(targets)
         with self.emitter.modes_of(replace(call, context=modes)):
