@@ -266,13 +266,24 @@ def _define() -> None:
 _define()
 
 
+_ON_INTS: Final[dict[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("sqrt", "log", "log2", "log10"), lambda number: number > 0),
+    **dict.fromkeys(("exp", "exp2", "expm1"), lambda number: number <= 700),
+    **dict.fromkeys(("sin", "cos", "tan", "atan", "tanh", "asinh", "erf", "erfc"), lambda number: True),
+    **dict.fromkeys(("cbrt", "fabs", "degrees", "radians"), lambda number: True),
+}
+"""Conditions under which functions of `math` are defined for an int: facts about sizes, also those that ops define."""
+
+
 def function_of_numbers(recorder: Any, function: Callable[..., float], *operands: Any) -> Any:
     """The interception of functions of `math`: an op computes the float, where the function is defined."""
     first = next((item for item in operands if type(item) in (TracedNumber, TracedSize)), None)
     if first is None or not {type(item) for item in operands} <= set(_NUMBERS):
         return function(*operands)
+    name = function.__name__
     numbers = first.numbers if type(first) is TracedNumber else first.node.shape_env.sizes().floats
-    if numbers.decided(is_defined, (f"math.{function.__name__}", *operands), first):
+    defined = type(first) is TracedSize and len(operands) == 1 and name in _ON_INTS and _ON_INTS[name](first)
+    if defined or numbers.decided(is_defined, (f"math.{name}", *operands), first):
         return numbers.computed(function, operands, first)
     return function(*map(value_of, operands))
 

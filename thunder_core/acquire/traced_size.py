@@ -40,6 +40,8 @@ _ARITHMETIC: Final = {
 """Functions for a size and a float, by method; the second item is True if the size is the second operand."""
 _LARGEST_EXPONENT: Final = 4
 """The largest exponent for which a power is a product of sizes."""
+_LARGEST_FLOAT_EXPONENT: Final = 16
+"""The largest exponent for which the power of any positive size is a float: 2**63 to the 16th is less than 2**1024."""
 _IDENTITIES: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 
@@ -263,7 +265,11 @@ def _power_of(self: TracedSize, base: Any, modulus: Any = None) -> Any:
 
 def _float_power(size: TracedSize, base: Any, exponent: Any) -> Any:
     """The power that ops compute; None where it raises an error or is complex."""
-    if not size.node.shape_env.sizes().floats.decided(is_defined, ("operator.pow", base, exponent)):
+    if exponent is size:
+        defined = 0 < base <= 1 and size >= 0
+    else:
+        defined = abs(exponent) <= _LARGEST_FLOAT_EXPONENT and size > 0
+    if not defined and not size.node.shape_env.sizes().floats.decided(is_defined, ("operator.pow", base, exponent)):
         return None
     return _float(operator.pow, (base, exponent))
 
