@@ -81,6 +81,19 @@ def test_one_program_for_all_counts(name: str, kind: type[float]) -> None:
     assert thunder.cache_misses(compiled) == (3 if name == "bounded" else 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
+@pytest.mark.parametrize("name", sorted(SMOOTH.keys() - {"angle"}))
+def test_one_program_for_all_values_of_a_tensor(name: str, dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        return x * SMOOTH[name](count.item())
+
+    compiled, x = thunder.jit(program), torch.randn(3)
+    for count in range(2, 20):
+        value = torch.tensor(count, dtype=dtype)
+        assert torch.equal(compiled(x, value), program(x, value))
+    assert thunder.cache_misses(compiled) == (2 if name == "bounded" else 1)
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 @pytest.mark.parametrize("name", UNDEFINED)
 def test_where_functions_are_not_defined(name: str) -> None:

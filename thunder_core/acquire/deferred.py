@@ -72,7 +72,7 @@ def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
 
 def number(recorder: Recorder, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...]) -> TracedNumber:
     """The `TracedNumber` for a number that an op computes."""
-    traced = TracedNumber(_Numbers(recorder), proxy, symbol, variables)
+    traced = TracedNumber(NumbersOfTensors(recorder), proxy, symbol, variables)
     recorder.tensors.numbers.append(weakref.ref(traced))
     return traced
 
@@ -85,7 +85,7 @@ def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /)
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class NumbersOfTensors:
     """The `thunder_core.acquire.traced_number.Numbers` of a recorder."""
 
     recorder: Recorder

@@ -13,6 +13,7 @@ from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
 from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import communication
+from thunder_core.acquire.deferred import NumbersOfTensors
 from thunder_core.acquire.final_checks import (
     check_arrays,
     check_buffers,
@@ -150,7 +151,7 @@ def _run_checked(
     """Call `_run`, then check that the recording is valid for the numbers of other calls, too."""
     input_sizes = recorder.inputs.input_sizes
     if input_sizes is not None:
-        input_sizes.floats.bind(recorder)
+        input_sizes.floats.bind(recorder, NumbersOfTensors)
     with recording():
         reconstruction, raised = _run(function, recorder, observer, outputs)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):

@@ -321,6 +321,7 @@ class InputNumbers:
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
+        self._of_tensors: Callable[[Recorder], Numbers] | None = None
         self._thread = threading.get_ident()
         self._waiting: list[tuple[TracedNumber, Source, float]] = []
         self._hints: dict[str, Any] = {}
@@ -336,9 +337,13 @@ class InputNumbers:
         self._waiting.append((number, source, value))
         return number
 
-    def bind(self, recorder: Recorder) -> None:
-        """Make the floats inputs of the trace that ``recorder`` writes."""
-        self._recorder = recorder
+    def bind(self, recorder: Recorder, of_tensors: Callable[[Recorder], Numbers]) -> None:
+        """Make the floats inputs of the trace that ``recorder`` writes.
+
+        Args:
+            of_tensors: returns the `Numbers` of what a recorder reads from tensors.
+        """
+        self._recorder, self._of_tensors = recorder, of_tensors
         for number, source, value in self._waiting:
             number.proxy = recorder.inputs.number(value, source)
             self._note(number, value, frozenset({source}), number.proxy.name)
@@ -417,11 +422,21 @@ class InputNumbers:
             return read.numbers.decided(function, operands, read)
         text = self._text(function, operands)
         if not text:
-            return bool(function(*map(value_of, operands)))
+            return self._decided_in_run(function, operands)
         result = bool(function(*map(operand_hint, operands)))
         condition = text.removeprefix("(").removesuffix(")") if result and text.startswith("(") else text
         self._facts.append(SizeFact(condition if result else f"not {text}", user_location()))
         return result
+
+    def _decided_in_run(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """As `decided`, for numbers that depend on sizes which ops define, or with too long a condition."""
+        number = next((item for item in operands if type(item) is TracedNumber), None)
+        recorder = self._recorder
+        assert recorder is not None
+        assert self._of_tensors is not None
+        if number is None or recorder.attempt.guesses is None:
+            return bool(function(*map(value_of, operands)))
+        return self._of_tensors(recorder).decided(function, operands, number)
 
     def _read(self, operands: tuple[Any, ...]) -> TracedNumber | None:
         """The first operand from a tensor: what is computed with it has its value as that number has."""
