@@ -127,17 +127,17 @@ def test_kinds_of_functions(owner: Any, name: str, call: Any) -> None:
 
 
 def test_functions_of_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hypotenuse(recorder: Recorder, original: Any, /, *args: Any) -> Any:
+    def distance(recorder: Recorder, original: Any, /, *args: Any) -> Any:
         return original(*args) + 1
 
     monkeypatch.setattr(interceptions, "_functions_of_c", dict(interceptions._functions_of_c))
     monkeypatch.setattr(interceptions, "_stand_ins", dict(interceptions._stand_ins))
-    original = math.hypot
-    held = [math.hypot]
-    add_interceptions([Interception(math, "hypot", hypotenuse, "a test")])
-    assert thunder.jit(lambda x: x * math.hypot(3.0, 4.0))(torch.ones(1)).item() == 6.0
-    assert thunder.jit(lambda x: x * held[0](3.0, 4.0))(torch.ones(1)).item() == 6.0
-    assert math.hypot is held[0] is original
+    original = math.dist
+    held = [math.dist]
+    add_interceptions([Interception(math, "dist", distance, "a test")])
+    assert thunder.jit(lambda x: x * math.dist([0.0], [5.0]))(torch.ones(1)).item() == 6.0
+    assert thunder.jit(lambda x: x * held[0]([0.0], [5.0]))(torch.ones(1)).item() == 6.0
+    assert math.dist is held[0] is original
 
 
 def test_other_threads_get_the_original() -> None:

@@ -315,6 +315,18 @@ _ENVIRONMENT: Final[Rows] = (
         "it would change the modes that record",
         when=active_recorder,
     ),
+    *[
+        Interception(
+            torch.jit,
+            name,
+            refusal(
+                f"torch.jit.{name} inside a compiled function would trace the recording",
+                "do this outside of the compiled function, and call the result inside",
+            ),
+            "it would trace the recording",
+        )
+        for name in ("trace", "trace_module")
+    ],
     Interception(
         importlib._bootstrap,
         "_find_and_load",
