@@ -252,26 +252,26 @@ def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
     if type(exponent) is int and 0 < exponent <= _LARGEST_EXPONENT and modulus is None:
         return functools.reduce(operator.mul, (self,) * exponent)
     if type(exponent) is float and modulus is None:
-        result = _float_power(self, self, exponent)
-        return _at_value(self, "__pow__", exponent) if result is None else result
+        return _float_power(self, self, exponent)
     return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
 
 
 def _power_of(self: TracedSize, base: Any, modulus: Any = None) -> Any:
     """``m ** n``: a float that ops compute for a float, by value otherwise."""
-    result = _float_power(self, base, self) if type(base) is float and modulus is None else None
-    return _at_value(self, "__rpow__", base, *([] if modulus is None else [modulus])) if result is None else result
+    if type(base) is float and modulus is None:
+        return _float_power(self, base, self)
+    return _at_value(self, "__rpow__", base, *([] if modulus is None else [modulus]))
 
 
 def _float_power(size: TracedSize, base: Any, exponent: Any) -> Any:
-    """The power that ops compute; None where it raises an error or is complex."""
+    """The float that ops compute; by value where Python raises an error, or the result is complex."""
     if exponent is size:
         defined = 0 < base <= 1 and size >= 0
     else:
         defined = abs(exponent) <= _LARGEST_FLOAT_EXPONENT and size > 0
-    if not defined and not size.node.shape_env.sizes().floats.decided(is_defined, ("operator.pow", base, exponent)):
-        return None
-    return _float(operator.pow, (base, exponent))
+    if defined or size.node.shape_env.sizes().floats.decided(is_defined, ("operator.pow", base, exponent)):
+        return _float(operator.pow, (base, exponent))
+    return operator.pow(*[int(size) if operand is size else operand for operand in (base, exponent)])
 
 
 def _divmod(self: TracedSize, other: Any, *, swapped: bool) -> Any:
