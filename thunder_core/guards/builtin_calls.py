@@ -24,6 +24,7 @@ from thunder_core.guards.heap import Heap
 from thunder_core.guards.source import ConstantSource
 
 OnCall = Callable[[CodeNames, tuple[Any, ...], Any], None]
+_BUILTINS = vars(builtins)
 RAISED = object()
 """The result of a call that raised an exception."""
 
@@ -32,7 +33,7 @@ class WatchedBuiltins:
     """Replaces builtin functions during the run, to observe calls by the user's code in the observed thread.
 
     Attributes:
-        active: False while the observation is paused.
+        active: False while Thunder's code runs: between `suspend` and `resume`.
         answers: by name of the builtin, a function that the user's code calls instead. If that returns
             `NotImplemented`, the builtin is called.
 
@@ -47,21 +48,22 @@ class WatchedBuiltins:
         self.active = True
         self.answers: dict[str, Callable[..., Any]] = {}
         self._thread = threading.get_ident()
-        self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        self._hash_of_tensors: tuple[Any, Any] | None = None
         self._originals: dict[Any, Any] = {}
 
     def watch(self, names: Iterable[str]) -> None:
-        """Replace the builtins among ``names`` that have a callback, until `restore`."""
+        """Replace the builtins among ``names`` that have a callback, from the next `resume` until `restore`."""
         for name in names:
-            if (name in self._callbacks or name in self.answers) and (builtins, name) not in self._replaced:
-                original = getattr(builtins, name)
+            if (name in self._callbacks or name in self.answers) and name not in self._replaced:
+                original = _BUILTINS[name]
                 answered = name in self.answers
                 wrapper = self._answering(original) if answered else self._wrapper(original, self._callbacks[name])
-                self._replace(builtins, name, original, wrapper)
+                self._replaced[name] = (original, wrapper)
 
     def watch_hashes(self) -> None:
         """Also observe hashes of tensors, until `restore`."""
-        if (torch.Tensor, "__hash__") not in self._replaced:
+        if self._hash_of_tensors is None:
             original = torch.Tensor.__hash__
             on_hash, identity = self._on_hash, builtins.id
 
@@ -70,14 +72,34 @@ class WatchedBuiltins:
                     on_hash(tensor)
                 return identity(tensor)
 
-            self._replace(torch.Tensor, "__hash__", original, __hash__)
+            self._hash_of_tensors = (original, __hash__)
+            torch.Tensor.__hash__ = __hash__  # type: ignore[method-assign]
+
+    def suspend(self) -> None:
+        """Thunder's code runs, and PyTorch's for it, until `resume`: it calls the builtins.
+
+        A call of a replaced builtin takes 0.3 us longer. Of the 31,000 calls of ``isinstance`` while a model of Hugging
+        Face is recorded, 47 are the program's.
+        """
+        self.active = False
+        for name, (original, wrapper) in self._replaced.items():
+            if _BUILTINS.get(name) is wrapper:
+                _BUILTINS[name] = original
+
+    def resume(self) -> None:
+        """The program runs again."""
+        self.active = True
+        for name, (original, wrapper) in self._replaced.items():
+            if _BUILTINS.get(name) is original:
+                _BUILTINS[name] = wrapper
 
     def restore(self) -> None:
-        """Restore the builtins, except for those that the program has replaced itself."""
-        for (owner, name), (original, wrapper) in self._replaced.items():
-            if getattr(owner, name) is wrapper:
-                setattr(owner, name, original)
+        """Restore the builtins and the hash of tensors, except for those that the program has replaced itself."""
+        self.suspend()
         self._replaced.clear()
+        if self._hash_of_tensors is not None and torch.Tensor.__hash__ is self._hash_of_tensors[1]:
+            torch.Tensor.__hash__ = self._hash_of_tensors[0]  # type: ignore[method-assign]
+        self._hash_of_tensors = None
 
     def original(self, value: Any) -> Any:
         """The builtin that a function replaces, also after `restore`; any other object itself."""
@@ -85,10 +107,6 @@ class WatchedBuiltins:
 
     def _observes(self) -> bool:
         return self.active and threading.get_ident() == self._thread
-
-    def _replace(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
-        self._replaced[owner, name] = (original, wrapper)
-        setattr(owner, name, wrapper)
 
     def _answering(self, original: Callable[..., Any]) -> Callable[..., Any]:
         answer = self.answers[original.__name__]

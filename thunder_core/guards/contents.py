@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import Module
@@ -63,7 +62,7 @@ class Table:
 
     Attributes:
         read: returns a copy of the content of the table of an object.
-        view: returns the content, perhaps with other attributes, without a copy if possible.
+        get: returns the object under a key, `MISSING` for none.
         put: stores an object under a key; `MISSING` deletes the key, `WHOLE` replaces the content.
         path: the path to an entry of the object at a path.
         has_items: its entries are items of a container, not attributes.
@@ -74,7 +73,7 @@ class Table:
     """
 
     read: Callable[[Any], Any]
-    view: Callable[[Any], Any]
+    get: Callable[[Any, Any], Any]
     put: Callable[[Any, Any, Any], None]
     path: Callable[[Any, Source, Any], Source]
     has_items: bool = False
@@ -97,11 +96,10 @@ class Table:
         if names is None and self.partial:
             names = recorded
         if names is not None:
-            view = self.view(value)
             for name in names:
-                change = (recorded.get(name, MISSING), view.get(name, MISSING))
-                if change[0] is not change[1]:
-                    yield Change(name, *(reversed(change) if back else change))
+                before, now = recorded.get(name, MISSING), self.get(value, name)
+                if before is not now:
+                    yield Change(name, now, before) if back else Change(name, before, now)
             return
         now = self.read(value)
         before, after = (now, recorded) if back else (recorded, now)
@@ -137,15 +135,16 @@ def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection
 
 def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
     """Cache the results of a function by class, with weak references to the classes."""
-    results: WeakKeyDictionary[type, T] = WeakKeyDictionary()
+    # by id, whose lookup takes a sixth of that in a WeakKeyDictionary
+    results: dict[int, tuple[T, weakref.ref[type]]] = {}
 
     @functools.wraps(function)
     def cached(kind: type, /) -> T:
-        try:
-            return results[kind]
-        except KeyError:
-            result = results[kind] = function(kind)
-            return result
+        known = results.get(id(kind))
+        if known is None:
+            key = id(kind)
+            known = results[key] = (function(kind), weakref.ref(kind, lambda _: results.pop(key, None)))
+        return known[0]
 
     return cached
 
@@ -172,12 +171,17 @@ def slot_names(kind: type) -> tuple[str, ...]:
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
     """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
-    lookup = threading.local if issubclass(type(value), threading.local) else object  # that of the thread
     try:
-        own: dict[str, Any] = lookup.__getattribute__(value, "__dict__")
+        own: dict[str, Any] = _lookup(type(value))(value, "__dict__")
     except AttributeError:  # it has only slots, or is implemented in C
         return None
     return own
+
+
+@cached_by_class
+def _lookup(kind: type) -> Callable[[Any, str], Any]:
+    """``__getattribute__`` of `object`, or that of `threading.local`, which reads the attributes of the thread."""
+    return threading.local.__getattribute__ if issubclass(kind, threading.local) else object.__getattribute__
 
 
 def _slot(value: Any, name: str) -> Any:
@@ -237,8 +241,12 @@ def _put(store: Callable[[Any, Any, Any], None], delete: Callable[[Any, Any], No
     return put
 
 
-def _view_attributes(value: Any) -> dict[str, Any]:
-    return own_attributes(value) if slot_names(type(value)) else namespace_of(value) or {}
+def _get_attribute(value: Any, name: str) -> Any:
+    """Also one of PyTorch, which `own_attributes` leaves out."""
+    if name in slot_names(type(value)):
+        return _slot(value, name)
+    own = namespace_of(value)
+    return MISSING if own is None else own.get(name, MISSING)
 
 
 _put_slot = _put(object.__setattr__, object.__delattr__)
@@ -263,13 +271,16 @@ def _attribute_path(value: Any, source: Source, name: str) -> Source:
 def _module_dictionary(name: str) -> Table:
     """The parameters, buffers or submodules of a module. A module whose ``__init__`` has not run may lack it."""
 
-    def view(module: Module) -> dict[str, Any]:
-        held = module.__dict__.get(name) or {}
-        return held if isinstance(held, dict) else dict(held)  # that of a scripted module, which is in C++
+    def read(module: Module) -> dict[str, Any]:
+        return dict(module.__dict__.get(name) or {})
+
+    def get(module: Module, key: str) -> Any:
+        held = module.__dict__.get(name) or {}  # that of a scripted module is in C++
+        return held.get(key, MISSING) if isinstance(held, dict) else dict(held).get(key, MISSING)
 
     return Table(
-        lambda module: dict(view(module)),
-        view,
+        read,
+        get,
         lambda module, key, item: _put_entry(module.__dict__[name], key, item),
         lambda module, source, key: StoredAttributeSource(source, key, name),
     )
@@ -279,7 +290,7 @@ def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[
     """The items of a container whose entries do not change singly."""
     return Table(
         read,
-        read,
+        lambda value, key: MISSING,  # single entries are not compared
         lambda value, key, item: replace_content(value, item),
         item_source,
         has_items=True,
@@ -288,10 +299,10 @@ def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[
     )
 
 
-_ATTRIBUTES = Table(own_attributes, _view_attributes, _put_attribute, _attribute_path)
+_ATTRIBUTES = Table(own_attributes, _get_attribute, _put_attribute, _attribute_path)
 _CLASS_ATTRIBUTES = Table(
     lambda value: dict(vars(value)),
-    vars,
+    lambda value, name: vars(value).get(name, MISSING),
     _put(type.__setattr__, type.__delattr__),
     lambda value, source, name: DirectAttributeSource(source, name, "type"),
     by_name=True,
@@ -300,13 +311,9 @@ _CLASS_ATTRIBUTES = Table(
 
 def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
     """Attributes that Python stores outside of ``__dict__``, by name, with functions that read them."""
-
-    def view(value: Any) -> dict[str, Any]:
-        return {name: function(value) for name, function in read.items()}
-
     return Table(
-        view,
-        view,
+        lambda value: {name: function(value) for name, function in read.items()},
+        lambda value, name: read[name](value) if name in read else MISSING,
         lambda value, name, item: owner.__setattr__(value, name, item),  # type: ignore[call-arg]  # of either class
         lambda value, source, name: DirectAttributeSource(source, name, owner.__name__),
         by_name=True,
@@ -316,11 +323,15 @@ def _in_c(owner: type, **read: Callable[[Any], Any]) -> Table:
 _CLASS_OF_OBJECT = _in_c(object, __class__=type)
 _CLASSES_OF_CLASS = _in_c(type, __class__=type, __bases__=operator.attrgetter("__bases__"))
 _ENTRIES = Table(
-    lambda value: dict(entries(value)), lambda value: dict(entries(value)), _put_entry, item_source, has_items=True
+    lambda value: dict(entries(value)),
+    lambda value, key: dict.get(value, key, MISSING),
+    _put_entry,
+    item_source,
+    has_items=True,
 )
 _GLOBALS = Table(
     lambda namespace: {},
-    lambda namespace: namespace,
+    lambda namespace, name: namespace.get(name, MISSING),
     _put_entry,
     lambda namespace, source, name: global_source(namespace, name),
     partial=True,

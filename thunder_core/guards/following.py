@@ -31,7 +31,6 @@ from thunder_core.guards.contents import (
     MODULE_DICTIONARIES,
     NodeKind,
     namespace_of,
-    node_kind,
     parts_of,
 )
 from thunder_core.guards.heap import Heap, is_unread
@@ -46,13 +45,11 @@ from thunder_core.guards.source import (
     global_source,
     module_variable,
 )
-from thunder_core.guards.stored_objects import Holder, StoredObjects
+from thunder_core.guards.stored_objects import DEEPEST_FRESH, Holder, StoredObjects, parts_of_fresh
 
 _BUILTIN_MODULES = ("builtins", "collections")
-_DEEPEST_FRESH = 4
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
-_MOST_FRESH_ITEMS = 64
 
 
 class Following:
@@ -218,9 +215,9 @@ class Following:
             self.follow_python_module(value, names.attributes, names)
             self.probe_python_module(value, names, label)
             return
-        if depth > _DEEPEST_FRESH:
+        if depth > DEEPEST_FRESH:
             return
-        for name, item in _parts_of_fresh(value, names, label):
+        for name, item in parts_of_fresh(value, names, label):
             self._reach(item, names, name, depth + 1)
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
@@ -426,16 +423,3 @@ class DynamicReads:
         if (kind, name) not in self._absent and not hasattr(kind, name):
             self._absent.add((kind, name))
             self._heap.guards.append(Check(ConstantSource(kind, kind.__name__), NO_ATTRIBUTE, name))
-
-
-def _parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
-    """The parts of an object without a path that code may read, with labels."""
-    parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
-    for table in node_kind(value).tables:
-        content = table.read(value)
-        if not table.has_items:
-            read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
-            parts += [(name, content[name]) for name in read]
-        elif len(content) <= _MOST_FRESH_ITEMS:
-            parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
-    return parts

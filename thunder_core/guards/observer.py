@@ -118,7 +118,7 @@ class Observer:
         self._depth += 1
         if self._depth == 1:
             self._hook.pause()
-            self._builtins.watched.active = False
+            self._builtins.watched.suspend()
             self._context_at_pause = copy_context()
 
     def resume(self) -> None:
@@ -128,7 +128,7 @@ class Observer:
             self._heap.forget_context_changes(self._context_at_pause)
             self._context_at_pause = _NO_CONTEXT
             self._hook.resume()
-            self._builtins.watched.active = True
+            self._builtins.watched.resume()
 
     # ------------------------------------------------------------ results
 
@@ -269,6 +269,13 @@ class Observer:
         if kind is CodeKind.IMPORT:
             self._import = frame
             return
+        self._builtins.watched.suspend()
+        try:
+            self._read_entered(frame, kind, names)
+        finally:
+            self._builtins.watched.resume()
+
+    def _read_entered(self, frame: FrameType, kind: CodeKind, names: CodeNames) -> None:
         variables = frame.f_locals
         if kind is CodeKind.MODULE_CALL:
             self._reads.module_called(variables["self"])
@@ -363,6 +370,13 @@ class Observer:
             self._import = None
         elif self._importing(frame):
             return
+        self._builtins.watched.suspend()
+        try:
+            self._read_left(frame, kind, names, value)
+        finally:
+            self._builtins.watched.resume()
+
+    def _read_left(self, frame: FrameType, kind: CodeKind, names: CodeNames, value: Any) -> None:
         self._heap.hidden_states.left(frame)
         if kind is CodeKind.USER and names.stores:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})

@@ -40,6 +40,8 @@ def builtin_class(container: Any) -> Any:
     Raises:
         TypeError: the object is no container.
     """
+    if type(container) in _BASES:
+        return type(container)
     for base in _BASES:
         if isinstance(container, base):
             return base

@@ -10,16 +10,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, WHOLE
+from thunder_core.guards.contents import MISSING, WHOLE, node_kind, parts_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
+
+DEEPEST_FRESH: Final = 4
+"""The depth to which objects that the program created are read."""
+_MOST_FRESH_ITEMS: Final = 64
 
 
 class Holder(enum.Enum):
@@ -83,20 +87,61 @@ class StoredObjects:
         """A frame of code that stores objects is left; its callers may read them from objects that they created."""
         self.code_ran(frame, names)
         variables = frame.f_locals
-        values = [variables.get(name) for name in (*names.arguments, *names.free)]
-        created = [value for value in values if self._is_created(value)]
-        for reader in callers if created else ():
-            for value in created:
+        values = [(name, variables.get(name)) for name in (*names.arguments, *names.free)]
+        changed = [
+            value
+            for name, value in values
+            if self._is_created(value) and (name in names.stored_cells or self._is_changed(value, names, 0))
+        ]
+        for reader in callers if changed else ():
+            for value in changed:
                 self._following.reach(value, reader, None)
 
     def _is_created(self, value: Any) -> bool:
         """Whether a value is an object of the program's, in which it can store others."""
         return _is_object(value) and id(value) not in self._heap.nodes
 
+    def _is_changed(self, value: Any, names: CodeNames, depth: int) -> bool:
+        """Whether code with these names may have stored objects in one that the program created, or in its parts."""
+        if depth > DEEPEST_FRESH or not self._is_created(value):
+            return False
+        if any(_has_readers(item) for item in _stored_in_fresh(value, names)):
+            return True
+        return any(self._is_changed(part, names, depth + 1) for _, part in parts_of_fresh(value, names, None))
+
     def _variable(self, name: str, value: Any) -> None:
         for reader in tuple(self._entered.values()) if value is not MISSING and _is_object(value) else ():
             if reader.reads_variable(name):
                 self._following.reach(value, reader, name)
+
+
+def _has_readers(value: Any) -> bool:
+    """Whether code may read attributes of an object other than those of its class; not of a traced tensor."""
+    return type(value) not in ATOM_TYPES and not (isinstance(value, Tensor) and is_compiled(value))
+
+
+def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
+    """The parts of an object without a path that code may read, with labels."""
+    parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
+    for table in node_kind(value).tables:
+        content = table.read(value)
+        if not table.has_items:
+            read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
+            parts += [(name, content[name]) for name in read]
+        elif len(content) <= _MOST_FRESH_ITEMS:
+            parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
+    return parts
+
+
+def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:
+    """The objects in an object without a path that code with these names may have stored there."""
+    for table in node_kind(value).tables:
+        if names.stores_items if table.has_items else names.stores_computed:
+            content = table.read(value)
+            yield from content.values() if isinstance(content, dict) else content
+        elif not table.has_items:
+            held = [table.get(value, name) for name in names.stored_attributes]
+            yield from (item for item in held if item is not MISSING)
 
 
 def _is_object(value: Any) -> bool:
