@@ -54,11 +54,13 @@ class CallArguments:
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` is hashable.
         foldable: whether all arguments other than tensors are literals.
+        has_ids: whether ``key`` has ids of objects, which identify them in this recording only.
     """
 
     __slots__ = (
         "args",
         "foldable",
+        "has_ids",
         "hashable",
         "inputs",
         "key",
@@ -88,6 +90,7 @@ class CallArguments:
         self.key: list[Any] = []
         self.hashable = True
         self.foldable = True
+        self.has_ids = False
         self.args: tuple[Any, ...] = _convert(args, self)
         self.kwargs: dict[str, Any] = _convert(kwargs, self) if kwargs else {}
 
@@ -172,10 +175,12 @@ def _convert_rare(value: Any, kind: type, call: CallArguments) -> Any:
         return kind(*items) if hasattr(kind, "_fields") else kind(items)
     if kind is Trace or (isinstance(value, enum.Enum) and (isinstance(value, enum.Flag) or import_path(value))):
         call.key.append(id(value) if kind is Trace else value)
+        call.has_ids |= kind is Trace
         return value
     if isinstance(value, bool | int | float | str) and not call.runs_python:
         return _convert_subclass(value, call)
     call.key.append(id(value))
+    call.has_ids = True
     call.hashable = False
     call.foldable = False
     return call.inputs.object(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,8 +57,8 @@ class OpWriter:
             self._check_numbers(symbol, outcome)
         elif Tag.DETACH in symbol.tags:
             self._check_views(symbol, call.variables[0])
-        identical = all(result.same_as >= 0 for result in outcome.results)
-        if identical and outcome.results and not (outcome.written or outcome.kept or changes_autograd):
+        pure = not (outcome.written or outcome.kept or changes_autograd)
+        if pure and outcome.identical and outcome.results:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         constant = call.foldable and not outcome.kept and all(map(self._tensors.is_constant, call.variables))
@@ -85,9 +85,7 @@ class OpWriter:
         if outcome.written:
             self._check_writes(symbol, call, outcome, location)
         effects = _effects(symbol, outcome, call)
-        output = map_leaves(lambda leaf: proxies[leaf.index] if isinstance(leaf, Slot) else leaf, outcome.structure)
-        if not outcome.results:
-            output = None
+        output = _filled(outcome.structure, proxies) if outcome.results else None
         stored = self._trace.relative_context(context)
         self._trace.ops.append(BoundSymbol(symbol, call.args, call.kwargs, output, effects, stored, location))
         if outcome.written or changes_autograd:
@@ -95,9 +93,7 @@ class OpWriter:
             self.follow_history(
                 {old.storage for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad}
             )
-        return map_leaves(
-            lambda leaf: objects[leaf.index] if isinstance(leaf, Slot) else traced_size(leaf), outcome.structure
-        )
+        return _filled(outcome.structure, objects, traced_size)
 
     def _arguments(self, symbol: Symbol, call: CallArguments, outcome: Outcome, fakes: Sequence[Any]) -> Any:
         """The result of a call without effects that returns its arguments, as ``contiguous()`` may."""
@@ -109,10 +105,7 @@ class OpWriter:
             )
         for result, fake in _with_fakes(outcome, fakes):
             self._check_storage(symbol, call.variables[result.same_as], fake)
-        return map_leaves(
-            lambda leaf: call.objects[outcome.results[leaf.index].same_as] if isinstance(leaf, Slot) else leaf,
-            outcome.structure,
-        )
+        return _filled(outcome.structure, [call.objects[result.same_as] for result in outcome.results])
 
     def follow_history(self, storages: set[int]) -> None:
         """Rename tensors of these storages that require grad since a write to another tensor with the same history."""
@@ -248,6 +241,16 @@ def _effects(symbol: Symbol, outcome: Outcome, call: CallArguments) -> Effects:
         return PURE
     names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
     return Effects(names, outcome.random, external, outcome.channels)
+
+
+def _filled(structure: Any, values: Sequence[Any], convert: Callable[[Any], Any] | None = None) -> Any:
+    """The structure of a result with these values in its slots; ``convert`` is applied to its other leaves."""
+    if type(structure) is Slot:  # of most calls
+        return values[structure.index]
+    return map_leaves(
+        lambda leaf: values[leaf.index] if type(leaf) is Slot else leaf if convert is None else convert(leaf),
+        structure,
+    )
 
 
 def _with_fakes(outcome: Outcome, fakes: Sequence[Any]) -> Iterator[tuple[Result, Any]]:

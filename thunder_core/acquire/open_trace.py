@@ -165,7 +165,7 @@ class OpenTrace:
 
     def relative_context(self, context: Context) -> Context | None:
         """The modes that an op stores: None if they are those of the whole program."""
-        return context if context != self.ambient else None
+        return None if context is self.ambient or context == self.ambient else context
 
     def write(
         self,

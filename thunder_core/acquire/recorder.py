@@ -18,6 +18,7 @@ from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import check_channels
 from thunder_core.acquire.data_dependence import Resolved, Resolver, ValueRequest
+from thunder_core.acquire.inferred_calls import InferredCalls
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.op_writer import OpWriter, is_reshaped, reshape
@@ -138,7 +139,8 @@ class Recorder:
         self.notes: dict[Any, Any] = {}
         self.wrapper_calls: WrapperCalls = RefusedCalls()
         self._resolvers = resolvers
-        self._outcomes: dict[Any, Outcome] = {}
+        shares = input_sizes is None and not attempt.graph and not len_torch_function_stack()
+        self._inferred = InferredCalls(self.trace.kernels if shares else None)
 
     def close(self) -> None:
         """Release the user's objects now, rather than when reference cycles are collected."""
@@ -223,7 +225,9 @@ class Recorder:
         context = self.trace.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), tuple(call.key))
         fakes: list[Any] = []
-        outcome = self._outcomes.get(key) if call.hashable and not self.attempt.graph else None
+        outcome = None
+        if call.hashable and not self.attempt.graph:
+            outcome = self._inferred.find(key, symbol, call, self.switches.latest)
         if outcome is None:
             try:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
@@ -236,7 +240,7 @@ class Recorder:
                 return self._zeros(outcome.results[0], fakes[0])
             uses_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags or Tag.READS_AUTOGRAD in symbol.tags
             if outcome.cacheable and call.hashable and not uses_autograd:
-                self._outcomes[key] = outcome
+                self._inferred.add(key, symbol, call, self.switches.latest, outcome)
         if any(result.same_as >= 0 and is_reshaped(result, call) for result in outcome.results):
             value = reshape(self, symbol, args, kwargs, call, outcome)
             if value is not NotImplemented:

@@ -38,6 +38,7 @@ class SwitchChanges:
 
     Attributes:
         before: the values of the switches between ops before the program.
+        latest: their values at the last call.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class SwitchChanges:
         self.before = read_between_ops()
         self._module_hooks = copy_module_hooks()
         self._inference = torch.is_inference_mode_enabled()
-        self._latest = read_between_ops()
+        self.latest = read_between_ops()
         self._set_by_ops: set[str] = set()
         self._threads_differ = False
 
@@ -53,15 +54,15 @@ class SwitchChanges:
         """Record in ``trace`` the switches that changed since the last call."""
         current = read_between_ops()
         if self._threads_differ:
-            current[_THREADS] = self._latest[_THREADS]
-        if current == self._latest:
+            current[_THREADS] = self.latest[_THREADS]
+        if current == self.latest:
             return
-        for name, value in changes_between_ops(self._latest, current).items():
+        for name, value in changes_between_ops(self.latest, current).items():
             self._set_by_ops.add(name)
             effects = Effects(external=True)
             op = BoundSymbol(SET_SWITCH, (name, value), {}, None, effects, location=user_location())
             trace.ops.append(op)
-        self._latest = current
+        self.latest = current
 
     @contextmanager
     def autograd_in_this_thread(self) -> Iterator[None]:

@@ -23,23 +23,21 @@ class Suspension:
     """A context for torch code that the recorder itself runs: its calls are not recorded as calls of the program.
 
     Not written with `contextlib`, whose frames would be observed as frames of the program.
+
+    Attributes:
+        active: how often the context is entered: 0 while the program runs.
     """
 
-    __slots__ = ("_depth",)
+    __slots__ = ("active",)
 
     def __init__(self) -> None:
-        self._depth = 0
-
-    @property
-    def active(self) -> bool:
-        """Whether the recorder itself runs torch code."""
-        return self._depth > 0
+        self.active = 0
 
     def __enter__(self) -> None:
-        self._depth += 1
+        self.active += 1
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
+        self.active -= 1
 
 
 class Tensors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import torch
@@ -46,12 +47,15 @@ def current_context() -> Context:
         autocast = tuple(
             (kind, torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICE_TYPES if torch.is_autocast_enabled(kind)
         )
-    return Context(
+    return _context(
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         autocast,
         torch.is_autocast_cache_enabled(),
     )
+
+
+_context: Final = cache(Context)  # equal contexts are one object, which comparisons of the keys of ops recognize
 
 
 def with_items(context: Context, ambient: Context) -> list[str]:

@@ -83,9 +83,14 @@ def schema_is_external(overload: OpOverload) -> bool:
 
 def communicates(func: Any) -> bool:
     """Whether ``func`` is an operator of PyTorch that communicates with other processes."""
-    overloads = _overloads(func) if isinstance(func, OpOverload | OpOverloadPacket) else None
+    return isinstance(func, OpOverload | OpOverloadPacket) and _communicates(func)
+
+
+@cache
+def _communicates(operator: OpOverload | OpOverloadPacket) -> bool:
+    overloads = _overloads(operator) or ()
     return bool(overloads) and all(
-        schema_of(overload).name.partition("::")[0] in _COMMUNICATES for overload in overloads or ()
+        schema_of(overload).name.partition("::")[0] in _COMMUNICATES for overload in overloads
     )
 
 

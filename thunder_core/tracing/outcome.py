@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -65,6 +65,8 @@ class Outcome:
         external: whether it had an effect visible outside of its tensors.
         channels: the channels that it communicated in.
         cacheable: whether an equal call has the same outcome and need not run on fakes.
+        kept: whether the call had effects besides writes.
+        identical: whether all tensors of the result are arguments of the call.
     """
 
     structure: Any
@@ -74,11 +76,12 @@ class Outcome:
     cacheable: bool
     external: bool = False
     channels: tuple[str, ...] = ()
+    kept: bool = field(init=False)
+    identical: bool = field(init=False)
 
-    @property
-    def kept(self) -> bool:
-        """Whether the call had effects besides writes."""
-        return self.random or self.external or bool(self.channels)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kept", self.random or self.external or bool(self.channels))
+        object.__setattr__(self, "identical", all(result.same_as >= 0 for result in self.results))
 
 
 @calls_program

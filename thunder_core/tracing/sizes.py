@@ -402,12 +402,15 @@ def active_environment() -> Any:
     return None if _active.sizes is None else _active.sizes.environment
 
 
+_NOTHING: Final = nullcontext()
+
+
 def kernels_for_sizes() -> AbstractContextManager[Any]:
     """Use PyTorch's Python kernels, if there are any, for calls on fakes of which only the results are needed.
 
     Many C++ kernels take sizes as plain numbers, which would fix them as constants.
     """
-    return nullcontext() if _active.sizes is None else EnablePythonDispatcher()
+    return _NOTHING if _active.sizes is None else EnablePythonDispatcher()
 
 
 def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:

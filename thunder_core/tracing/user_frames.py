@@ -24,8 +24,9 @@ _INTERNAL = tuple(folder + os.sep for folder in (os.path.dirname(os.path.abspath
 _COMMANDS = os.path.join(_FRONT, "command_line") + os.sep
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
+_is_of_user: dict[str, bool] = {}
 _packages: set[str] = set()
-_locations: dict[tuple[str, CodeType, int], SourceLocation] = {}
+_locations: dict[tuple[int, int], tuple[CodeType, SourceLocation]] = {}  # by id of the code, which the entry holds
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
 _generated: dict[str, Mapping[int, SourceLocation]] = {}
 
@@ -54,6 +55,7 @@ def add_internal_package(folder: str) -> None:
     """Treat the files of a plugin's package as internal, so that ops they record are located at the user's line."""
     _packages.add(os.path.abspath(folder) + os.sep)
     _is_internal.clear()
+    _is_of_user.clear()
 
 
 def is_internal_file(filename: str) -> bool:
@@ -117,36 +119,46 @@ def warn_user(message: str, category: type[Warning]) -> None:
 def user_location() -> SourceLocation | None:
     """The line of the innermost frame that is the user's; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_of_user(frame.f_code):
+    while frame is not None:  # called for each op, with several frames of Thunder and PyTorch above the user's
+        code = frame.f_code
+        of_user = _is_of_user.get(code.co_filename)
+        if _is_users(code) if of_user is None else of_user:
+            return _location(code, frame.f_lineno)
         frame = frame.f_back
-    return None if frame is None else _location(frame.f_code, frame.f_lineno)
+    return None
 
 
 def raising_location(error: BaseException) -> SourceLocation | None:
     """The innermost of the user's lines that an exception passed through; None if there is none."""
     found = None
     for frame, line in walk_tb(error.__traceback__):
-        if _is_of_user(frame.f_code):
+        if _is_users(frame.f_code):
             found = _location(frame.f_code, line)
     return found
 
 
-def _is_of_user(code: CodeType) -> bool:
+def _is_users(code: CodeType) -> bool:
     """Whether code is neither of PyTorch and Thunder nor of the standard library, as `copy` and `contextlib`."""
-    return not is_internal(code) and kind_of(code) is not CodeKind.LIBRARY
+    known = _is_of_user.get(code.co_filename)
+    if known is None:
+        if len(_is_of_user) > _LIMIT:
+            _is_of_user.clear()
+        known = not is_internal(code) and kind_of(code) is not CodeKind.LIBRARY
+        _is_of_user[code.co_filename] = known
+    return known
 
 
 def _location(code: CodeType, line: int) -> SourceLocation:
-    key = (code.co_filename, code, line)
-    location = _locations.get(key)
-    if location is None:
+    key = (id(code), line)
+    known = _locations.get(key)
+    if known is None:
         if len(_locations) > _LIMIT:
             _locations.clear()
         location = _generated.get(code.co_filename, {}).get(line)
         if location is None:
             location = SourceLocation(code.co_filename, line, code.co_qualname)
-        _locations[key] = location
-    return location
+        known = _locations[key] = (code, location)
+    return known[1]
 
 
 # Debuggers print tensors of the program that they stop in; these calls are not part of the program. `signal` formats a

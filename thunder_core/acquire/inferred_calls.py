@@ -1,0 +1,66 @@
+"""The outcomes of inferred calls: equal calls are inferred once in a recording, most of them once in a process."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+import torch
+
+from thunder_core.acquire.arguments import CallArguments
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.ir.symbol import Symbol
+from thunder_core.symbols.opaque import is_of_pytorch
+from thunder_core.tracing.outcome import Outcome
+
+_SHARED: Final[BoundedCache[Outcome]] = BoundedCache(8192)
+
+
+class InferredCalls:
+    """The outcomes of the calls of one recording, by key.
+
+    Recordings share the outcomes of PyTorch's own functions. So a program that is recorded again, after a guard failed
+    or for another mode, and one with layers as those of another program, infer few calls.
+
+    Args:
+        state: PyTorch's state before the program, which decides outcomes besides the key of a call; None if the
+            recording does not share outcomes.
+    """
+
+    def __init__(self, state: Hashable) -> None:
+        self._state = state
+        self._outcomes: dict[Hashable, Outcome] = {}
+
+    def find(self, key: Hashable, symbol: Symbol, call: CallArguments, switches: list[Any]) -> Outcome | None:
+        """The outcome of an equal call; None if there is none.
+
+        Args:
+            key: what decides the outcome in this recording.
+            switches: PyTorch's switches, which may differ in other recordings.
+        """
+        outcome = self._outcomes.get(key)
+        if outcome is None and self._is_shared(symbol, call):
+            shared = self._shared_key(key, switches)
+            outcome = _SHARED.lookup((shared,)).get(shared)
+            if outcome is not None:
+                self._outcomes[key] = outcome
+        return outcome
+
+    def add(self, key: Hashable, symbol: Symbol, call: CallArguments, switches: list[Any], outcome: Outcome) -> None:
+        """Store the outcome of a call; see `find` for the arguments."""
+        self._outcomes[key] = outcome
+        if not outcome.channels and self._is_shared(symbol, call):
+            _SHARED.add(self._shared_key(key, switches), outcome)
+
+    def _is_shared(self, symbol: Symbol, call: CallArguments) -> bool:
+        """Whether the key of a call describes it in other recordings: its tensors are dense, and it has no ids."""
+        return (
+            self._state is not None
+            and not call.has_ids
+            and is_of_pytorch(symbol)
+            and all(proxy.layout is torch.strided for proxy in call.proxies)
+        )
+
+    def _shared_key(self, key: Hashable, switches: list[Any]) -> Hashable:
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # that of `tensor.cuda()`
+        return key, self._state, tuple(switches), device
