@@ -54,7 +54,7 @@ class Transform(Pass[Trace]):
     @classmethod
     def from_options(cls, options: Any) -> Self:
         """The transform whose fields have the values of the options of the same names."""
-        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls) if field.init})  # type: ignore[arg-type]
 
     def applies(self, context: PassContext) -> bool:
         """Whether the transform runs in this context; if not, reports do not list it."""

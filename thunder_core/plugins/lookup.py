@@ -54,7 +54,7 @@ def find_without_library(kind: type[Spec], name: str) -> Offered[Spec] | None:
     if record is None:
         return None
     try:
-        specs = register(new_manager(), plugin, imported(record.target), of_core=False)
+        specs = register(new_manager(), plugin, imported(record.target))
     except FAILURES:  # the record has the reason why the plugin cannot be used
         return None
     of_kind = [spec for spec in specs if isinstance(spec, kind)]

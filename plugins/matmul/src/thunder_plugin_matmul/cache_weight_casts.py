@@ -16,7 +16,6 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
 
 
@@ -76,8 +75,3 @@ class CacheWeightCasts(Transform):
             return (replace(line, symbol=self._symbol, effects=Effects(external=True)),)
 
         return rewrite(trace, [Rule(pattern, replacement)], self.name)
-
-
-def from_options(options: TransformOptions) -> CacheWeightCasts:
-    """The transform for the options of a configuration; it has none."""
-    return CacheWeightCasts()

@@ -19,7 +19,6 @@ from thunder_core.passes.autocast_rewrites import is_rearrangement
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 
 _MOST_VIEWS: Final = 8  # number of casts to look through, so that the pass is linear
 
@@ -162,8 +161,3 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
         least = large.smallest_normal * large.eps <= small.smallest_normal * small.eps
         return large.eps <= small.eps and large.max >= small.max and least
     return torch.iinfo(one).min >= torch.iinfo(other).min and torch.iinfo(one).max <= torch.iinfo(other).max
-
-
-def from_options(options: TransformOptions) -> DtypeRoundTrips:
-    """The transform for the options of a configuration; it has none."""
-    return DtypeRoundTrips()

@@ -20,7 +20,6 @@ from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 from thunder_plugin_matmul.linear_of_each import linear_of_each
 
@@ -177,8 +176,3 @@ def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedStora
         memories.move(output, replace(whole, offset=offset))
         offset += output.shape[-1]
     return lines_
-
-
-def from_options(options: TransformOptions) -> MergeMatmuls:
-    """The transform for the options of a configuration; it has none."""
-    return MergeMatmuls()
