@@ -7,7 +7,13 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.tensor_hooks import has_hooks_on_returned_views, sets_hook
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.bound_symbol import (
+    BoundSymbol,
+    tensor_inputs_of,
+    tensor_outputs_of,
+    tensors_of,
+    tensors_written_by,
+)
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
@@ -125,7 +131,7 @@ def _write_behind_autograd(trace: Trace) -> str | None:
         if any(is_saved(storage, reader) for storage in written for reader in readers.get(storage, ())):
             return f"{bound.symbol.name} writes through `data` to what autograd saved{_place(bound)}"
         if any(proxy.requires_grad for proxy in tensor_outputs_of(bound)):
-            for proxy in (*tensor_inputs_of(bound), *tensor_outputs_of(bound)):
+            for proxy in tensors_of(bound):
                 readers.setdefault(proxy.storage, []).append(bound)
     return None
 

@@ -106,7 +106,7 @@ class JointEmitter:
 
     def inlining(self, model: BoundSymbol, bound: BoundSymbol) -> Inlining:
         """A mapping from the values of a derivative of ``model`` to those of the joint trace, for an equal op."""
-        pairs = zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True)
+        pairs = zip(model.proxies(), bound.proxies(), strict=True)
         stem = next(iter(bound.outputs())).name
         return Inlining(pairs, lambda _: self.builder.name(stem, numbered=True), self.builder.new_storage)
 

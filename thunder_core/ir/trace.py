@@ -109,7 +109,7 @@ class Trace:
                 return leaf
             return replace(leaf, requires_grad=not leaf.requires_grad)
 
-        ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
+        ops = [op.map_leaves(value) for op in self.symbols]
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:

@@ -48,7 +48,7 @@ class RegionProgram:
         outside: set[int] = set()
         needed = set(needed)
         while True:
-            views = _views(ops, needed, definer, given)
+            views = _views(ops, needed, given)
             if not views:
                 break
             index = max(views)
@@ -58,7 +58,7 @@ class RegionProgram:
         return RegionProgram(_trace(ops, needed, ambient), tuple([ops[index] for index in sorted(outside)]))
 
 
-def _views(ops: Sequence[BoundSymbol], needed: set[str], definer: dict[str, int], given: set[int]) -> list[int]:
+def _views(ops: Sequence[BoundSymbol], needed: set[str], given: set[int]) -> list[int]:
     """Positions of ops whose results are needed and share storage with an input or with another needed result."""
     seen = set(given)
     positions = []

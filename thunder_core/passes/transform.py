@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.errors import ThunderError, TransformError
+from thunder_core.errors import ThunderError, TransformError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
@@ -214,10 +213,9 @@ def _check(transforms: Sequence[Transform], names: Sequence[str]) -> None:
     for transform in transforms:
         for other in transform.requires:
             if other not in names:
-                near = difflib.get_close_matches(other, names, 1)
-                hint = f" (there is {near[0]!r})" if near else ""
+                near = suggestion(other, names)
                 raise TransformError(
-                    f"the transform {transform.name!r} requires {other!r}, which is not there{hint}",
+                    f"the transform {transform.name!r} requires {other!r}, which is not there{near}",
                     advice=(f"add {other!r} to the transforms", f"or remove {transform.name!r}"),
                 )
         for other in transform.conflicts:

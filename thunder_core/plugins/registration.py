@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pluggy
 
+from thunder_core.errors import suggestion
 from thunder_core.plugins.importing import FAILURES, is_target
-from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset
 
 _PREFIX: Final = "thunder_"

@@ -31,7 +31,6 @@ from thunder_core.executors.executor import fusing
 from thunder_core.ir.symbol import Tag
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
-from thunder_core.passes.check_sizes import CheckSizes
 from thunder_core.passes.checkpoint_bodies import FunctionalBodies
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
@@ -39,7 +38,7 @@ from thunder_core.passes.explicit_autocast import ExplicitAutocast
 from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, LeaveAsRecorded
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
-from thunder_core.passes.reports_last import ReportsLast
+from thunder_core.passes.value_checks import CheckSizes, ReportsLast
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.tracing.sizes import active_sizes
 

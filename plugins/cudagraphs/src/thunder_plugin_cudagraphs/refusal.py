@@ -77,7 +77,7 @@ def _trusted(name: str, trust: Iterable[str]) -> bool:
 
 
 def _tensors(bound: BoundSymbol) -> list[TensorProxy]:
-    proxies: list[Proxy] = [*bound.inputs(), *bound.outputs()]
+    proxies: list[Proxy] = [*bound.proxies()]
     return [proxy for proxy in proxies if isinstance(proxy, TensorProxy)]
 
 

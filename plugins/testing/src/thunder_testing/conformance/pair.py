@@ -13,7 +13,7 @@ from thunder_core.executors import Claimed, DerivativePair
 from thunder_core.executors.states import Stateful
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
@@ -132,11 +132,6 @@ def called(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -
             return function(*args, **kwargs)
         except Exception as error:
             raise raised(what, error) from error
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested containers, in order."""
-    return [leaf for leaf in iterate_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def compare_with_fake(
