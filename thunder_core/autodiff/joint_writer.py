@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.activity import Activity, records
-from thunder_core.autodiff.checkpoint import Inlined
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query, stand_in, sum_stand_in
 from thunder_core.autodiff.derivatives.derive import derive
 from thunder_core.autodiff.joint import Origin
@@ -21,6 +20,7 @@ from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.checkpoint_regions import Inlined
 from thunder_core.symbols.registry import registry
 
 

@@ -68,7 +68,7 @@ class BoundSymbol:
 
     def varies(self) -> bool:
         """Whether an argument, or a size of an input or output tensor, varies between calls."""
-        if any(not are_constant((*proxy.shape, *proxy.stride, proxy.offset)) for proxy in tensors_of(self)):
+        if any(not are_constant(proxy.sizes) for proxy in tensors_of(self)):
             return True
         return bool(list_sizes((self.args, self.kwargs)))
 

@@ -181,7 +181,7 @@ class Trace:
         """Raise SizeVariesError if an argument is a SymInt that the compiler failed to convert to a `SizeExpr`."""
         for bound in self.symbols:
             for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
-                sizes = (*leaf.shape, *leaf.stride, leaf.offset) if isinstance(leaf, TensorProxy) else (leaf,)
+                sizes = leaf.sizes if isinstance(leaf, TensorProxy) else (leaf,)
                 if any(isinstance(size, torch.SymInt) for size in sizes):
                     raise SizeVariesError(
                         f"{bound.symbol.name} is recorded without its symbols", location=bound.location
@@ -198,7 +198,7 @@ class Trace:
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
             if isinstance(proxy, TensorProxy):
-                yield from symbols_of((*proxy.shape, *proxy.stride, proxy.offset))
+                yield from symbols_of(proxy.sizes)
         for bound in self.symbols:
             for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
                 yield from size.symbols

@@ -199,7 +199,7 @@ class _LoggedCall:
         for op in self.tracer.ops:
             if any(proxy.name in names for proxy in tensor_inputs_of(op)):
                 outputs = [proxy for proxy in tensor_outputs_of(op) if proxy.name not in known]
-                names.update(p.name for p in outputs if p.dtype.is_floating_point or p.dtype.is_complex)
+                names.update(proxy.name for proxy in outputs if proxy.can_require_grad)
         return frozenset(names)
 
     def _call(self, rewrite: Rewrite) -> list[torch.Tensor]:

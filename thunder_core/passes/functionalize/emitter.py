@@ -44,7 +44,7 @@ class Emitter:
             name=self.name(),
             storage=self.storage() if storage is None else storage,
             offset=0 if storage is None else like.offset,
-            requires_grad=requires_grad and (like.dtype.is_floating_point or like.dtype.is_complex),
+            requires_grad=requires_grad and like.can_require_grad,
         )
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.import_paths import import_path
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves
@@ -157,9 +157,7 @@ def _recorded(body: Trace) -> frozenset[int]:
 
 def requires_grad(call: BoundSymbol, emitter: Emitter) -> bool:
     """Whether autograd records results of the call."""
-    return emitter.records_gradients and any(
-        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in call.inputs()
-    )
+    return emitter.records_gradients and any(map(differentiable, call.inputs()))
 
 
 def _positions(call: BoundSymbol, targets: list[TensorProxy]) -> tuple[int, ...]:
