@@ -17,10 +17,11 @@ from thunder_core.symbols.registry import registry
 
 
 class Emitter:
-    """Collects emitted ops, and allocates names and storage numbers that are unused in the trace.
+    """Collects emitted ops.
 
     Attributes:
         ops: the ops emitted so far.
+        name, storage: return a new name, and a new storage number, that are unused in the trace.
         may_record: whether autograd records any op of the trace.
         context, location: those of the op that is being rewritten; emitted ops get them.
     """
