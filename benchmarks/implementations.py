@@ -74,7 +74,7 @@ def check(name: str) -> str:
     Raises:
         UnknownImplementation: there is no such implementation, or its configuration file does not exist.
     """
-    from thunder_core.plugins.nearest import suggestion
+    from thunder_core.errors import suggestion
 
     if match := _THUNDER.fullmatch(name):
         if match["config"] and match["config"].endswith((".yaml", ".yml")) and not Path(match["config"]).exists():

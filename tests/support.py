@@ -17,8 +17,13 @@ from pathlib import Path
 
 from tests import subjects
 from thunder.command_line.pytorch_versions import tested_versions
-from thunder_testing.opinfo import SAMPLES_PER_OPERATOR, operator_names, run_operator
-from thunder_testing.opinfo_gradients import differentiable_operator_names, run_backward
+from thunder_testing.opinfo import (
+    SAMPLES_PER_OPERATOR,
+    differentiable_operator_names,
+    operator_names,
+    run_backward,
+    run_operator,
+)
 from thunder_testing.outcome import Outcome, Status
 from thunder_testing.workers import run_in_workers
 

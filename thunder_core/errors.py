@@ -5,9 +5,10 @@ Each message says what happened, where in the user's program, and what to do.
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -217,3 +218,13 @@ class UncacheableWarning(UserWarning):
 def is_strict() -> bool:
     """Whether ``THUNDER_STRICT=1`` makes defects of plugins errors."""
     return os.environ.get("THUNDER_STRICT", "") not in ("", "0")
+
+
+def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """For messages, ``; did you mean 'nvfuser'?`` with the nearest known name; empty if none is near.
+
+    Args:
+        cutoff: the least similarity of the name, from 0 to 1.
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -36,7 +36,7 @@ def check(name: str) -> str:
     known = hugging_face.accepted() if name.startswith(hugging_face.PREFIX) else [*small_names(), *lit_gpt.names()]
     if name not in known:
         # Imported here, because the import of Thunder is part of a measured first step.
-        from thunder_core.plugins.nearest import suggestion
+        from thunder_core.errors import suggestion
 
         raise UnknownModel(f"no model {name!r}{suggestion(name, known)}; --list-models lists all models")
     return name

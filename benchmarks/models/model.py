@@ -47,7 +47,7 @@ def native_settings(
     settings = {words.get(name, name): value for name, value in overrides.items()}
     for name, value in settings.items():
         if name not in defaults:
-            from thunder_core.plugins.nearest import suggestion
+            from thunder_core.errors import suggestion
 
             hint = suggestion(name, defaults) or f"; it has {', '.join(sorted(defaults))}"
             raise UnknownModel(f"{model} has no setting {name!r}{hint}")

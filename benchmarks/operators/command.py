@@ -82,7 +82,7 @@ def _sizes(shapes: Sequence[tuple[int, ...]]) -> str:
 
 def _operators(names: Sequence[str] | None) -> list[str]:
     from benchmarks.operators.catalogue import OPERATORS
-    from thunder_core.plugins.nearest import suggestion
+    from thunder_core.errors import suggestion
 
     for name in names or ():
         if name not in OPERATORS:

@@ -21,8 +21,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.registry import registry
-from thunder_testing.opinfo import OPERATORS
-from thunder_testing.opinfo_gradients import run_backward
+from thunder_testing.opinfo import OPERATORS, run_backward
 from thunder_testing.outcome import Status
 
 RULES_OF_CORE = "thunder_core."

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import thunder
 from thunder_core.autodiff.derivatives import derive
-from thunder_core.autodiff.derivatives.rules.rule import RULES
+from thunder_core.autodiff.derivatives.rules import RULES
 from thunder_core.autodiff.partitioning import cut
 from thunder_core.executors import disk_tables
 from thunder_core.executors.disk_tables import save_tables

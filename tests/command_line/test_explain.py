@@ -123,7 +123,8 @@ def test_configuration_with_problems(command, program, tmp_path):
     assert "Traceback" not in ended.err
 
 
-def test_configuration_and_names_are_used(command, program, tmp_path):
+def test_configuration_and_names_are_used(command, program, tmp_path, monkeypatch):
+    monkeypatch.setenv("THUNDER_PLUGINS", "core,simplify")
     (tmp_path / "good.yaml").write_text("transforms: [{common_subexpression: {enabled: false}}]\ncache: same input\n")
     ended = command("explain", "program.py:model", "--config", "good.yaml", "--executors", "reference", "--json")
     report = json.loads(ended.out)["report"]

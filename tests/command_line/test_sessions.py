@@ -30,7 +30,7 @@ def test_sessions_print_what_they_show(tmp_path):
             continue
         for command in COMMAND.finditer(piece["session"]):
             # Whatever else is installed here is not in the document.
-            plugins = "my_kernels,composites,layouts,matmul,distributed,subclasses,torchscript"
+            plugins = "my_kernels,composites,layouts,matmul,simplify,distributed,subclasses,torchscript"
             printed = environment.run(command["line"], directory, THUNDER_PLUGINS=plugins).stdout
             if not doctest.OutputChecker().check_output(_plain(command["output"]), _plain(printed), doctest.ELLIPSIS):
                 wrong.append(f"$ {command['line']}\n{printed}")

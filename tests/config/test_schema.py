@@ -74,7 +74,7 @@ def test_it_has_the_options_of_each_plugin_with_their_descriptions() -> None:
     assert options["properties"]["level"]["enum"] == ["low", "high"]
     assert options["additionalProperties"] is False
     transforms = found["properties"]["transforms"]["items"]["anyOf"][-1]["properties"]
-    assert {"quantize", "kernels.quantize", "constant_folding", "core.constant_folding"} <= set(transforms)
+    assert {"quantize", "kernels.quantize", "constant_folding", "simplify.constant_folding"} <= set(transforms)
     assert found["properties"]["front_end"]["enum"] == ["run", "core.run", "dynamo", "dynamo.dynamo"]
     assert {"default", "fused"} <= set(found["properties"]["extends"]["examples"])
 

@@ -16,11 +16,11 @@ from thunder_core.config import ThunderConfig, check_config, resolve_config, set
 from thunder_core.errors import ConfigError, OptionError, PluginError, TransformError
 from thunder_core.executors import Claim, Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
-from thunder_core.passes.constant_folding import ConstantFolding
 from thunder_core.passes.transform import Place, Transform
 from thunder_core.plugins import ExecutorOptions
 from thunder_core.plugins.host import reset_host
 from thunder_core.runtime.module_forward import compiled_of
+from thunder_plugin_simplify import ConstantFolding
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def test_defects_of_others_are_errors_as_well_once_an_optional_entry_has_to_be_l
 
 def test_the_transforms_of_the_core_and_of_the_preset_run_unless_they_are_disabled() -> None:
     assert transform_names(settings_of()) == [*DEFAULT, *LAST]
-    disabled = settings_of(transforms=[{"core.constant_folding": {"enabled": False}}])
+    disabled = settings_of(transforms=[{"simplify.constant_folding": {"enabled": False}}])
     assert transform_names(disabled) == [*DEFAULT[:-1], *LAST]
     changed = settings_of(transforms=[{"constant_folding": {"limit": 3}}])
     assert changed.transforms[DEFAULT.index("constant_folding")] == ConstantFolding(limit=3)

@@ -12,7 +12,7 @@ import pytest
 import thunder
 from thunder_core.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
 from thunder_core.errors import ConfigError
-from thunder_core.plugins import ExecutorSpec, Preset, TransformSpec
+from thunder_core.plugins import ExecutorSpec, FrontEndSpec, Preset
 from thunder_core.plugins.host import host
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.states import PluginState
@@ -167,7 +167,7 @@ def test_transforms_are_merged_by_name_and_option() -> None:
     write("c.yaml", "extends: base.yaml\ntransforms:\n- first\n- quantize: {scheme: log}\n")
     assert resolve_config("c.yaml").model_dump()["transforms"] == [
         {"constant_folding": {"enabled": True, "limit": 10, "optional": False}},
-        {"common_subexpression": {"enabled": True, "optional": False}},
+        {"simplify.common_subexpression": {"enabled": True, "optional": True}},
         *resolve_config().model_dump()["transforms"][2:],
         {"quantize": {"bits": 4, "enabled": True, "optional": False, "scheme": "log"}},
         {"first": {"enabled": True, "optional": False}},
@@ -288,6 +288,7 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
         "distributed",
         "layouts",
         "matmul",
+        "simplify",
         "subclasses",
         "torchscript",
     ]
@@ -298,7 +299,7 @@ def test_nothing_is_discovered_for_what_the_core_has(monkeypatch: pytest.MonkeyP
         raise AssertionError("installed distributions were looked for")
 
     monkeypatch.setattr("importlib.metadata.distributions", never)
-    for kind, name in [(ExecutorSpec, "reference"), (TransformSpec, "core.constant_folding"), (Preset, "cuda")]:
+    for kind, name in [(ExecutorSpec, "reference"), (FrontEndSpec, "run"), (Preset, "cuda")]:
         assert find(kind, name).plugin.name == "core"
     with pytest.raises(AssertionError, match="were looked for"):
         find(ExecutorSpec, "fast")

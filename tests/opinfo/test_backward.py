@@ -15,7 +15,7 @@ import torch
 from tests.batteries import part
 from tests.opinfo.bar import NEVER, require_none, require_share
 from tests.subjects import SUBJECT, eager
-from thunder_testing.opinfo_gradients import differentiable_operator_names, run_backward
+from thunder_testing.opinfo import differentiable_operator_names, run_backward
 from thunder_testing.outcome import Outcome, Status
 from thunder_testing.workers import run_in_workers
 

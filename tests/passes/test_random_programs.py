@@ -18,11 +18,11 @@ from thunder_core.errors import ThunderError
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_plugin_simplify import CommonSubexpression
 
 steps = st.lists(
     st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 20), st.integers(0, 20), st.integers(0, 4)),

@@ -10,12 +10,12 @@ import torch
 from tests.passes.programs import acquire_program, functionalize, run_functionalized
 from thunder_core.ir.trace import Stage
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.common_subexpression import CommonSubexpression
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import FromInput, Functionalized
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.passes.reinplace import Reinplace
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_plugin_simplify import CommonSubexpression
 
 
 def restore(function: Any, *args: Any) -> tuple[Functionalized, list[Any]]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import typer
+
+from thunder_core.errors import suggestion
 
 _INPUTS: Final = ("inputs", "example_inputs")
 _NONE: Final = object()
@@ -182,7 +183,8 @@ def _file(path: Path) -> ModuleType:
     """The module in a file. It finds its imports as under ``python path``, but is not named ``__main__``."""
     if not path.is_file():
         siblings = [file.name for file in path.parent.glob("*.py")]
-        raise _problem(f"there is no file {path}{_near(path.name, siblings, cutoff=0.8)}")  # all have the same ending
+        near = suggestion(path.name, siblings, cutoff=0.8)  # high, since all have the same ending
+        raise _problem(f"there is no file {path}{near}")
     sys.path.insert(0, str(path.resolve().parent))
     name = path.stem if path.stem not in sys.modules else f"_program_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
@@ -212,13 +214,8 @@ def _attribute(place: str, holder: Any, name: str) -> Any:
     missing = object()
     found = getattr(holder, name, missing)
     if found is missing:
-        raise _problem(f"{place} has no {name!r}{_near(name, dir(holder))}")
+        raise _problem(f"{place} has no {name!r}{suggestion(name, dir(holder))}")
     return found
-
-
-def _near(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _evaluate(expression: str, module: ModuleType) -> Any:

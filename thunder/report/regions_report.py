@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from thunder_core.executors.compiled_regions import RegionCounts
+from thunder_core.executors.executor import RegionCounts
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace

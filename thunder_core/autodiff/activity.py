@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import differentiable
 from thunder_core.ir.trace import Trace
-
-
-def differentiable(proxy: Proxy) -> bool:
-    """Whether a value is a tensor that requires grad."""
-    return isinstance(proxy, TensorProxy) and proxy.requires_grad
 
 
 def records(bound: BoundSymbol, trace: Trace) -> bool:

@@ -7,9 +7,16 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.tensor_hooks import has_hooks_on_returned_views, sets_hook
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.bound_symbol import (
+    BoundSymbol,
+    tensor_inputs_of,
+    tensor_outputs_of,
+    tensors_of,
+    tensors_written_by,
+)
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.geometry import end
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
@@ -84,7 +91,7 @@ def why_left_to_autograd(trace: Trace) -> str | None:
     """The reason why PyTorch's autograd has to differentiate the program; None if its ops suffice to do so."""
     for bound in trace.symbols:
         if Tag.AUTOGRAD in bound.symbol.tags:
-            return f"{bound.symbol.name} uses parameters of its own{_place(bound)}"
+            return f"{bound.symbol.name} uses parameters of its own{at(bound.location)}"
     return "it sets hooks on views that it returns" if has_hooks_on_returned_views(trace) else None
 
 
@@ -92,7 +99,7 @@ def _effect_beside_values(trace: Trace) -> str | None:
     """The reason that the symbol of an op declares; the first such op counts."""
     for bound in trace.symbols:
         if Tag.AS_RECORDED in bound.symbol.tags:
-            return f"{bound.symbol.name} reads or changes state that traces do not model{_place(bound)}"
+            return f"{bound.symbol.name} reads or changes state that traces do not model{at(bound.location)}"
     return None
 
 
@@ -106,7 +113,7 @@ def _hook_on_written_input(trace: Trace) -> str | None:
     for bound in trace.symbols:
         written.update(proxy.storage for proxy in tensors_written_by(bound))
         if sets_hook(bound) and bound.args[0].storage in written & inputs.keys():
-            return f"it sets a hook on {inputs[bound.args[0].storage]}, which it wrote before{_place(bound)}"
+            return f"it sets a hook on {inputs[bound.args[0].storage]}, which it wrote before{at(bound.location)}"
     return None
 
 
@@ -123,12 +130,8 @@ def _write_behind_autograd(trace: Trace) -> str | None:
         uncounted.update(proxy.name for proxy in tensor_outputs_of(bound) if proxy.storage in shared)
         written = {proxy.storage for proxy in tensors_written_by(bound) if proxy.name in uncounted}
         if any(is_saved(storage, reader) for storage in written for reader in readers.get(storage, ())):
-            return f"{bound.symbol.name} writes through `data` to what autograd saved{_place(bound)}"
+            return f"{bound.symbol.name} writes through `data` to what autograd saved{at(bound.location)}"
         if any(proxy.requires_grad for proxy in tensor_outputs_of(bound)):
-            for proxy in (*tensor_inputs_of(bound), *tensor_outputs_of(bound)):
+            for proxy in tensors_of(bound):
                 readers.setdefault(proxy.storage, []).append(bound)
     return None
-
-
-def _place(bound: BoundSymbol) -> str:
-    return f", at {bound.location.describe()}" if bound.location is not None else ""

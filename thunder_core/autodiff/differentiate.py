@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from thunder_core.autodiff.activity import Activity
-from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.derivatives.by_eager import require_used_gradients
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.joint_writer import JointWriter
@@ -26,6 +25,7 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
 from thunder_core.passes.base import Pass, PassContext
+from thunder_core.passes.checkpoint_regions import inline_checkpoints
 
 
 def with_graph_copies(ops: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:

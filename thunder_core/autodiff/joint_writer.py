@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.activity import Activity, records
-from thunder_core.autodiff.checkpoint import Inlined
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query, stand_in, sum_stand_in
 from thunder_core.autodiff.derivatives.derive import derive
 from thunder_core.autodiff.joint import Origin
@@ -21,6 +20,7 @@ from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.checkpoint_regions import Inlined
 from thunder_core.symbols.registry import registry
 
 
@@ -106,7 +106,7 @@ class JointEmitter:
 
     def inlining(self, model: BoundSymbol, bound: BoundSymbol) -> Inlining:
         """A mapping from the values of a derivative of ``model`` to those of the joint trace, for an equal op."""
-        pairs = zip((*model.inputs(), *model.outputs()), (*bound.inputs(), *bound.outputs()), strict=True)
+        pairs = zip(model.proxies(), bound.proxies(), strict=True)
         stem = next(iter(bound.outputs())).name
         return Inlining(pairs, lambda _: self.builder.name(stem, numbered=True), self.builder.new_storage)
 

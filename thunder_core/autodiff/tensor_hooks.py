@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.autodiff.derivatives.by_hook import INPUT_HOOK, metadata_of
+from thunder_core.autodiff.derivatives.by_hook import INPUT_HOOK, gradient_metadata
 from thunder_core.autodiff.derivatives.derivative import PLAIN, stand_in
 from thunder_core.autodiff.joint_writer import JointEmitter
 from thunder_core.errors import UnsupportedError
@@ -127,7 +127,7 @@ def with_input_hooks(
         results = tuple(
             [_gradient(emitter, tensor) if reach else None for tensor, reach in zip(tensors, reached, strict=True)]
         )
-        arguments = (hook, before, tuple(map(metadata_of, tensors)), reached, *options)
+        arguments = (hook, before, tuple(map(gradient_metadata, tensors)), reached, *options)
         op = BoundSymbol(INPUT_HOOK, arguments, {}, results, Effects(external=True), PLAIN, request.location)
         emitter.add(emitter.without_grad(op))
         by_source.update({t.name: result for t, result in zip(tensors, results, strict=True) if result is not None})

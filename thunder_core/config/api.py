@@ -21,8 +21,7 @@ from thunder_core.config.problems import Problem, in_order, refuse
 from thunder_core.config.resolve import ResolvedConfig, resolve
 from thunder_core.config.settings import Settings, settings_from
 from thunder_core.config.yaml_text import write_text
-from thunder_core.errors import ConfigError, ConfigWarning, ThunderError
-from thunder_core.plugins.nearest import suggestion
+from thunder_core.errors import ConfigError, ConfigWarning, ThunderError, suggestion
 from thunder_core.tracing.user_frames import warn_user
 
 _ADVICE = {

@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, DeclaredSize, InputSizes, Kind
-from thunder_core.errors import DeclaredSizeError, OptionError
-from thunder_core.plugins.nearest import suggestion
+from thunder_core.errors import DeclaredSizeError, OptionError, suggestion
 
 DECLARE_IN_PYTHON: Final = (
     'declare sizes where the program is compiled: thunder.jit(f, dynamic={"x": {0: Dim("batch")}})'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.resources
 import os
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ from thunder_core.config.entry import LISTS
 from thunder_core.config.model import ThunderConfig, advice_on, parse
 from thunder_core.config.problems import Problem, Trail, describe, place_of, sentences
 from thunder_core.config.yaml_text import read_text
-from thunder_core.errors import ConfigError, PluginError
+from thunder_core.errors import ConfigError, PluginError, suggestion
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import Preset
@@ -270,8 +269,7 @@ def _why_unreadable(file: Path | Traversable, error: Exception) -> str:
     """The message for a file that cannot be read."""
     if isinstance(error, FileNotFoundError) and isinstance(file, Path):
         siblings = [sibling.name for sibling in file.parent.glob("*") if sibling.suffix in SUFFIXES]
-        near = difflib.get_close_matches(file.name, siblings, 1, cutoff=0.8)  # high, as the common suffix counts
-        return f"there is no such file; did you mean {near[0]!r}?" if near else "there is no such file"
+        return f"there is no such file{suggestion(file.name, siblings, cutoff=0.8)}"  # high, as the suffix is common
     if isinstance(error, IsADirectoryError):
         return "is a directory; give the path of a file in it"
     return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"

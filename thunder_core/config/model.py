@@ -21,8 +21,7 @@ from pydantic_core import PydanticCustomError
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.entry import Entry, checked, read_entries, refusal
 from thunder_core.config.problems import Problem, describe, place_of, refuse, sentences
-from thunder_core.errors import OptionError
-from thunder_core.plugins.nearest import suggestion
+from thunder_core.errors import OptionError, suggestion
 
 CacheMode = Literal["constant values", "same input", "no caching"]
 Policy = Literal["none", "cheap", "aggressive"]

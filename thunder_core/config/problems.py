@@ -9,8 +9,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from thunder_core.errors import ConfigError
-from thunder_core.plugins.nearest import suggestion
+from thunder_core.errors import ConfigError, suggestion
 
 Trail = tuple[str | int, ...]
 """The path to a value of a configuration: names of options, and indices of lists."""

@@ -15,12 +15,11 @@ from thunder_core.config.merge import Origins, merge
 from thunder_core.config.model import ThunderConfig, parse
 from thunder_core.config.problems import Problem, Trail, sentences
 from thunder_core.errors import PluginError, is_strict
-from thunder_core.plugins.distributions import CORE_PLUGIN
 from thunder_core.plugins.host import host
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.lookup import find, find_without_library
 from thunder_core.plugins.requirements import unmet
-from thunder_core.plugins.specs import FrontEndSpec, TransformSpec
+from thunder_core.plugins.specs import FrontEndSpec
 from thunder_core.plugins.states import Offered, defects
 
 
@@ -33,7 +32,7 @@ class Part:
         offered, options: its specification and options; None for a Python object and for a part that is left out.
         left_out: why it is left out; empty if it is not.
         advice: what to do about that.
-        trail: its place in the configuration; empty for a default of the core.
+        trail: its place in the configuration.
     """
 
     entry: Entry
@@ -93,7 +92,6 @@ def resolve(documents: Sequence[Document]) -> ResolvedConfig:
         if why:
             resolver.problem(("requires", index), why)
     parts = {name: tuple(resolver.parts(name)) for name in LISTS}
-    parts["transforms"] = _with_defaults(parts["transforms"])
     complete = {name: getattr(merged.config, name) for name in ThunderConfig.model_fields}
     complete |= {name: tuple([part.entry for part in found]) for name, found in parts.items()}
     if merged.config.executors is None:  # the device decides, when a program is compiled
@@ -102,16 +100,6 @@ def resolve(documents: Sequence[Document]) -> ResolvedConfig:
     if isinstance(merged.config.dynamic, DeclaredSizes) and front_end is not None and front_end.spec.name != "run":
         resolver.problem(("dynamic",), f"the front end {front_end.spec.name!r} takes no declarations of sizes")
     return ResolvedConfig(parse(complete), merged.origins, parts, front_end, tuple(resolver.problems))
-
-
-def _with_defaults(transforms: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The transforms that run by default, as the configuration changes them, and then the others."""
-    core, parts = host().load(CORE_PLUGIN), {}
-    for spec in core.of(TransformSpec):
-        if spec.default:
-            options = spec.options()
-            parts[spec.name] = Part(_complete(Entry(spec.name), options), Offered(core, spec), options)
-    return tuple((parts | {part.name: part for part in transforms}).values())
 
 
 def _complete(entry: Entry, options: Any) -> Entry:

@@ -1,8 +1,7 @@
 """Executors, which run the ops of a trace. This module exports the interface for authors of executors."""
 
-from thunder_core.executors.compiled_regions import CompiledRegions, RegionCounts
 from thunder_core.executors.decision import Claimed, Decision, Declined
-from thunder_core.executors.executor import DerivativePair, Executor
+from thunder_core.executors.executor import CompiledRegions, DerivativePair, Executor, RegionCounts
 from thunder_core.executors.operator_executor import Claim, OperatorExecutor
 from thunder_core.executors.states import ReplayableState
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Literal
 
 from thunder_core.errors import ExecutorError, ExecutorWarning
-from thunder_core.executors.compiled_regions import CompiledRegions
 from thunder_core.executors.decision import Claimed, Decision, Declined
-from thunder_core.executors.executor import DerivativePair, Executor
+from thunder_core.executors.executor import CompiledRegions, DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.location import at
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.operation_names import matches, names_of
@@ -114,8 +114,7 @@ class ConfiguredExecutor(Executor):
             raise ExecutorError(
                 problem, location=bound.location, advice=("on_decline: next lets the next executor run it",)
             )
-        where = f" at {bound.location.describe()}" if bound.location is not None else ""
-        warn_user(problem + where, ExecutorWarning)
+        warn_user(problem + at(bound.location, " at "), ExecutorWarning)
 
     def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
         """Sentences about unmatched patterns of the configuration and of the executor's options."""

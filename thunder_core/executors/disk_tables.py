@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache, hardware, software
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.keys import key_text
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.registry import registry
@@ -163,7 +162,7 @@ def _text(key: Hashable, bound: BoundSymbol) -> str | None:
     text = key_text(key) if known else None
     if text is None:
         return None
-    values = [value for value in (*bound.inputs(), *bound.outputs()) if isinstance(value, TensorProxy)]
+    values = tensors_of(bound)
     devices = sorted({value.device for value in values}, key=str)
     return "\n".join([text, *map(hardware, devices)])
 

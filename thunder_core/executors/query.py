@@ -51,7 +51,7 @@ def unfusible(bound: BoundSymbol) -> str | None:
     """The reason why no region may contain the op, whatever an executor claims; None if regions may contain it."""
     if bound.effects.irremovable:
         return "it has effects"
-    for proxy in (*bound.inputs(), *bound.outputs()):
+    for proxy in bound.proxies():
         if not isinstance(proxy, TensorProxy):
             return f"it works on {proxy.name}, which is no tensor"
     return None

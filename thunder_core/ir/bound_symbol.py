@@ -62,10 +62,13 @@ class BoundSymbol:
             object.__setattr__(self, "_outputs", outputs)
         return outputs
 
+    def proxies(self) -> tuple[Proxy, ...]:
+        """Proxies among the arguments, then those that it defines."""
+        return self.inputs() + self.outputs()
+
     def varies(self) -> bool:
         """Whether an argument, or a size of an input or output tensor, varies between calls."""
-        tensors = [proxy for proxy in (*self.inputs(), *self.outputs()) if isinstance(proxy, TensorProxy)]
-        if any(not are_constant((*proxy.shape, *proxy.stride, proxy.offset)) for proxy in tensors):
+        if any(not are_constant(proxy.sizes) for proxy in tensors_of(self)):
             return True
         return bool(list_sizes((self.args, self.kwargs)))
 
@@ -82,7 +85,7 @@ class BoundSymbol:
                 return with_size(leaf, value) if literals else leaf
             return with_sizes(value)
 
-        return replace(self.map_arguments(of_leaf), output=map_leaves(of_leaf, self.output))
+        return self.map_leaves(of_leaf)
 
     def happens_once(self) -> bool:
         """Whether running the op a second time would repeat an effect, so that it must not be recomputed.
@@ -109,12 +112,15 @@ class BoundSymbol:
         context = self.context or ambient
         if context.autocast:
             return True
-        values = (*self.inputs(), *self.outputs())
-        return context.grad_enabled and any(isinstance(one, TensorProxy) and one.requires_grad for one in values)
+        return context.grad_enabled and any(proxy.requires_grad for proxy in tensors_of(self))
 
     def map_arguments(self, function: Callable[[Any], Any]) -> BoundSymbol:
         """The op with each argument leaf replaced by ``function(leaf)``."""
         return replace(self, args=map_leaves(function, self.args), kwargs=map_leaves(function, self.kwargs))
+
+    def map_leaves(self, function: Callable[[Any], Any]) -> BoundSymbol:
+        """The op with each leaf of its arguments and of its output replaced by ``function(leaf)``."""
+        return replace(self.map_arguments(function), output=map_leaves(function, self.output))
 
 
 def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
@@ -125,6 +131,11 @@ def tensor_inputs_of(bound: BoundSymbol) -> list[TensorProxy]:
 def tensor_outputs_of(bound: BoundSymbol) -> list[TensorProxy]:
     """The tensors among `BoundSymbol.outputs`."""
     return [proxy for proxy in bound.outputs() if type(proxy) is TensorProxy]
+
+
+def tensors_of(bound: BoundSymbol) -> list[TensorProxy]:
+    """The tensors among `BoundSymbol.proxies`."""
+    return [proxy for proxy in bound.proxies() if type(proxy) is TensorProxy]
 
 
 def tensors_written_by(bound: BoundSymbol) -> list[TensorProxy]:

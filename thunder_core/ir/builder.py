@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -82,6 +83,7 @@ class Builder:
         self.names = names
         self.storage = storage
         self._counts: dict[str, int] = {}
+        self._temporaries: Iterator[int] | None = None
 
     @classmethod
     def of(cls, trace: Trace, *, bodies: bool = True) -> Builder:
@@ -92,13 +94,20 @@ class Builder:
 
     def name(self, stem: str, *, numbered: bool = False) -> str:
         """A new name: ``stem``, or ``stem_<n>`` if that is used or ``numbered`` is true."""
-        name, count = stem, self._counts.get(stem, 0)
+        name, number = stem, self._counts.get(stem, 0)
         while numbered or name in self.names:
-            count += 1
-            name, numbered = f"{stem}_{count}", False
-        self._counts[stem] = count
+            number += 1
+            name, numbered = f"{stem}_{number}", False
+        self._counts[stem] = number
         self.names.add(name)
         return name
+
+    def temporary(self) -> str:
+        """A new name for an intermediate value, ``t<n>``, numbered after those of the trace."""
+        if self._temporaries is None:
+            numbers = [int(name[1:]) for name in self.names if name[0] == "t" and name[1:].isdecimal()]
+            self._temporaries = count(max(numbers, default=-1) + 1)
+        return self.name(f"t{next(self._temporaries)}")
 
     def new_storage(self) -> int:
         """A new storage number."""

@@ -150,7 +150,7 @@ def overlap_in_part(one: TensorProxy, other: TensorProxy) -> bool:
 
 def _exact_span(one: TensorProxy, other: TensorProxy) -> int | None:
     """The mask length for an exact comparison of two tensors; None if it exceeds the limit or sizes vary."""
-    if not are_constant([size for proxy in (one, other) for size in (*proxy.shape, *proxy.stride, proxy.offset)]):
+    if not are_constant(one.sizes + other.sizes):
         return None
     span: int = max(end(one), end(other))
     return span if span <= _EXACT_LIMIT else None

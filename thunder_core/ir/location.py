@@ -40,3 +40,8 @@ class SourceLocation:
     def place(self) -> str:
         """``file:line in function``, for tables."""
         return f"{self.filename}:{self.line} in {self.function}"
+
+
+def at(location: SourceLocation | None, before: str = ", at ") -> str:
+    """For the end of a message: ``before`` and the location; empty if it is unknown."""
+    return "" if location is None else before + location.describe()

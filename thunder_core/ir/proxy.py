@@ -65,6 +65,16 @@ class TensorProxy:
         """``(shape, stride, offset)``: the elements of the storage that it covers."""
         return self.shape, self.stride, self.offset
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes, the strides and the offset in one tuple: what may vary between calls."""
+        return (*self.shape, *self.stride, self.offset)
+
+    @property
+    def can_require_grad(self) -> bool:
+        """Whether PyTorch differentiates tensors of this dtype."""
+        return self.dtype.is_floating_point or self.dtype.is_complex
+
     def with_sizes(self, value: Callable[[SizeExpr], Size]) -> TensorProxy:
         """The proxy with ``value(size)`` in place of each varying size, stride and offset."""
         shape = tuple([with_size(size, value) for size in self.shape])
@@ -90,3 +100,8 @@ class OpaqueProxy:
 
 Proxy = TensorProxy | NumberProxy | OpaqueProxy
 PROXY_TYPES = (TensorProxy, NumberProxy, OpaqueProxy)
+
+
+def differentiable(proxy: Proxy) -> bool:
+    """Whether a value is a tensor that requires grad."""
+    return isinstance(proxy, TensorProxy) and proxy.requires_grad

@@ -109,7 +109,7 @@ class Trace:
                 return leaf
             return replace(leaf, requires_grad=not leaf.requires_grad)
 
-        ops = [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.symbols]
+        ops = [op.map_leaves(value) for op in self.symbols]
         return replace(self, symbols=tuple(ops), output=map_leaves(value, self.output))
 
     def with_constant_sizes(self, values: Mapping[str, int] | None = None) -> Trace:
@@ -181,7 +181,7 @@ class Trace:
         """Raise SizeVariesError if an argument is a SymInt that the compiler failed to convert to a `SizeExpr`."""
         for bound in self.symbols:
             for leaf in iterate_leaves((bound.args, bound.kwargs, bound.output)):
-                sizes = (*leaf.shape, *leaf.stride, leaf.offset) if isinstance(leaf, TensorProxy) else (leaf,)
+                sizes = leaf.sizes if isinstance(leaf, TensorProxy) else (leaf,)
                 if any(isinstance(size, torch.SymInt) for size in sizes):
                     raise SizeVariesError(
                         f"{bound.symbol.name} is recorded without its symbols", location=bound.location
@@ -198,7 +198,7 @@ class Trace:
     def _symbols(self) -> Iterator[str]:
         for proxy in self.inputs:
             if isinstance(proxy, TensorProxy):
-                yield from symbols_of((*proxy.shape, *proxy.stride, proxy.offset))
+                yield from symbols_of(proxy.sizes)
         for bound in self.symbols:
             for size in list_sizes((*bound.args, bound.kwargs) if bound.kwargs else bound.args):
                 yield from size.symbols

@@ -64,6 +64,11 @@ def _collect_leaves(values: Iterable[Any], found: list[Any]) -> None:
             found.append(item)
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves of ``value``, left to right, with repetitions."""
+    return [leaf for leaf in iterate_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
 def iterate_proxies(value: Any) -> Iterator[Proxy]:
     """The proxies in ``value``, left to right, with repetitions."""
     return iter(list_proxies((value,)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import keyword
 import os
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from thunder_core.errors import TraceError, VerificationError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
+from thunder_core.ir.geometry import end
 from thunder_core.ir.literals import RESERVED_NAMES, LiteralPrinter
 from thunder_core.ir.printer import FunctionPrinter
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
@@ -242,9 +242,9 @@ def _problem_of_tensor(proxy: TensorProxy) -> str:
         return f"the device of {proxy.name!r} is {proxy.device!r}"
     if not isinstance(proxy.requires_grad, bool):
         return f"requires_grad of {proxy.name!r} is {proxy.requires_grad!r}"
-    if proxy.requires_grad and not (proxy.dtype.is_floating_point or proxy.dtype.is_complex):
+    if proxy.requires_grad and not proxy.can_require_grad:
         return f"{proxy.name!r} of {proxy.dtype} requires grad"
-    for size in (*proxy.shape, *proxy.stride, proxy.offset):
+    for size in proxy.sizes:
         if type(size) is not SizeExpr and not (type(size) is int and size >= 0):
             return f"a size, stride or offset of {proxy.name!r} is {size!r}"
     return ""
@@ -260,13 +260,9 @@ def _check_context(context: Context) -> None:
 
 def _end(proxy: TensorProxy) -> int | None:
     """The offset in bytes one past the tensor's last element; None if it depends on varying sizes."""
-    numbers: Iterable[Any] = (*proxy.shape, *proxy.stride, proxy.offset)
-    if proxy.layout is not torch.strided or not all(type(number) is int for number in numbers):
+    if proxy.layout is not torch.strided or not all(type(size) is int for size in proxy.sizes):
         return None
-    if 0 in proxy.shape:
-        return 0
-    last = proxy.offset + sum((size - 1) * step for size, step in zip(proxy.shape, proxy.stride, strict=True))
-    return int((last + 1) * proxy.dtype.itemsize)
+    return 0 if 0 in proxy.shape else int(end(proxy) * proxy.dtype.itemsize)
 
 
 def _expect(holds: bool, problem: str) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.decision import Claimed
 from thunder_core.executors.disk_tables import save_tables
-from thunder_core.executors.executor import Executor
+from thunder_core.executors.executor import Executor, RegionCounts
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult, Offers
 from thunder_core.passes.base import Pass, PassContext
-from thunder_core.passes.checkpoint_bodies import in_checkpoints
+from thunder_core.passes.checkpoint_regions import in_checkpoints
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.region_calls import RegionCalls, take_regions
 
@@ -43,7 +43,7 @@ class RewriteClaims(Pass[Trace]):
             for op in offers.rewritten(bound, producers):
                 ops.append(op)
                 producers.update([(proxy.name, op) for proxy in op.outputs()])
-        same = len(ops) == len(trace.symbols) and all(map(_is, ops, trace.symbols))
+        same = len(ops) == len(trace.symbols) and all(map(operator.is_, ops, trace.symbols))
         return trace if same else without_dead_code(trace.with_symbols(ops, self.name))
 
 
@@ -99,7 +99,3 @@ def _implemented(assignment: Assignment) -> BoundSymbol:
     if isinstance(claim, Claimed) and claim.implementation is not None:
         return replace(bound, symbol=claim.implementation)
     return bound
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from thunder_core.errors import ExecutorError, LoweringError
-from thunder_core.executors.compiled_regions import RegionCounts
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.disk_tables import lowered_form
-from thunder_core.executors.executor import Executor
+from thunder_core.executors.executor import Executor, RegionCounts
 from thunder_core.executors.query import query_executors
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol

@@ -14,7 +14,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import make_derived
 from thunder_core.tracing.sizes import operators_for_sizes
@@ -199,7 +199,7 @@ class _LoggedCall:
         for op in self.tracer.ops:
             if any(proxy.name in names for proxy in tensor_inputs_of(op)):
                 outputs = [proxy for proxy in tensor_outputs_of(op) if proxy.name not in known]
-                names.update(p.name for p in outputs if p.dtype.is_floating_point or p.dtype.is_complex)
+                names.update(proxy.name for proxy in outputs if proxy.can_require_grad)
         return frozenset(names)
 
     def _call(self, rewrite: Rewrite) -> list[torch.Tensor]:
@@ -221,7 +221,7 @@ class _LoggedCall:
 
         bound = rewrite.with_result_dtype(self.bound)
         result = bound.symbol.target(*map_leaves(value, bound.args), **map_leaves(value, bound.kwargs))
-        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        results = tensors_in(result)
         if [tensor.dtype for tensor in results] != [proxy.dtype for proxy in tensor_outputs_of(bound)]:
             raise LoweringError("its result differs from the recorded one")
         return results

@@ -55,7 +55,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
     plain = replace(context, autocast=())
     for rewrite in candidate_rewrites(bound, context, wanted):
         if _does(bound, plain, rewrite, wanted):
-            return rewrite if _converts_inputs(bound, rewrite, wanted) else replace(rewrite, cached=False)
+            return rewrite if _casts_inputs(bound, rewrite, wanted) else replace(rewrite, cached=False)
     try:
         return _parts(plain, wanted)
     except LoweringError:
@@ -74,7 +74,7 @@ def _does(bound: BoundSymbol, plain: Context, rewrite: Rewrite, wanted: CallLog)
     return same_operations(log, wanted) and log.cast_storages.isdisjoint(proxy.storage for proxy in log.outputs)
 
 
-def _converts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
+def _casts_inputs(bound: BoundSymbol, rewrite: Rewrite, log: CallLog) -> bool:
     """Whether autocast casts the same arguments as the rewrite, and not views of them."""
     direct = {op.args[0].name for op in log.ops if op.is_cast()}
     pairs = reversed(list(zip(bound.inputs(), log.inputs, strict=True)))
@@ -159,7 +159,7 @@ class _Writer:
         self.builder = builder
         self.ambient = _plain(trace.context)
         self.ops: list[BoundSymbol] = []
-        self.converted: dict[tuple[str, torch.dtype, bool], TensorProxy] = {}
+        self.casts: dict[tuple[str, torch.dtype, bool], TensorProxy] = {}
         self.replaced: dict[str, TensorProxy] = {}
 
     def write(self, provenance: str) -> Trace:
@@ -169,7 +169,7 @@ class _Writer:
 
     def _visit(self, bound: BoundSymbol) -> None:
         if bound.symbol is CLEAR_CACHE:
-            self.converted.clear()
+            self.casts.clear()
             return
         context = bound.context or self.trace.context
         plain = replace(bound, context=self._shown(_plain(context)))
@@ -185,23 +185,23 @@ class _Writer:
         if form == UNCHANGED:
             self.ops.append(plain)
         elif isinstance(form, Rewrite):
-            self._convert_arguments(plain, form, context)
+            self._cast_arguments(plain, form, context)
         elif isinstance(form, Trace):
             for op in self.builder.inline(form, plain):
                 self._emit(op, context, {proxy.storage for proxy in tensor_outputs_of(bound)})
         else:
             self.ops.append(replace(bound, context=self._shown(context)))
 
-    def _convert_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
+    def _cast_arguments(self, plain: BoundSymbol, rewrite: Rewrite, context: Context) -> None:
         context = replace(context, autocast_cache=context.autocast_cache and rewrite.cached)
 
-        def converted(leaf: Any) -> Any:
+        def cast(leaf: Any) -> Any:
             dtype = rewrite.cast_dtype(leaf)
-            return leaf if dtype is None else self._convert(plain, leaf, dtype, context)
+            return leaf if dtype is None else self._cast(plain, leaf, dtype, context)
 
-        self.ops.append(rewrite.with_result_dtype(plain.map_arguments(converted)))
+        self.ops.append(rewrite.with_result_dtype(plain.map_arguments(cast)))
 
-    def _convert(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
+    def _cast(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
         mode = ObservingFakeMode()
         with mode:
             copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
@@ -228,10 +228,10 @@ class _Writer:
         # a cast without autograd history cannot replace one with it
         recorded = context.grad_enabled and not context.inference
         key = (op.args[0].name, op.args[1], recorded)
-        if key in self.converted:
-            self.replaced[op.output.name] = self.converted[key]
+        if key in self.casts:
+            self.replaced[op.output.name] = self.casts[key]
         else:
-            self.converted[key] = op.output
+            self.casts[key] = op.output
             self.ops.append(op)
 
     def _is_cached(self, op: BoundSymbol, context: Context) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import map_leaves
 
 
 class MovedStorages:
@@ -33,7 +31,7 @@ class MovedStorages:
     def op(self, op: BoundSymbol) -> BoundSymbol:
         """An op with all its values in their current storages."""
         positions = self._positions
-        proxies = op.inputs() + op.outputs() if positions else ()
+        proxies = op.proxies() if positions else ()
         if not any(type(proxy) is TensorProxy and proxy.storage in positions for proxy in proxies):
             return op
-        return replace(op.map_arguments(self.value), output=map_leaves(self.value, op.output))
+        return op.map_leaves(self.value)

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from thunder_core.errors import ThunderError
-from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
 from thunder_core.executors.decision import Declined
-from thunder_core.executors.executor import Executor, declined_by_failing
+from thunder_core.executors.executor import (
+    CompiledRegions,
+    Executor,
+    RegionCall,
+    RegionCounts,
+    declined_by_failing,
+    problem_of_calls,
+)
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import PURE, Effects
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -48,7 +54,7 @@ class RegionProgram:
         outside: set[int] = set()
         needed = set(needed)
         while True:
-            views = _views(ops, needed, definer, given)
+            views = _views(ops, needed, given)
             if not views:
                 break
             index = max(views)
@@ -58,7 +64,7 @@ class RegionProgram:
         return RegionProgram(_trace(ops, needed, ambient), tuple([ops[index] for index in sorted(outside)]))
 
 
-def _views(ops: Sequence[BoundSymbol], needed: set[str], definer: dict[str, int], given: set[int]) -> list[int]:
+def _views(ops: Sequence[BoundSymbol], needed: set[str], given: set[int]) -> list[int]:
     """Positions of ops whose results are needed and share storage with an input or with another needed result."""
     seen = set(given)
     positions = []
@@ -269,7 +275,7 @@ class RegionCalls:
         symbol = Symbol(f"{executor}_region_{self._count}", function, tags=frozenset({Tag.LOCAL}), executor=executor)
         context = first.context
         modes = context or self.trace.context
-        if modes.grad_enabled and any(isinstance(p, TensorProxy) and p.requires_grad for p in region.inputs):
+        if modes.grad_enabled and any(map(differentiable, region.inputs)):
             context = replace(modes, grad_enabled=False)  # compiled code writes to its results, which autograd rejects
         written = tuple([region.inputs[index].name for index in Aliases.of(region).written_inputs])
         effects = Effects(mutates=written) if written else PURE

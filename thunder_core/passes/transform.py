@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.errors import ThunderError, TransformError
+from thunder_core.errors import ThunderError, TransformError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
@@ -54,7 +53,7 @@ class Transform(Pass[Trace]):
     @classmethod
     def from_options(cls, options: Any) -> Self:
         """The transform whose fields have the values of the options of the same names."""
-        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls) if field.init})  # type: ignore[arg-type]
 
     def applies(self, context: PassContext) -> bool:
         """Whether the transform runs in this context; if not, reports do not list it."""
@@ -214,10 +213,9 @@ def _check(transforms: Sequence[Transform], names: Sequence[str]) -> None:
     for transform in transforms:
         for other in transform.requires:
             if other not in names:
-                near = difflib.get_close_matches(other, names, 1)
-                hint = f" (there is {near[0]!r})" if near else ""
+                near = suggestion(other, names)
                 raise TransformError(
-                    f"the transform {transform.name!r} requires {other!r}, which is not there{hint}",
+                    f"the transform {transform.name!r} requires {other!r}, which is not there{near}",
                     advice=(f"add {other!r} to the transforms", f"or remove {transform.name!r}"),
                 )
         for other in transform.conflicts:

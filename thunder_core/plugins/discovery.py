@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from thunder_core._version import __version__
-from thunder_core.errors import PluginError
+from thunder_core.errors import PluginError, suggestion
 from thunder_core.plugins.distributions import CORE, CORE_PLUGIN, Installed, PluginDistribution
 from thunder_core.plugins.hookspecs import API
-from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.requirements import LIBRARY_EXTRA, Obstacle, unmet_requirement, upgrade
 from thunder_core.plugins.states import PluginRecord, PluginState
 

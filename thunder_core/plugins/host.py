@@ -83,7 +83,7 @@ class Host:
             if registered:  # by another thread
                 return record
             try:
-                specs = register(self.manager, name, plugin, of_core=False)
+                specs = register(self.manager, name, plugin)
             except FAILURES as error:
                 self._fail(record, "one of its hooks fails", record.target, error)
             return self._replace(replace(record, state=PluginState.LOADED, specs=specs))
@@ -160,7 +160,7 @@ class Host:
     def _load_core(self) -> PluginRecord:
         with self._lock:
             if CORE_PLUGIN not in self._loaded:
-                specs = register(self.manager, CORE_PLUGIN, builtin, of_core=True)
+                specs = register(self.manager, CORE_PLUGIN, builtin)
                 version = __version__ if self._records is None else self._records[0].version
                 self._replace(PluginRecord(CORE_PLUGIN, CORE, version, PluginState.LOADED, specs=specs))
             return self._loaded[CORE_PLUGIN]

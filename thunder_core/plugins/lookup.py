@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from thunder_core.errors import PluginError
+from thunder_core.errors import PluginError, suggestion
 from thunder_core.plugins.distributions import CORE_PLUGIN
 from thunder_core.plugins.first_party import first_party_items, how_to_get
 from thunder_core.plugins.host import Host, host, new_manager
 from thunder_core.plugins.importing import FAILURES, imported
-from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.registration import register
 from thunder_core.plugins.specs import KINDS, ExecutorSpec, Specification, plural
 from thunder_core.plugins.states import Offered, PluginRecord, PluginState, Spec
@@ -54,7 +53,7 @@ def find_without_library(kind: type[Spec], name: str) -> Offered[Spec] | None:
     if record is None:
         return None
     try:
-        specs = register(new_manager(), plugin, imported(record.target), of_core=False)
+        specs = register(new_manager(), plugin, imported(record.target))
     except FAILURES:  # the record has the reason why the plugin cannot be used
         return None
     of_kind = [spec for spec in specs if isinstance(spec, kind)]

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pluggy
 
+from thunder_core.errors import suggestion
 from thunder_core.plugins.importing import FAILURES, is_target
-from thunder_core.plugins.nearest import suggestion
-from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset, TransformSpec
+from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset
 
 _PREFIX: Final = "thunder_"
 _MARK: Final = "thunder_impl"
 """The attribute that `thunder_core.plugins.hookimpl` sets."""
 
 
-def register(manager: pluggy.PluginManager, name: str, plugin: Any, *, of_core: bool) -> tuple[Any, ...]:
+def register(manager: pluggy.PluginManager, name: str, plugin: Any) -> tuple[Any, ...]:
     """Register the object ``plugin`` as ``name`` and return its specifications. Not registered if this raises.
 
     Raises:
@@ -30,7 +30,7 @@ def register(manager: pluggy.PluginManager, name: str, plugin: Any, *, of_core: 
     try:
         manager.register(plugin, name)
         _check_hooks(manager, plugin)
-        return tuple(spec for hook in KINDS for spec in _specs_of(manager, plugin, hook, of_core))
+        return tuple(spec for hook in KINDS for spec in _specs_of(manager, plugin, hook))
     except FAILURES as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
@@ -67,14 +67,14 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: Any) -> None:
             raise InvalidPlugin(f"{caller.name} is a wrapper, and hooks return specifications")
 
 
-def _specs_of(manager: pluggy.PluginManager, plugin: Any, hook: str, of_core: bool) -> tuple[Any, ...]:
+def _specs_of(manager: pluggy.PluginManager, plugin: Any, hook: str) -> tuple[Any, ...]:
     """The specifications that this plugin, and no other, returns from one hook."""
     caller = getattr(manager.hook, hook)
     if not any(impl.plugin is plugin for impl in caller.get_hookimpls()):
         return ()
     others = [other for other in manager.get_plugins() if other is not plugin]
     results = manager.subset_hook_caller(hook, others)()
-    return _validated(hook, results[0] if results else None, of_core=of_core)
+    return _validated(hook, results[0] if results else None)
 
 
 def _described(plugin: Any) -> str:
@@ -88,7 +88,7 @@ class InvalidPlugin(Exception):
     """A hook of a plugin, or a specification, is not valid. The message names the hook and the problem."""
 
 
-def _validated(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
+def _validated(hook: str, returned: Any) -> tuple[Any, ...]:
     """The specifications that a hook returned, as a tuple.
 
     Raises:
@@ -102,7 +102,7 @@ def _validated(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
     for spec in specs:
         if not isinstance(spec, kind):
             raise InvalidPlugin(f"{hook} returned a list with {_short(spec)}, and not of {kind.__name__}")
-        _check(hook, spec, of_core)
+        _check(hook, spec)
     names = [spec.name for spec in specs if not isinstance(spec, TABLES)]
     for name in names:
         if names.count(name) > 1:
@@ -110,7 +110,7 @@ def _validated(hook: str, returned: Any, *, of_core: bool) -> tuple[Any, ...]:
     return specs
 
 
-def _check(hook: str, spec: Any, of_core: bool) -> None:
+def _check(hook: str, spec: Any) -> None:
     name = spec.name
     what = f"{hook} returned a {type(spec).__name__} {name!r}"
     if isinstance(spec, CheckSpec):
@@ -126,8 +126,6 @@ def _check(hook: str, spec: Any, of_core: bool) -> None:
     base = next((field.default for field in fields(spec) if field.name == "options"), None)
     if isinstance(base, type) and not (isinstance(spec.options, type) and issubclass(spec.options, base)):
         raise InvalidPlugin(f"{what} whose options are {_short(spec.options)}, and not a subclass of {base.__name__}")
-    if isinstance(spec, TransformSpec) and spec.default and not of_core:
-        raise InvalidPlugin(f"{what} with default=True, which is for the core's own: what is installed runs when named")
 
 
 def _short(value: Any) -> str:

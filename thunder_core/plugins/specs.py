@@ -50,7 +50,6 @@ class TransformSpec:
         load: a callable that takes the options and returns a `thunder_core.passes.transform.Transform`.
         options: the model of its options.
         summary: one line, for lists.
-        default: whether it runs unless a configuration disables it. For transforms of the core.
     """
 
     word: ClassVar[str] = "transform"
@@ -59,7 +58,6 @@ class TransformSpec:
     load: str
     options: type[TransformOptions] = TransformOptions
     summary: str = ""
-    default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from thunder_core.errors import PluginError
+from thunder_core.errors import PluginError, suggestion
 from thunder_core.plugins.first_party import first_party_names, how_to_get
-from thunder_core.plugins.nearest import suggestion
 from thunder_core.plugins.specs import KINDS, Specification, plural
 
 Spec = TypeVar("Spec", bound=Specification)

@@ -33,10 +33,10 @@ from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.guesses import guesses_of
-from thunder_core.runtime.process_groups import groups_of
 from thunder_core.runtime.run_function import run_function
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram, transform
+from thunder_core.symbols.channels import groups_of
 from thunder_core.tracing.sizes import Sizes, compiling_with
 
 
@@ -154,7 +154,7 @@ def _compile(
         sizes=acquired.sizes,
         guesses=guesses,
         traces_numbers=acquired.traces_numbers,
-        groups=groups_of(program.executed),
+        groups=groups_of(program.executed.values()),
     )
     return entry, inputs
 

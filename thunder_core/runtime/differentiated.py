@@ -19,11 +19,11 @@ from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.ir.program import compile_sizes, compile_trace
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, backward_hooks_of
-from thunder_core.runtime.late_programs import LatePrograms
+from thunder_core.runtime.pipeline import LatePrograms
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
 Dependents = dict[int, tuple[int, ...]]
@@ -32,7 +32,7 @@ Dependents = dict[int, tuple[int, ...]]
 
 def dependents(trace: Trace) -> Dependents:
     """The `Dependents` of a functional trace."""
-    outputs = [proxy.name if isinstance(proxy, TensorProxy) and proxy.requires_grad else None for proxy in trace.output]
+    outputs = [proxy.name if differentiable(proxy) else None for proxy in trace.output]
     positions: dict[str, int] = {}  # by name of an output; sets of outputs are the bits of a number
     for position, name in enumerate(outputs):
         if name is not None:
@@ -45,8 +45,7 @@ def dependents(trace: Trace) -> Dependents:
         for proxy in bound.inputs():
             read |= sources.get(proxy.name, 0) | positions.get(proxy.name, 0)
         if read:
-            results = [proxy for proxy in bound.outputs() if isinstance(proxy, TensorProxy) and proxy.requires_grad]
-            sources.update((proxy.name, read) for proxy in results)
+            sources.update((proxy.name, read) for proxy in filter(differentiable, bound.outputs()))
     related: dict[int, list[int]] = {}
     for later, name in enumerate(outputs):
         for earlier in _bits(sources.get(name, 0) if name is not None else 0):

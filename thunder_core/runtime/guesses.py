@@ -9,7 +9,7 @@ from typing import Any
 
 from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.size import SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, with_bodies
@@ -40,10 +40,9 @@ class Guess:
 
     def describe(self) -> str:
         """The expression, its value and location: ``bool(t3) is True, at model.py:7``."""
-        where = "" if self.location is None else f", at {self.location.describe()}"
         value = ", ".join([str(shape) for shape, _ in self.value]) if self.reader == SHAPES else _short(self.value)
         only = f" ({', '.join(self.user_conditions)})" if self.user_conditions else ""
-        return f"{self.text} is {value}{only}{where}"
+        return f"{self.text} is {value}{only}{at(self.location)}"
 
     def with_defined_symbols(self, value: Any, known: Mapping[str, int]) -> dict[str, int] | None:
         """The values of the known symbols and of those that this guess defines; None if its check would fail.

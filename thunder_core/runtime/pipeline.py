@@ -18,30 +18,30 @@ A program runs through these tuples, in order:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from thunder_core.autodiff.checkpoint import InlineCheckpoints
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.output_views import MoveOutputViews
 from thunder_core.autodiff.partitioning.partition import Partition
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.executors.executor import fusing
+from thunder_core.executors.states import States
 from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
-from thunder_core.passes.check_sizes import CheckSizes
-from thunder_core.passes.checkpoint_bodies import FunctionalBodies
+from thunder_core.passes.checkpoint_regions import FunctionalBodies, InlineCheckpoints
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
 from thunder_core.passes.explicit_autocast import ExplicitAutocast
 from thunder_core.passes.functionalize import FromComputation, Functionalize, Functionalized, LeaveAsRecorded
-from thunder_core.passes.pass_manager import PassManager
+from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
-from thunder_core.passes.reports_last import ReportsLast
+from thunder_core.passes.value_checks import CheckSizes, ReportsLast
 from thunder_core.runtime.compilation import Compilation
-from thunder_core.tracing.sizes import active_sizes
+from thunder_core.tracing.sizes import Sizes, active_sizes, compiling_with
 
 
 def _always(compilation: Compilation) -> bool:
@@ -234,3 +234,41 @@ SECOND_DERIVATIVES: Final = (
     Step(DeleteLastUse()),
 )
 """No executors or transforms: the program runs under autograd, which can differentiate PyTorch's functions only."""
+
+
+@dataclass(frozen=True)
+class LatePrograms:
+    """Compiles programs later. It has no references to inputs of a call or to intermediate traces.
+
+    Attributes:
+        compilation: the first compilation, without its traces.
+        stages: the stages of all programs that it compiled.
+        sizes: the size symbols of the compilation; None if all sizes are constants.
+    """
+
+    compilation: Compilation
+    stages: list[StageReport] = field(default_factory=list)
+    sizes: Sizes | None = None
+
+    def backward(self, trace: Trace, specialization: ZeroCotangents) -> tuple[Trace, Trace]:
+        """A backward for some cotangents and gradients. Returns the functional and the executable trace.
+
+        Args:
+            trace: backward as it was partitioned.
+            specialization: the pass for the absent cotangents and the gradients that are not needed.
+        """
+        return self._run(late_backward(specialization), Phase.BACKWARD, trace, self.compilation)
+
+    def second_derivatives(self, trace: Trace) -> Trace:
+        """The executable trace of the program before differentiation, to run under autograd."""
+        alone = replace(self.compilation, executors=(), states=States())
+        return self._run(SECOND_DERIVATIVES, Phase.INFERENCE, trace, alone)[-1]
+
+    def _run(
+        self, steps: tuple[Step, ...], phase: Phase, trace: Trace, compilation: Compilation
+    ) -> tuple[Trace, Trace]:
+        manager = PassManager()
+        with compiling_with(self.sizes):
+            after = run(manager, steps, replace(compilation, traces={phase: trace}))
+        self.stages.extend(map(StageReport.of, manager.records))
+        return manager.records[0].traces[0], after.traces[phase]

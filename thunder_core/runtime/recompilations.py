@@ -8,6 +8,7 @@ from typing import Final
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
 from thunder_core.guards.guard import Miss
+from thunder_core.ir.location import at
 from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.user_frames import warn_user
 
@@ -64,7 +65,7 @@ class Recompilations:
         if self._outcomes_ended:
             return
         self._outcomes_ended = True
-        place = "" if guess.location is None else f"\n  at {guess.location.describe()}"
+        place = at(guess.location, "\n  at ")
         warn_user(
             f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
             "(outcome_limit): eager PyTorch runs calls with others. The value that is another now is "

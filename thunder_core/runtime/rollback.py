@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.switches import read_between_ops, set_between_ops, set_switch
 from thunder_core.ir.symbol import Tag
@@ -156,7 +157,7 @@ def _has_outer_graph(value: Any) -> bool:
 
 def _irreversible(bound: BoundSymbol, reason: str, guess: BoundSymbol) -> DataDependentError:
     """The error for an op that cannot be undone, before the check ``guess``."""
-    place = "" if guess.location is None else f" at {guess.location.describe()}"
+    place = at(guess.location, " at ")
     return DataDependentError(
         f"{bound.symbol.name} {reason} before the value is known that the program reads{place}, and PyTorch runs its "
         "lines as they were recorded",

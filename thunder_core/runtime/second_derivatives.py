@@ -20,7 +20,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
-from thunder_core.runtime.late_programs import LatePrograms
+from thunder_core.runtime.pipeline import LatePrograms
 from thunder_core.symbols.generators import generator_states
 from thunder_core.symbols.schema import is_untagged
 

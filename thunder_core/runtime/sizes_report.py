@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.guards.sizes import SizesGuard
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SizesReport:
         constant_floats: Mapping[str, SourceLocation | None],
     ) -> SizesReport | None:
         """The report of a compilation; None if no size or number was to vary."""
-        constants = [f"{path}{_at(location)}" for path, location in constant_floats.items()]
+        constants = [f"{path}{at(location)}" for path, location in constant_floats.items()]
         report = cls(
             constants=tuple(constants), reason=reason, floats=tuple(floats), constant_floats=tuple(constant_floats)
         )
@@ -46,7 +46,7 @@ class SizesReport:
             return report if reason or floats or constants else None
         places, conditions = guard.places, []
         for fact in guard.facts:
-            where = _at(fact.location)
+            where = at(fact.location)
             if fact.value is not None:
                 name, value = fact.value
                 constants.append(f"{name} = {places[name]} is {value}{where}")
@@ -72,7 +72,3 @@ class SizesReport:
         lines = [f"sizes that vary: {named or 'none'}"]
         lines += [f"  compiled for one size: {text}" for text in self.constants]
         return lines + [f"  only where {text}" for text in self.conditions]
-
-
-def _at(location: SourceLocation | None) -> str:
-    return "" if location is None else f", at {location.describe()}"

@@ -13,10 +13,10 @@ from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.tensor_hooks import check_no_requests
 from thunder_core.config.settings import Settings
 from thunder_core.errors import FunctionalizationError, UnsupportedError
-from thunder_core.executors.compiled_regions import RegionCounts
+from thunder_core.executors.executor import RegionCounts
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import differentiable
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
@@ -24,7 +24,6 @@ from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.runtime.compilation import Compilation
 from thunder_core.runtime.differentiated import DifferentiatedProgram
-from thunder_core.runtime.late_programs import LatePrograms
 from thunder_core.runtime.pipeline import (
     ACQUIRED,
     AS_RECORDED,
@@ -33,6 +32,7 @@ from thunder_core.runtime.pipeline import (
     FUNCTIONAL,
     INFERENCE,
     TRAINING,
+    LatePrograms,
     Step,
     run,
 )
@@ -108,7 +108,7 @@ class _Transformation:
         except (FunctionalizationError, UnsupportedError) as error:
             return self._as_recorded(recorded, str(error.problem))
         explicit = self._run(EXPLICIT, functional)
-        if not _requires_grad(explicit.trace):
+        if not any(map(differentiable, explicit.trace.output)):
             return self._inference(explicit)
         reason = why_left_to_autograd(explicit.trace)
         if reason is not None:
@@ -164,8 +164,3 @@ class _Transformation:
             notes=compilation.notes,
             unclaimed=compilation.unclaimed,
         )
-
-
-def _requires_grad(trace: Trace) -> bool:
-    """Whether the program may have gradients."""
-    return any(isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.output)

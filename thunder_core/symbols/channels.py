@@ -1,14 +1,16 @@
-"""The channels of operators that communicate with other processes: their process groups."""
+"""The channels in which operators communicate with other processes: their process groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
 
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.symbol import Tag
-from thunder_core.pytorch_internals import OpOverload, schema_of
+from thunder_core.ir.trace import Trace, derivatives_of
+from thunder_core.pytorch_internals import OpOverload, process_group_named, schema_of
 from thunder_core.symbols.registry import registry
 from thunder_core.symbols.schema import communicates
 
@@ -38,6 +40,18 @@ def group_name(group: Any) -> str | None:
         group = torch.distributed.ProcessGroup.unbox(group)
     name = group if isinstance(group, str) else getattr(group, "group_name", None)
     return name if isinstance(name, str) else None
+
+
+def groups_of(programs: Iterable[Trace]) -> dict[str, tuple[int, ...]]:
+    """The ranks of the process groups that programs communicate in, by name."""
+    traces = [each for trace in programs for each in (trace, *derivatives_of(trace).values())]
+    names = {group for trace in traces for op in trace.symbols for group in op.effects.groups}
+    return {name: ranks_of(name) for name in sorted(names)}
+
+
+def ranks_of(group: str) -> tuple[int, ...]:
+    """The ranks of a process group, in its order."""
+    return tuple(torch.distributed.get_process_group_ranks(process_group_named(group)))
 
 
 def _tags(operator: OpOverload) -> frozenset[Tag]:

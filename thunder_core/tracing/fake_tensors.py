@@ -20,6 +20,7 @@ import torch
 
 from thunder_core.errors import InternalError
 from thunder_core.ir.context import current_context
+from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -103,7 +104,7 @@ def make_fake(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | N
         if storage_size is None and proxy.offset == 0:
             meta = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device="meta")
         else:
-            size = storage_size if storage_size is not None else _extent(proxy)
+            size = storage_size if storage_size is not None else end(proxy)
             flat = torch.empty_strided((on_fakes(size),), (1,), dtype=proxy.dtype, device="meta")
             meta = flat.as_strided(*on_fakes(proxy.geometry))
         fake: FakeTensor = FakeTensor(mode, meta, proxy.device)
@@ -142,18 +143,9 @@ def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int 
     with torch.inference_mode(False), torch.enable_grad():
         if storage_size is None and proxy.offset == 0:
             return computed(make_fake(mode, proxy))  # type: ignore[return-value]
-        size = storage_size if storage_size is not None else _extent(proxy)
+        size = storage_size if storage_size is not None else end(proxy)
         whole = computed(make_fake(mode, replace(proxy, shape=(size,), stride=(1,), offset=0)))
         return whole.as_strided(*on_fakes(proxy.geometry))  # type: ignore[return-value]
-
-
-def _extent(proxy: TensorProxy) -> Any:
-    size: Any = proxy.offset
-    for length, stride in zip(proxy.shape, proxy.stride, strict=True):
-        if length == 0:
-            return proxy.offset
-        size = size + (length - 1) * stride
-    return size + 1
 
 
 def make_sharing_fakes(mode: FakeTensorMode, proxies: Iterable[TensorProxy]) -> dict[str, torch.Tensor]:
@@ -179,7 +171,7 @@ def _whole(proxies: Sequence[TensorProxy]) -> torch.Tensor:
     dtypes = {proxy.dtype for proxy in proxies}
     size: Any = 0
     for proxy in proxies:
-        size = torch.sym_max(size, on_fakes(_extent(proxy)))
+        size = torch.sym_max(size, on_fakes(end(proxy)))
     if len(dtypes) == 1:
         return torch.empty(size, dtype=proxies[0].dtype, device=proxies[0].device)
     return torch.empty(size * 16, dtype=torch.uint8, device=proxies[0].device)  # a multiple of every element size

@@ -128,7 +128,7 @@ def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -
     if not any(proxy.requires_grad for proxy in outputs):
         return trace
     values = [proxy for op in trace.symbols for proxy in tensor_outputs_of(op)]
-    return trace.with_gradients({p.name for p in values if p.dtype.is_floating_point or p.dtype.is_complex})
+    return trace.with_gradients({proxy.name for proxy in values if proxy.can_require_grad})
 
 
 def _with_own_results(trace: Trace) -> Trace:

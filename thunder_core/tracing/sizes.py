@@ -181,10 +181,7 @@ class Sizes:
                 warn_only=False, vr=ValueRanges(lower, LARGEST if upper is None else upper)
             )
         symbol = self.environment.create_symbol(hint, self._source(path=path), DimDynamic.DYNAMIC, constraint)
-        name = str(symbol)
-        self.hints[name] = hint
-        self._bounds[name] = (lower, upper)
-        self._symbols[symbol] = name
+        self.hints[self._add(symbol, lower, upper)] = hint
         return self.size(self.environment.create_symintnode(symbol, hint=hint))
 
     def new_number(self, value: int, path: str) -> Size | None:
@@ -202,10 +199,7 @@ class Sizes:
             self._bounds[str(size)] = (SMALLEST, LARGEST)
             return size
         symbol = self.environment.create_unspecified_symbol(value, self._source(path=path), DimDynamic.DYNAMIC)
-        name = str(symbol)
-        self.hints[name] = value
-        self._bounds[name] = (-LARGEST, LARGEST)
-        self._symbols[symbol] = name
+        self.hints[self._add(symbol, -LARGEST, LARGEST)] = value
         return self.size(self.environment.create_symintnode(symbol, hint=value))
 
     def define(self, hint: int, *, least: int = 0, checked: bool = False) -> SizeExpr:
@@ -222,13 +216,21 @@ class Sizes:
         symbol = self.environment.create_symbol(
             hint, source, DimDynamic.DYNAMIC, bounds, positive=None, do_not_specialize_zero_one=True
         )
-        name = str(symbol)
+        name = self._add(symbol, least, LARGEST)
         self.defined[name] = hint
-        self._bounds[name] = (least, LARGEST)
-        self._symbols[symbol] = name
         if checked:
             self._checked.append(name)
         return SizeExpr(symbol, hint, self)
+
+    def _add(self, symbol: Any, lower: int, upper: int | None) -> str:
+        """Add a symbol of the environment with its bounds; returns its name."""
+        name = self._symbols[symbol] = str(symbol)
+        self._bounds[name] = (lower, upper)
+        return name
+
+    def _expression(self, name: str) -> Any:
+        """The symbol of that name in the environment."""
+        return next(symbol for symbol, own in self._symbols.items() if own == name)
 
     def use_hints(self) -> None:
         """Let PyTorch evaluate conditions on hints where it needs their values; the results become facts."""
@@ -255,8 +257,7 @@ class Sizes:
 
     def symbol(self, name: str) -> Size:
         """The symbol of that name."""
-        expression = next(symbol for symbol, own in self._symbols.items() if own == name)
-        return SizeExpr(expression, self.values[name], self)
+        return SizeExpr(self._expression(name), self.values[name], self)
 
     def locate_facts(self, count: int) -> None:
         """Record the current user line for the new facts of the environment, which has ``count`` facts now."""
@@ -268,9 +269,9 @@ class Sizes:
     def symint(self, size: SizeExpr) -> torch.SymInt:
         known = self._symints.get(size)
         if known is None:
-            made = self.environment.create_symintnode(size.expression, hint=size.hint)
-            assert isinstance(made, torch.SymInt), f"{size} is no constant"
-            known = self._symints[size] = made
+            symint = self.environment.create_symintnode(size.expression, hint=size.hint)
+            assert isinstance(symint, torch.SymInt), f"{size} is a constant"
+            known = self._symints[size] = symint
         return known
 
     def size(self, value: int | torch.SymInt) -> Size:
@@ -306,10 +307,10 @@ class Sizes:
 
     def is_equal(self, one: Size, other: Size) -> bool:
         left, right = on_fakes(one), on_fakes(other)
-        asked = [answer.node.expr for answer in (left == right, right == left) if isinstance(answer, torch.SymBool)]
-        if not asked:
+        equations = [equal.node.expr for equal in (left == right, right == left) if isinstance(equal, torch.SymBool)]
+        if not equations:
             return bool(left == right)
-        return any(self.environment.replace(guard.expr) in asked for guard in self.environment.guards)
+        return any(self.environment.replace(guard.expr) in equations for guard in self.environment.guards)
 
     def _new_size(self, expression: Any, hint: Any) -> Size:
         if expression.is_Integer:
@@ -342,12 +343,12 @@ class Sizes:
     def facts_of_defined(self) -> dict[str, list[SizeFact]]:
         """The facts about sizes that ops define, by the last of these symbols in each."""
         order = list(self.defined)
-        found = {name: [SizeFact(self._range(name), symbols=(name,))] for name in self._checked}
+        facts = {name: [SizeFact(self._range(name), symbols=(name,))] for name in self._checked}
         for fact in self.facts():
             names = [name for name in fact.symbols if name in self.defined]
             if names:
-                found.setdefault(max(names, key=order.index), []).append(fact)
-        return found
+                facts.setdefault(max(names, key=order.index), []).append(fact)
+        return facts
 
     def admits(self, values: Mapping[str, int]) -> bool:
         """Whether the current facts allow these values of the symbols."""
@@ -359,8 +360,7 @@ class Sizes:
 
     def constant(self, name: str) -> int | None:
         """The only value of a symbol that the facts allow; None if they allow several."""
-        symbol = next(symbol for symbol, own in self._symbols.items() if own == name)
-        value = self.environment.replace(symbol)
+        value = self.environment.replace(self._expression(name))
         return int(value) if value.is_Integer else None
 
     def _range(self, name: str) -> str:

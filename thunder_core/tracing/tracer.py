@@ -17,7 +17,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.trace import Stage, Trace, needed_ops
-from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves
+from thunder_core.ir.tree import iterate_leaves, list_proxies, map_leaves, tensors_in
 from thunder_core.pytorch_errata import depends_on_grad_mode
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -146,7 +146,7 @@ class Tracer:
         """Record a call after it ran. Raises LoweringError for a call with effects outside of tensors."""
         if observed.external:
             raise LoweringError(f"{func} acts outside of its tensors")
-        arguments = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        arguments = tensors_in((args, kwargs))
         written = [leaf for leaf in arguments if storage_address(leaf) in observed.written]
         mutates = tuple(dict.fromkeys(self.proxy(leaf).name for leaf in written))
         recorded: tuple[Any, Any] = map_leaves(self._argument, (args, kwargs))
@@ -164,7 +164,7 @@ class Tracer:
             return func(*args, **kwargs)
         with self.mode.observing() as observed, kernels_for_sizes():
             result = func(*args, **kwargs)
-        arguments, results = _tensors((args, kwargs)), _tensors(result)
+        arguments, results = tensors_in((args, kwargs)), tensors_in(result)
         if not self._merge:
             if not {id(leaf) for leaf in iterate_leaves(result)} <= {id(leaf) for leaf in arguments}:
                 self.record(func, args, kwargs, result, observed)
@@ -189,7 +189,7 @@ class Tracer:
             self._define(result, self.proxy(args[0]))
         elif func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
             pass
-        elif observed.external or observed.channels or observed.written or _tensors(result):
+        elif observed.external or observed.channels or observed.written or tensors_in(result):
             self.record(func, args, kwargs, result, observed)
         if self._watch is not None:
             self._watch(func, args, kwargs, result)
@@ -304,10 +304,6 @@ class _Operators(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return self.tracer.call_operator(func, args, kwargs)
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _shown_elements(tensor: torch.Tensor) -> Any:

@@ -12,8 +12,7 @@ import pytest
 
 import thunder
 from thunder_plugin_inductor import compilers
-from thunder_testing.opinfo import run_operator
-from thunder_testing.opinfo_gradients import run_backward
+from thunder_testing.opinfo import run_backward, run_operator
 from thunder_testing.outcome import Outcome, Status
 
 pytestmark = pytest.mark.skipif(

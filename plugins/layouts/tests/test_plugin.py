@@ -25,7 +25,7 @@ test_package = package_suite(__file__)
 def test_specifications(spec: TransformSpec) -> None:
     module, _, name = spec.load.partition(":")
     transform = attrgetter(name)(import_module(module))(spec.options())
-    assert (spec.name, spec.default) == (transform.name, False)
+    assert spec.name == transform.name
     assert type(transform).__name__ in thunder_plugin_layouts.__all__
 
 

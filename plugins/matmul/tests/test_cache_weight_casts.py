@@ -27,7 +27,7 @@ def compiled(module: nn.Module) -> Any:
 
 
 def kept(program: Any) -> int:
-    return sum(line.symbol.name == "kept_conversion" for line in thunder.last_traces(program)[-1].symbols)
+    return sum(line.symbol.name == "cached_cast" for line in thunder.last_traces(program)[-1].symbols)
 
 
 @pytest.mark.parametrize("write", [item for item in WRITES if item is not write_data], ids=lambda item: item.__name__)
@@ -44,10 +44,10 @@ def test_weights_that_change(write: Callable[[Any], None]) -> None:
 
 def test_writes_that_go_past_the_version_counter_are_the_promise() -> None:
     """What the transform documents: without the promise it would be wrong."""
-    conversions, weight = CachedCasts(), nn.Parameter(torch.ones(2))
-    first = conversions.converted(weight, torch.bfloat16)
+    cached, weight = CachedCasts(), nn.Parameter(torch.ones(2))
+    first = cached.cast(weight, torch.bfloat16)
     weight.data.zero_()
-    assert conversions.converted(weight, torch.bfloat16) is first
+    assert cached.cast(weight, torch.bfloat16) is first
 
 
 def test_once_for_all_shapes_and_modes() -> None:
@@ -62,15 +62,15 @@ def test_once_for_all_shapes_and_modes() -> None:
 
 
 def test_an_address_that_is_used_again() -> None:
-    conversions, weight = CachedCasts(), nn.Parameter(torch.zeros(1000))
+    cached, weight = CachedCasts(), nn.Parameter(torch.zeros(1000))
     for value in range(20):
         weight.data = torch.full((1000,), float(value))
-        assert conversions.converted(weight, torch.bfloat16)[0] == value
+        assert cached.cast(weight, torch.bfloat16)[0] == value
 
 
 def test_weights_die() -> None:
-    conversions, weight = CachedCasts(), nn.Parameter(torch.zeros(4))
-    result = weakref.ref(conversions.converted(weight, torch.bfloat16))
+    cached, weight = CachedCasts(), nn.Parameter(torch.zeros(4))
+    result = weakref.ref(cached.cast(weight, torch.bfloat16))
     del weight
     gc.collect()
     assert result() is None

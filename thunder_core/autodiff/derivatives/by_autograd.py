@@ -8,11 +8,11 @@ from typing import Final
 
 import torch
 
-from thunder_core.autodiff.activity import differentiable
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query
 from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import differentiable
 from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level

@@ -18,7 +18,7 @@ from thunder_core.ir.context import modes_for_fakes, only_kernels
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SizeExpr, from_fake, on_fakes
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
+from thunder_core.ir.tree import iterate_proxies, map_leaves, tensors_in
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_fake, storage_address
 from thunder_core.tracing.trace_call import refuse_objects
@@ -89,7 +89,7 @@ class _Run:
         """Call forward; returns the residuals as fake tensors."""
         args, kwargs = map_leaves(self._fake, (self.bound.args, self.bound.kwargs))
         outputs, residuals = self._call(self.pair.fake or self.pair.forward, *args, **kwargs)
-        tensors = [leaf for leaf in iterate_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in(outputs)
         if [metadata_of(tensor) for tensor in tensors] != [metadata_of(proxy) for proxy in self.results]:
             raise LoweringError("its result differs from that of the op")
         if not isinstance(residuals, tuple):
@@ -228,7 +228,7 @@ def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative
     if bound.effects.mutates or len(fresh_outputs(bound)) != len(bound.outputs()):
         raise LoweringError("the op writes to a storage, or its results share storage with its arguments")
     values = run_on_fakes(query, pair)
-    own = {proxy.name for proxy in (*bound.inputs(), *bound.outputs())}
+    own = {proxy.name for proxy in bound.proxies()}
 
     def new(leaf: Any) -> Any:
         return leaf if isinstance(leaf, PROXY_TYPES) and leaf.name not in own else None

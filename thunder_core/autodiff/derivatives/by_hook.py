@@ -77,7 +77,7 @@ _BACKWARD: Final = {
 INPUT_HOOK: Final = Symbol(f"{__name__}.input_hook", input_hook, tags=_HOOK)
 
 
-def metadata_of(value: TensorProxy) -> tuple[Any, ...]:
+def gradient_metadata(value: TensorProxy) -> tuple[Any, ...]:
     """The metadata of a gradient of ``value`` that ops after the hooks rely on."""
     return value.shape, value.dtype, value.device, dense_stride(value)
 
@@ -113,7 +113,7 @@ def derive_by_hook(query: Query) -> Derivative:
     if each:
         gradients = {name: proxy for name, proxy in gradients.items() if along[name] in cotangents}
     given = tuple([cotangents.get(result.name) if result is not None else None for result in bound.output])
-    metadata = tuple([None if value is None else metadata_of(value) for value in values])
+    metadata = tuple([None if value is None else gradient_metadata(value) for value in values])
     outputs = tuple([gradients.get(value.name) if value is not None else None for value in values])
     backward = BoundSymbol(
         symbol, (owner, given, metadata), {}, outputs, Effects(external=True), PLAIN, location=bound.location

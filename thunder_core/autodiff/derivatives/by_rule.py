@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query
-from thunder_core.autodiff.derivatives.rules import find_rule
-from thunder_core.autodiff.derivatives.rules.rule import Backward, Rule
+from thunder_core.autodiff.derivatives.rules import Backward, Rule, find_rule
 from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
 from thunder_core.errors import LoweringError
-from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_outputs_of, tensors_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.tracing.tracer import Level
 
@@ -119,8 +118,7 @@ def _suits(bound: BoundSymbol, rule: Rule) -> bool:
     """Whether the rule may be applied to the op."""
     if bound.effects.mutates or bound.effects.external or bound.context is None or bound.context.autocast:
         return False
-    tensors = (*tensor_inputs_of(bound), *tensor_outputs_of(bound))
-    if any(proxy.dtype.is_complex or proxy.layout is not torch.strided for proxy in tensors):
+    if any(proxy.dtype.is_complex or proxy.layout is not torch.strided for proxy in tensors_of(bound)):
         return False
     try:
         _signature(rule).bind(*bound.args, **bound.kwargs)

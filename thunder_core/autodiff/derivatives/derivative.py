@@ -14,7 +14,6 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
-from thunder_core.ir.tree import map_leaves
 
 PLAIN = Context(grad_enabled=False, inference=False)
 """The modes that derivatives run under: no recording of gradients, no autocast."""
@@ -79,9 +78,7 @@ class Derivative:
 
         return replace(
             self,
-            backward=tuple(
-                [replace(op.map_arguments(value), output=map_leaves(value, op.output)) for op in self.backward]
-            ),
+            backward=tuple([op.map_leaves(value) for op in self.backward]),
             cotangents={name: proxy for name, proxy in self.cotangents.items() if name not in absent},
             gradients=remaining,
         )

@@ -15,7 +15,7 @@ from thunder_core.autodiff.partitioning.dependence import Dependence
 from thunder_core.autodiff.partitioning.recompute import DEFAULT, POLICIES, Budget, Policy, everything, parse_policy
 from thunder_core.autodiff.partitioning.selection import ops_for_backward
 from thunder_core.errors import SizeVariesError
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.geometry import StoragePosition
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
@@ -73,7 +73,7 @@ def renumbered(
     changed: dict[str, Proxy] = dict(substitutes)
     if not changed and not any(_clashes(op, owned) for op in ops):
         return ops, changed
-    numbers = [proxy.storage for op in ops for proxy in (*tensor_inputs_of(op), *tensor_outputs_of(op))]
+    numbers = [proxy.storage for op in ops for proxy in tensors_of(op)]
     fresh = count(max([*numbers, *owned], default=-1) + 1)
     return [_renumbered_op(op, owned, changed, fresh) for op in ops], changed
 
@@ -100,7 +100,7 @@ def _renumbered_op(op: BoundSymbol, owned: set[int], changed: dict[str, Proxy], 
     def current(leaf: object) -> object:
         return changed.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf
 
-    return replace(op.map_arguments(current), output=map_leaves(current, op.output))
+    return op.map_leaves(current)
 
 
 def two_programs(dependence: Dependence, again: frozenset[int], provenance: str) -> Partitioned:

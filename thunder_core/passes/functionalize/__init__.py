@@ -1,6 +1,11 @@
 """Functionalization: rewrite a program with in-place ops to one whose ops only compute values."""
 
-from thunder_core.passes.functionalize.functionalize import Functionalize, LeaveAsRecorded, functional_form
+from thunder_core.passes.functionalize.functionalize import (
+    Functionalize,
+    LeaveAsRecorded,
+    functional_form,
+    without_writes,
+)
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -10,7 +15,6 @@ from thunder_core.passes.functionalize.result import (
     Mutation,
     ResultSource,
 )
-from thunder_core.passes.functionalize.without_writes import without_writes
 
 __all__ = [
     "FromComputation",

@@ -172,8 +172,7 @@ def moved(view: TensorProxy, old: TensorProxy, new: TensorProxy) -> TensorProxy:
     """The proxy of a view of ``new`` with the position in it that ``view`` has in ``old``."""
     if new is old:
         return view
-    differentiable = view.dtype.is_floating_point or view.dtype.is_complex
-    requires_grad = differentiable and new.requires_grad and (view.requires_grad or not old.requires_grad)
+    requires_grad = view.can_require_grad and new.requires_grad and (view.requires_grad or not old.requires_grad)
     return replace(StoragePosition.between(old, new).moved(view), requires_grad=requires_grad)
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.registry import registry
 
 
 class Emitter:
-    """Collects emitted ops, and allocates names and storage numbers that are unused in the trace.
+    """Collects emitted ops.
 
     Attributes:
         ops: the ops emitted so far.
+        name, storage: return a new name, and a new storage number, that are unused in the trace.
         may_record: whether autograd records any op of the trace.
         context, location: those of the op that is being rewritten; emitted ops get them.
     """
@@ -33,25 +34,9 @@ class Emitter:
         self.may_record = trace.context.grad_enabled or any(
             bound.context is not None and bound.context.grad_enabled for bound in trace.symbols
         )
-        self._next_storage = self._next_name = 0
-        for proxy in chain(trace.inputs, chain.from_iterable(op.outputs() for op in trace.symbols)):
-            self._avoid(proxy)
-
-    def _avoid(self, proxy: Proxy) -> None:
-        if proxy.name[0] == "t" and proxy.name[1:].isdecimal():
-            self._next_name = max(self._next_name, int(proxy.name[1:]) + 1)
-        if isinstance(proxy, TensorProxy):
-            self._next_storage = max(self._next_storage, proxy.storage + 1)
-
-    def name(self) -> str:
-        """A new name."""
-        self._next_name += 1
-        return f"t{self._next_name - 1}"
-
-    def storage(self) -> int:
-        """A new storage number."""
-        self._next_storage += 1
-        return self._next_storage - 1
+        self._builder = Builder.of(trace, bodies=False)
+        self.name = self._builder.temporary
+        self.storage = self._builder.new_storage
 
     def fresh(self, like: TensorProxy, *, requires_grad: bool, storage: int | None = None) -> TensorProxy:
         """A new value with the metadata of ``like``, at offset 0 of a new storage unless ``storage`` is given."""
@@ -60,7 +45,7 @@ class Emitter:
             name=self.name(),
             storage=self.storage() if storage is None else storage,
             offset=0 if storage is None else like.offset,
-            requires_grad=requires_grad and (like.dtype.is_floating_point or like.dtype.is_complex),
+            requires_grad=requires_grad and like.can_require_grad,
         )
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext
@@ -73,6 +74,30 @@ def functional_form(
     rewriter = Rewriter(trace, families)
     rewriter.run()
     return _Results(rewriter, leaves).collect(Functionalize.name)
+
+
+def without_writes(trace: Trace) -> Trace:
+    """The trace in functional form; its outputs have the same values.
+
+    Raises:
+        LoweringError: it writes to its inputs, or in a way that cannot be functionalized.
+    """
+    if not any(bound.effects.mutates for bound in trace.symbols):
+        return trace
+    try:
+        functional = functional_form(trace)
+    except ThunderError as error:
+        raise LoweringError(str(error)) from error
+    computation = functional.computation
+    output: list[Any] = []
+    for source in functional.results:
+        if isinstance(source, FromComputation):
+            output.append(computation.output[source.index])
+        elif isinstance(source, FromInput):
+            output.append(computation.inputs[source.index])
+    if functional.epilogue is not None or len(output) < len(functional.results):
+        raise LoweringError("it writes to its inputs")
+    return replace(computation, output=tuple(output))
 
 
 def _unchanged(trace: Trace, provenance: str, stage: Stage) -> Functionalized:

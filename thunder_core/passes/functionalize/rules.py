@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.import_paths import import_path
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
+from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
+from thunder_core.passes.functionalize.blocks import View
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
@@ -88,8 +90,7 @@ def call_on_copies(
     Returns:
         The copies, which have the values after the write.
     """
-    leaves = list(iterate_leaves((call.args, call.kwargs)))
-    positions = tuple(position_of(leaves, target) for target in targets)
+    positions = _positions(call, targets)
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
@@ -101,23 +102,74 @@ def call_on_copies(
     if outcome is not None:  # autograd does not record every write of an op (running statistics, say)
         recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
     copies = [emitter.fresh(target, requires_grad=flag) for target, flag in zip(targets, recorded, strict=True)]
-    effects = replace(call.effects, mutates=())
-    emitter.ops.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
+    _emit(call, operation, arguments, (output, *copies), emitter)
     return copies
+
+
+def call_recomputed(
+    call: BoundSymbol, targets: list[TensorProxy], views: list[View], output: Any, emitter: Emitter
+) -> list[TensorProxy]:
+    """Emit ``call``, an op that backward recomputes, on copies of the arguments that it writes.
+
+    Args:
+        call: the in-place op on functional values.
+        targets: the arguments that it writes.
+        views: the views (tensor objects of the program) of these arguments.
+        output: proxies for its result.
+
+    Returns:
+        The copies, which have the values after the write.
+    """
+    locations = tuple([_location(view) for view in views])
+    operation, arguments, _ = registry.resolve(
+        operations.recomputed_call,
+        (call.symbol.target, _positions(call, targets), locations, call.args, call.kwargs),
+        {},
+    )
+    body, _, *operands = call.args
+    inside = {operand.name: proxy.storage for operand, proxy in zip(operands, body.inputs, strict=True)}
+    recorded = _recorded(body) if requires_grad(call, emitter) else frozenset()
+    copies = [
+        emitter.fresh(target, requires_grad=target.requires_grad or inside[target.name] in recorded)
+        for target in targets
+    ]
+    _emit(call, operation, arguments, (output, *copies), emitter)
+    return copies
+
+
+def _location(view: View) -> tuple[Any, ...] | None:
+    """The geometry of a view in an input, as `operations.recomputed_call` takes it; None if it is in no input."""
+    block, proxy = view.block, view.proxy
+    if not block.inputs or proxy.dtype != block.root.dtype:
+        return None
+    return block.root, tuple(proxy.shape), tuple(proxy.stride), view.relative_offset
+
+
+def _recorded(body: Trace) -> frozenset[int]:
+    """The storages of a body's values that require grad.
+
+    Autograd does not record writes to others (running statistics, say).
+    """
+    return frozenset(
+        proxy.storage for op in with_bodies(body.symbols) for proxy in tensor_outputs_of(op) if proxy.requires_grad
+    )
 
 
 def requires_grad(call: BoundSymbol, emitter: Emitter) -> bool:
     """Whether autograd records results of the call."""
-    return emitter.records_gradients and any(
-        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in call.inputs()
-    )
+    return emitter.records_gradients and any(map(differentiable, call.inputs()))
 
 
-def position_of(leaves: list[Any], target: TensorProxy) -> int:
-    """The position of ``target`` among the argument leaves of a call."""
-    return next(
-        index for index, leaf in enumerate(leaves) if isinstance(leaf, TensorProxy) and leaf.name == target.name
-    )
+def _positions(call: BoundSymbol, targets: list[TensorProxy]) -> tuple[int, ...]:
+    """The positions of ``targets`` among the argument leaves of a call."""
+    names = [getattr(leaf, "name", None) for leaf in iterate_leaves((call.args, call.kwargs))]
+    return tuple([names.index(target.name) for target in targets])
+
+
+def _emit(call: BoundSymbol, operation: Symbol, args: tuple[Any, ...], output: Any, emitter: Emitter) -> None:
+    """Emit ``operation`` in place of ``call``, with its modes and location, and its effects besides the writes."""
+    effects = replace(call.effects, mutates=())
+    emitter.ops.append(BoundSymbol(operation, args, {}, output, effects, call.context, call.location))
 
 
 def _local(symbol: Symbol, positions: tuple[int, ...]) -> Symbol:

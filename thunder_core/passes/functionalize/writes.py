@@ -12,66 +12,19 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Trace, with_bodies
-from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
-from thunder_core.passes import operations
+from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.passes.functionalize.blocks import Family, View
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.functionalize.result import Mutation, WrittenArgument
-from thunder_core.passes.functionalize.rules import call_on_copies, call_twin, find_twin, position_of, requires_grad
+from thunder_core.passes.functionalize.rules import (
+    call_on_copies,
+    call_recomputed,
+    call_twin,
+    find_twin,
+    requires_grad,
+)
 from thunder_core.passes.functionalize.state import State, views_of
-from thunder_core.symbols.registry import registry
-
-
-def call_recomputed(
-    call: BoundSymbol, targets: list[TensorProxy], views: list[View], output: Any, emitter: Emitter
-) -> list[TensorProxy]:
-    """Emit ``call``, an op that backward recomputes, on copies of the arguments that it writes.
-
-    Args:
-        call: the in-place op on functional values.
-        targets: the arguments that it writes.
-        views: the views (tensor objects of the program) of these arguments.
-        output: proxies for its result.
-
-    Returns:
-        The copies, which have the values after the write.
-    """
-    leaves = list(iterate_leaves((call.args, call.kwargs)))
-    positions = tuple([position_of(leaves, target) for target in targets])
-    locations = tuple([_location(view) for view in views])
-    operation, arguments, _ = registry.resolve(
-        operations.recomputed_call, (call.symbol.target, positions, locations, call.args, call.kwargs), {}
-    )
-    body, _, *operands = call.args
-    inside = {operand.name: proxy.storage for operand, proxy in zip(operands, body.inputs, strict=True)}
-    recorded = _recorded(body) if requires_grad(call, emitter) else frozenset()
-    copies = [
-        emitter.fresh(target, requires_grad=target.requires_grad or inside[target.name] in recorded)
-        for target in targets
-    ]
-    effects = replace(call.effects, mutates=())
-    emitter.ops.append(BoundSymbol(operation, arguments, {}, (output, *copies), effects, call.context, call.location))
-    return copies
-
-
-def _location(view: View) -> tuple[Any, ...] | None:
-    """The geometry of a view in an input, as `operations.recomputed_call` takes it; None if it is in no input."""
-    block, proxy = view.block, view.proxy
-    if not block.inputs or proxy.dtype != block.root.dtype:
-        return None
-    return block.root, tuple(proxy.shape), tuple(proxy.stride), view.relative_offset
-
-
-def _recorded(body: Trace) -> frozenset[int]:
-    """The storages of a body's values that require grad.
-
-    Autograd does not record writes to others (running statistics, say).
-    """
-    return frozenset(
-        proxy.storage for op in with_bodies(body.symbols) for proxy in tensor_outputs_of(op) if proxy.requires_grad
-    )
 
 
 def check_writable(bound: BoundSymbol, targets: list[View]) -> None:

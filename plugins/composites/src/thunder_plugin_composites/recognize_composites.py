@@ -12,7 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment
-from thunder_core.passes.checkpoint_bodies import in_checkpoints
+from thunder_core.passes.checkpoint_regions import in_checkpoints
 from thunder_core.passes.rewrite import Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 import torch
 
 from thunder_core.executors.states import is_replayable
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -36,13 +36,13 @@ def why_not(trace: Trace, trust: Sequence[str] = ()) -> str | None:
 
 def device_of(trace: Trace) -> torch.device:
     """The device of a trace that can be captured."""
-    return next(proxy.device for bound in trace.symbols for proxy in _tensors(bound))
+    return next(proxy.device for bound in trace.symbols for proxy in tensors_of(bound))
 
 
 def _devices(trace: Trace) -> str | None:
     first: torch.device | None = None
     for bound in trace.symbols:
-        for proxy in _tensors(bound):
+        for proxy in tensors_of(bound):
             if proxy.device.type not in BACKENDS:
                 return f"{_describe(bound)} works on the device {proxy.device}, which has no CUDA graphs"
             if first is not None and proxy.device != first:
@@ -74,11 +74,6 @@ def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
 
 def _trusted(name: str, trust: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in trust)
-
-
-def _tensors(bound: BoundSymbol) -> list[TensorProxy]:
-    proxies: list[Proxy] = [*bound.inputs(), *bound.outputs()]
-    return [proxy for proxy in proxies if isinstance(proxy, TensorProxy)]
 
 
 def _describe(bound: BoundSymbol) -> str:

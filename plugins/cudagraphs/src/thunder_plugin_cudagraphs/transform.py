@@ -11,7 +11,7 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects, joined
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, differentiable
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -72,7 +72,7 @@ class CUDAGraphs(Transform):
             function,
             inputs,
             _positions(results.made, lambda proxy: proxy.name in context.saved),
-            _positions(results.made, lambda proxy: context.phase is Phase.INFERENCE and _requires_grad(proxy)),
+            _positions(results.made, lambda proxy: context.phase is Phase.INFERENCE and differentiable(proxy)),
             device_graphs(device_of(trace)),
             Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)}),
         )
@@ -123,10 +123,6 @@ class _Results:
 
 def _positions(made: Sequence[Proxy], holds: Callable[[Proxy], bool]) -> frozenset[int]:
     return frozenset([position for position, proxy in enumerate(made) if holds(proxy)])
-
-
-def _requires_grad(proxy: Proxy) -> bool:
-    return isinstance(proxy, TensorProxy) and proxy.requires_grad
 
 
 def _effects(trace: Trace, inputs: Inputs) -> Effects:

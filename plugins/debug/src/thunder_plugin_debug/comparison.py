@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import tensors_in
 from thunder_plugin_debug.difference import Difference, Tolerance, difference
 from thunder_plugin_debug.journal import Journal
 from thunder_plugin_debug.line import Line
@@ -115,7 +115,7 @@ class ComparedBackward(Comparison):
 
 def _versions(arguments: Any) -> list[int]:
     """The version counters of the tensors; inference tensors have none."""
-    tensors = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_in(arguments)
     return [version_of(tensor) for tensor in tensors if not tensor.is_inference()]
 
 

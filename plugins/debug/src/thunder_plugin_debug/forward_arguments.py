@@ -99,7 +99,7 @@ def _origin(bound: BoundSymbol) -> Any:
 
 
 def _fits(forward: BoundSymbol, backward: BoundSymbol) -> bool:
-    names = {proxy.name for proxy in (*forward.inputs(), *forward.outputs())}
+    names = {proxy.name for proxy in forward.proxies()}
     return _residuals_fit(forward.output[1], backward.args[0], names)
 
 

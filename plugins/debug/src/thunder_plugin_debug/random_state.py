@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.tree import iterate_leaves
 
 
@@ -31,7 +30,7 @@ class RandomState:
 def generators_of(bound: BoundSymbol, arguments: Any) -> list[torch.Generator]:
     """The generators that an operation may use: PyTorch's defaults for its devices, and those among its arguments."""
     generators = [leaf for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Generator)]
-    devices = {proxy.device for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)}
+    devices = {proxy.device for proxy in tensors_of(bound)}
     for device in devices:
         if device.type == "cuda":
             index = torch.cuda.current_device() if device.index is None else device.index

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.context import Context, modes_for_fakes
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves, tensors_in
 
 _RECORDING: Final = Context(
     grad_enabled=True, inference=False
@@ -45,7 +45,7 @@ def reference_gradients(
     with modes_for_fakes(_RECORDING):
         args, kwargs = map_leaves(separate, (args, kwargs))
         result = function(*args, **kwargs)
-        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in(result)
         pairs = [
             (output, cotangent)
             for output, cotangent in zip(tensors, cotangents, strict=True)

@@ -10,7 +10,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_o
 from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.dead_code import without_dead_code
-from thunder_core.runtime.process_groups import ranks_of
+from thunder_core.symbols.channels import ranks_of
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.collectives import reduce_scatter
 from thunder_plugin_distributed.hardware import Hardware

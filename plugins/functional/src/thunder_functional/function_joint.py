@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.acquire.region import Region
-from thunder_core.autodiff.checkpoint import inline_checkpoints
 from thunder_core.autodiff.differentiate import differentiated
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import sets_hook
@@ -17,6 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes.checkpoint_regions import inline_checkpoints
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalized, functional_form
 

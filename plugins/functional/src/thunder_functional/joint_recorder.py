@@ -18,7 +18,7 @@ from thunder_core.ir.context import Context, current_context, modes_for_fakes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.generators import STATEFUL
 
@@ -125,7 +125,7 @@ class JointRecorder:
 
     def _define(self, op: BoundSymbol, result: Any) -> None:
         """Register the tensors in ``result`` as the outputs of ``op``."""
-        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in(result)
         for proxy, tensor in zip(tensor_outputs_of(op), tensors, strict=True):
             self.values[proxy.name] = tensor
 
@@ -184,7 +184,7 @@ class JointRecorder:
             args, kwargs = map_leaves(lambda leaf: primals.get(id(leaf), leaf), arguments)
             result = original.symbol.target(*args, **kwargs)
             are_tensors[:] = [isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result)]
-            outputs = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+            outputs = tensors_in(result)
             differentiable[:] = [leaf.is_floating_point() or leaf.is_complex() for leaf in outputs]
             pairs = list(zip(outputs, differentiable, strict=True))
             return tuple([leaf for leaf, yes in pairs if yes]), tuple([leaf for leaf, yes in pairs if not yes])

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from thunder_core.errors import ThunderError
-from thunder_core.executors.compiled_regions import CompiledRegions, RegionCall, RegionCounts, problem_of_calls
-from thunder_core.executors.executor import declined_by_failing
+from thunder_core.executors.executor import (
+    CompiledRegions,
+    RegionCall,
+    RegionCounts,
+    declined_by_failing,
+    problem_of_calls,
+)
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
 from thunder_fusion.artifacts import RegionArtifacts

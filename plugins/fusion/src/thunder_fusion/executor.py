@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from thunder_core import progress
 from thunder_core.executors import Claimed, Decision, Declined, Executor
-from thunder_core.executors.compiled_regions import CompiledRegions
-from thunder_core.executors.executor import declined_by_failing
+from thunder_core.executors.executor import CompiledRegions, declined_by_failing
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.trace import Trace

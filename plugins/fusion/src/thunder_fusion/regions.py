@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.bound_symbol import (
+    BoundSymbol,
+    tensors_of,
+    tensors_written_by,
+)
 from thunder_core.passes.dependencies import dependencies
 from thunder_fusion.alignment import align_regions
 from thunder_fusion.levels import levels_of
@@ -50,7 +54,7 @@ def _apart(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]]) -> f
         bound = symbols[other]
         if writer not in written or bound.is_view():
             return False
-        values = (*tensor_inputs_of(bound), *tensor_outputs_of(bound))
+        values = tensors_of(bound)
         return any(proxy.storage in written[writer] for proxy in values)
 
     pairs = ((other, index) for index, earlier in enumerate(before if written else ()) for other in earlier)

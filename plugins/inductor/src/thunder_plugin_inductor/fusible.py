@@ -10,7 +10,7 @@ import torch
 from thunder_core.errors import LoweringError
 from thunder_core.executors.artifacts import software, source_hash
 from thunder_core.executors.disk_tables import disk_table, lowered_form
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -29,7 +29,7 @@ _answers: Final[dict[tuple[Any, str], str]] = {}
 
 def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
     """True, or the reason why the operation cannot be part of a region."""
-    tensors = [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
+    tensors = tensors_of(bound)
     reason = unsuitable(tensors)
     if reason is not None:
         return reason

@@ -12,7 +12,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_o
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
 from thunder_core.passes.operations import functional_call
 from thunder_core.passes.rewrite import Substitution
@@ -121,7 +121,7 @@ class _Walk:
         def other(leaf: Any) -> Any:
             return known.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
 
-        new = replace(line.map_arguments(other), output=map_leaves(other, line.output))
+        new = line.map_leaves(other)
         if not moved or not self._is_right(new):
             return False
         self.last.update(moved)

@@ -26,21 +26,21 @@ class _InPlace:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.aliases = Aliases.of(trace)
-        self.memories = MovedStorages()
+        self.moved_storages = MovedStorages()
 
     def run(self, name: str) -> Trace:
         lines = [self._line(index, line) for index, line in enumerate(self.trace.symbols)]
-        if not self.memories:
+        if not self.moved_storages:
             return self.trace
-        output = map_leaves(self.memories.value, self.trace.output)
+        output = map_leaves(self.moved_storages.value, self.trace.output)
         return replace(self.trace.with_symbols(lines, name), output=output)
 
     def _line(self, index: int, line: BoundSymbol) -> BoundSymbol:
         twin = self._twin(index, line)
         if twin is not None:
-            self.memories.move(line.output, line.args[0])
+            self.moved_storages.move(line.output, line.args[0])
             line = replace(line, symbol=twin, effects=Effects(mutates=(line.args[0].name,)))
-        return self.memories.op(line)
+        return self.moved_storages.op(line)
 
     def _twin(self, index: int, line: BoundSymbol) -> Symbol | None:
         """The in-place symbol if its result is the same and the old value is not read later; else None."""

@@ -13,13 +13,12 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.common_subexpression import merge_equal_calls
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.rewrite import Match, Rule, Substitution, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_plugin_matmul.accumulate_in_place import accumulated_in_place
 from thunder_plugin_matmul.dtype_round_trips import is_lossless
+from thunder_plugin_simplify.common_subexpression import merge_equal_calls
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,3 @@ def _add_product(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: torch
 
 def _add_linear(x: torch.Tensor, a: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return _add_product(x, a, torch.t(weight), dtype)
-
-
-def from_options(options: TransformOptions) -> AccumulateProducts:
-    """The transform for the options of a configuration; it has none."""
-    return AccumulateProducts()

@@ -16,7 +16,6 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.pytorch_internals import version_of
 
 
@@ -24,19 +23,19 @@ class CachedCasts:
     """The last cast of each tensor to each dtype, as long as the tensor lives."""
 
     def __init__(self) -> None:
-        self._kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._casts: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
-    def converted(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """``tensor.to(dtype)``, computed again if the version counter or the address of the tensor has changed."""
         if tensor.is_inference():  # inference tensors have no version counter
             return tensor.to(dtype)
-        conversions = self._kept.setdefault(tensor, {})
+        casts_of_tensor = self._casts.setdefault(tensor, {})
         state = version_of(tensor), tensor.data_ptr()
-        known = conversions.get(dtype)
+        known = casts_of_tensor.get(dtype)
         if known is None or known[0] != state:
             with torch.inference_mode(False), torch.no_grad():
                 # with the storage, so that no other tensor gets its address in the meantime
-                known = conversions[dtype] = state, tensor.to(dtype), tensor.untyped_storage()
+                known = casts_of_tensor[dtype] = state, tensor.to(dtype), tensor.untyped_storage()
         result: torch.Tensor = known[1]
         return result
 
@@ -56,8 +55,8 @@ class CacheWeightCasts(Transform):
     _symbol: Symbol = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        function: Callable[..., Any] = CachedCasts().converted
-        object.__setattr__(self, "_symbol", Symbol("kept_conversion", function, tags=frozenset({Tag.LOCAL})))
+        function: Callable[..., Any] = CachedCasts().cast
+        object.__setattr__(self, "_symbol", Symbol("cached_cast", function, tags=frozenset({Tag.LOCAL})))
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         if context.phase is not Phase.INFERENCE:
@@ -76,8 +75,3 @@ class CacheWeightCasts(Transform):
             return (replace(line, symbol=self._symbol, effects=Effects(external=True)),)
 
         return rewrite(trace, [Rule(pattern, replacement)], self.name)
-
-
-def from_options(options: TransformOptions) -> CacheWeightCasts:
-    """The transform for the options of a configuration; it has none."""
-    return CacheWeightCasts()

@@ -11,6 +11,7 @@ import torch
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.builder import Builder
+from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.trace import Trace
@@ -19,7 +20,6 @@ from thunder_core.passes.autocast_rewrites import is_rearrangement
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 
 _MOST_VIEWS: Final = 8  # number of casts to look through, so that the pass is linear
 
@@ -47,7 +47,7 @@ class DtypeRoundTrips(Transform):
         walk = _Walk(trace, fixed if context.phase is Phase.INFERENCE else fixed | aliases.given)
         for line in trace.symbols:
             walk.visit(line)
-        return walk.result(self.name) if walk.memories else trace
+        return walk.result(self.name) if walk.moved_storages else trace
 
 
 @dataclass
@@ -56,13 +56,13 @@ class _Walk:
 
     Attributes:
         fixed: storages that are not changed.
-        memories: for removed casts, their storage and that of the value that replaces them.
+        moved_storages: for removed casts, their storage and that of the value that replaces them.
         lines: operations of the result.
     """
 
     trace: Trace
     fixed: frozenset[int]
-    memories: MovedStorages = field(default_factory=MovedStorages)
+    moved_storages: MovedStorages = field(default_factory=MovedStorages)
     lines: list[BoundSymbol] = field(default_factory=list)
     _values: dict[str, TensorProxy] = field(default_factory=dict)
     _known: dict[tuple[str, torch.dtype], TensorProxy] = field(default_factory=dict)
@@ -74,14 +74,14 @@ class _Walk:
 
     def visit(self, line: BoundSymbol) -> None:
         """Add an operation, or replace its result by another value."""
-        if self.memories:
-            line = self.memories.op(line.map_arguments(self._value))
+        if self.moved_storages:
+            line = self.moved_storages.op(line.map_arguments(self._value))
         if line.is_cast() and line.effects.pure and not line.is_recorded(self.trace.context):
             source, dtype = line.args
             value = self._existing(source, dtype, line.output)
             if value is not None:
                 self._values[line.output.name] = value
-                self.memories.move(line.output, value)
+                self.moved_storages.move(line.output, value)
                 return
             self._known.setdefault((source.name, dtype), line.output)
             if is_lossless(source.dtype, dtype):
@@ -134,15 +134,15 @@ class _Walk:
     def _value(self, leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
             return leaf
-        return self._values.get(leaf.name) or self.memories.value(leaf)
+        return self._values.get(leaf.name) or self.moved_storages.value(leaf)
 
 
 def _is_within(view: TensorProxy, source: TensorProxy) -> bool:
     """Whether a view only reaches memory that a dense tensor in place of ``source`` would have."""
-    last = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
+    last = end(view)
     if not are_constant((view.offset, last, source.offset, source.numel)):
         return False
-    return bool(source.offset <= view.offset and last < source.offset + source.numel)
+    return bool(source.offset <= view.offset and last <= source.offset + source.numel)
 
 
 @cache
@@ -162,8 +162,3 @@ def is_lossless(one: torch.dtype, other: torch.dtype) -> bool:
         least = large.smallest_normal * large.eps <= small.smallest_normal * small.eps
         return large.eps <= small.eps and large.max >= small.max and least
     return torch.iinfo(one).min >= torch.iinfo(other).min and torch.iinfo(one).max <= torch.iinfo(other).max
-
-
-def from_options(options: TransformOptions) -> DtypeRoundTrips:
-    """The transform for the options of a configuration; it has none."""
-    return DtypeRoundTrips()

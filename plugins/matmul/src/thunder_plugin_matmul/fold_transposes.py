@@ -17,7 +17,6 @@ from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.rewrite import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 
 _PRODUCTS = frozenset({Tag.PRODUCT, Tag.LINEAR})
@@ -172,8 +171,3 @@ def _exchanged(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _product_of_transposes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.mm(torch.t(b), torch.t(a))
-
-
-def from_options(options: TransformOptions) -> FoldTransposes:
-    """The transform for the options of a configuration; it has none."""
-    return FoldTransposes()

@@ -20,7 +20,6 @@ from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.moved_storages import MovedStorages
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 from thunder_plugin_matmul.linear_of_each import linear_of_each
 
@@ -64,15 +63,15 @@ class MergeMatmuls(Transform):
         if not groups:
             return trace
         first = {id(trace.symbols[index]): group for index, group in groups.items()}
-        builder, memories = Builder.of(trace), MovedStorages()
+        builder, moved_storages = Builder.of(trace), MovedStorages()
 
         def pattern(line: BoundSymbol) -> Iterator[Match]:
             if id(line) in first:
                 yield Match(tuple([trace.symbols[index] for index in first[id(line)]]))
 
-        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.ops, builder, memories))], self.name)
-        moved = merged.with_symbols(map(memories.op, merged.symbols), self.name)
-        return replace(moved, output=map_leaves(memories.value, trace.output))
+        merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.ops, builder, moved_storages))], self.name)
+        moved = merged.with_symbols(map(moved_storages.op, merged.symbols), self.name)
+        return replace(moved, output=map_leaves(moved_storages.value, trace.output))
 
 
 def _shared_memories(module: nn.Module) -> set[int]:
@@ -157,7 +156,7 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedStorages) -> list[BoundSymbol]:
+def _merged(lines: Sequence[BoundSymbol], builder: Builder, moved_storages: MovedStorages) -> list[BoundSymbol]:
     """One matmul, and its parts as the results of ``lines``."""
     first, outputs = lines[0], [line.output for line in lines]
     size = sum(output.shape[-1] for output in outputs)
@@ -174,11 +173,6 @@ def _merged(lines: Sequence[BoundSymbol], builder: Builder, memories: MovedStora
         view = (whole, output.shape, output.stride, offset)
         symbol, args, kwargs = registry.resolve(torch.as_strided, view, {})
         lines_.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
-        memories.move(output, replace(whole, offset=offset))
+        moved_storages.move(output, replace(whole, offset=offset))
         offset += output.shape[-1]
     return lines_
-
-
-def from_options(options: TransformOptions) -> MergeMatmuls:
-    """The transform for the options of a configuration; it has none."""
-    return MergeMatmuls()

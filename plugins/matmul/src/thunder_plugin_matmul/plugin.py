@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import TransformOptions, TransformSpec, hookimpl
+from thunder_core.plugins import TransformSpec, hookimpl
 
 _TRANSFORMS = {
     "dtype_round_trips": "replaces a cast back to a dtype by the existing value",
@@ -18,6 +18,6 @@ _TRANSFORMS = {
 def thunder_transforms() -> list[TransformSpec]:
     """A transform per module. The preset ``default`` only names ``widen_products``."""
     return [
-        TransformSpec(name, f"thunder_plugin_matmul.{name}:from_options", TransformOptions, summary)
+        TransformSpec(name, f"thunder_plugin_matmul:{name.title().replace('_', '')}.from_options", summary=summary)
         for name, summary in _TRANSFORMS.items()
     ]

@@ -14,7 +14,6 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.plugins import TransformOptions
 from thunder_core.symbols.registry import registry
 
 _HALF: Final = frozenset({torch.bfloat16, torch.float16})
@@ -60,8 +59,3 @@ def _may_be_wide(line: BoundSymbol) -> bool:
 
 def _widens(line: BoundSymbol) -> bool:
     return line.is_cast() and line.effects.pure and line.args[1] is torch.float32
-
-
-def from_options(options: TransformOptions) -> WidenProducts:
-    """The transform for the options of a configuration; it has none."""
-    return WidenProducts()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from thunder_core.errors import LoweringError
 from thunder_core.executors.disk_tables import lowered_form
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_nvfuser.conditions import unsuitable_line, unsuitable_tensor
@@ -60,4 +60,4 @@ def _allowed(row: Row, options: NvfuserOptions) -> bool:
 
 
 def _proxies(bound: BoundSymbol) -> Sequence[TensorProxy]:
-    return [proxy for proxy in (*bound.inputs(), *bound.outputs()) if isinstance(proxy, TensorProxy)]
+    return tensors_of(bound)

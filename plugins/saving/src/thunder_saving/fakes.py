@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.ir.annotation import TensorAnnotation
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
@@ -168,7 +168,7 @@ def assumed_outcome(
     Raises:
         TraceSyntaxError: an annotation is missing.
     """
-    arguments = [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
+    arguments = tensor_inputs_of(bound)
     writes = bound.symbol.style is CallStyle.METHOD and bound.symbol.name.endswith("_")
     results: list[Result] = []
 

@@ -20,7 +20,7 @@ from thunder_core.ir.annotation import (
     read_tensor_annotation,
     split_annotations,
 )
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
@@ -261,7 +261,7 @@ class FunctionReader:
     def _results(
         self, bound: BoundSymbol, syntax: CallSyntax, outcome: Outcome, names: tuple[str | None, ...]
     ) -> list[TensorProxy | None]:
-        arguments = _arguments(bound)
+        arguments = tensor_inputs_of(bound)
         proxies: list[TensorProxy | None] = []
         numbers: list[int | None] = []  # storages of the results so far
         for name, result in zip(names, outcome.results, strict=True):
@@ -310,19 +310,15 @@ def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
 
 def _reshapes(bound: BoundSymbol, outcome: Outcome) -> bool:
     """Whether the call changes the size of one of its arguments, like ``resize_`` and ``out=``."""
-    arguments = _arguments(bound)
+    arguments = tensor_inputs_of(bound)
     return bound.symbol.functional is None and any(
         result.same_as >= 0 and (result.shape, result.stride, result.offset) != arguments[result.same_as].geometry
         for result in outcome.results
     )
 
 
-def _arguments(bound: BoundSymbol) -> list[TensorProxy]:
-    return [proxy for proxy in bound.inputs() if isinstance(proxy, TensorProxy)]
-
-
 def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
-    arguments = _arguments(bound)
+    arguments = tensor_inputs_of(bound)
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
     inner = [line.effects for body in bodies_of(bound) for line in body.symbols]
     silent = not (outcome.results or outcome.written or outcome.channels)

@@ -22,7 +22,7 @@ from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.source import AttributeSource, Source
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     FakeTensor,
@@ -78,15 +78,11 @@ def call(
         raise refuse_wrapper(kind, f"{name} reads the position of a computed tensor in the autograd graph")
     if registry.is_metadata(func):
         recording.observer.metadata_read(func, [tensor for tensor in given if id(tensor) in recording.existing])
-    elif torch.is_grad_enabled() and any(requires_grad(recording, leaf) for leaf in _tensors((args, kwargs))):
+    elif torch.is_grad_enabled() and any(requires_grad(recording, leaf) for leaf in tensors_in((args, kwargs))):
         if recording.recorder.attempt.graph:
             raise refuse_wrapper(kind, f"{name} is called in a program that itself computes gradients")
         return call_with_gradients(recording, func, args, kwargs)
     return func(*args, **kwargs)
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in iterate_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def dispatch(

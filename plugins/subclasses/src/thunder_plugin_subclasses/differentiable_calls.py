@@ -27,7 +27,7 @@ from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.source import ItemSource, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -93,7 +93,7 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
         raise refuse_wrapper(kind, f"{name} is called in a branch of torch.cond")
     forward = Region(recording.recorder.trace, recording.recorder.tensors)
     with outside_mode():
-        tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in((args, kwargs))
         wanted = list({id(tensor): tensor for tensor in tensors if requires_grad(recording, tensor)}.values())
         with recording.recorder.suspension:  # adding inputs calls functions of Thunder itself
             given, names = _given(recording, wanted, name)
@@ -106,7 +106,7 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
                 raise refuse_wrapper(kind, f"{name} writes while autograd records") from error
             raise
     with outside_mode():
-        results = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
+        results = tensors_in(result)
         computed = [leaf for leaf in results if not any(leaf is tensor for tensor in tensors)]
         kind = next((type(tensor) for tensor in (*tensors, *results) if is_wrapper(tensor)), torch.Tensor)
         if forward.effects().mutates:

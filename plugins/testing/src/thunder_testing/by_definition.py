@@ -13,7 +13,7 @@ import torch
 
 import thunder
 from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves, tensors_in
 
 
 def _pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
@@ -29,7 +29,7 @@ def _pair(function: Callable[..., torch.Tensor]) -> DerivativePair:
             return value.detach().requires_grad_(next(flags)) if isinstance(value, torch.Tensor) else value
 
         args, kwargs = map_leaves(leaf, residuals)
-        tensors = [value for value in iterate_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        tensors = tensors_in((args, kwargs))
         with torch.enable_grad():
             result = function(*args, **kwargs)
         gradients = iter(torch.autograd.grad(result, [one for one in tensors if one.requires_grad], cotangents))

@@ -1,5 +1,7 @@
 """PyTorch's OpInfo database as cases: each operator as function, method, operator, in place and with ``out=``.
 
+Each differentiable operator is also a case with gradients, as function and in place.
+
 Requires numpy and expecttest, which torch.testing imports; no other module of Thunder imports this one.
 """
 
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.pytorch_internals import tree_map
 from thunder_testing.compare import Arguments, assert_same_behaviour, observe
 from thunder_testing.difference import Comparison
 from thunder_testing.opinfo_samples import sample_inputs
@@ -109,24 +112,33 @@ def _programs(operator: Any, samples: int) -> Iterator[Program]:
         "in place": spelling(operator.inplace_variant),
         "in-place operator": spelling(operator.inplace_operator_variant),
     }
-    for index in range(samples):
-
-        def make_sample(index: int = index) -> Any:
-            inputs = sample_inputs(operator, "cpu", _dtype(operator))
-            return next(itertools.islice(inputs, index, None), None)
+    for index, sample, make_sample in _samples(operator, _dtype(operator), samples):
 
         def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:
             sample = make_sample()
             return Arguments(sample.input, *sample.args, **sample.kwargs)
 
-        if (sample := make_sample()) is None:
-            return
         for variant, call in (calls if sample.broadcasts_input else calls | in_place).items():
             if call is not None:
                 yield Program(variant, index, call, make_arguments)
         if operator.supports_out:
             make = _with_out(operator.op, make_arguments)
             yield Program("out=", index, spelling(operator.op), make)
+
+
+def _samples(
+    operator: Any, dtype: torch.dtype, count: int, *, requires_grad: bool = False
+) -> Iterator[tuple[int, Any, Callable[[], Any]]]:
+    """The first samples of an operator, each with its position and a function that makes it anew."""
+    for index in range(count):
+
+        def make(index: int = index) -> Any:
+            inputs = sample_inputs(operator, "cpu", dtype, requires_grad=requires_grad)
+            return next(itertools.islice(inputs, index, None), None)
+
+        if (sample := make()) is None:
+            return
+        yield index, sample, make
 
 
 def _with_out(callee: Any, make_arguments: Callable[[], Arguments]) -> Callable[[], Arguments]:
@@ -161,3 +173,62 @@ def _dtype(operator: Any) -> torch.dtype:
 
 
 OPERATORS: dict[str, Any] = {operator.full_name: operator for operator in op_db if operator.supported_dtypes("cpu")}
+
+
+# --- gradients
+
+_GRADIENT_DTYPE = torch.float64
+_GRADIENT_COMPARISON = Comparison(rtol=1e-7, atol=1e-7, gradients=True, gradient_rtol=1e-7, gradient_atol=1e-7)
+
+
+def differentiable_operator_names() -> list[str]:
+    """Names of the operators that eager differentiates in float64 on a CPU."""
+    return [
+        name for name, operator in OPERATORS.items() if _GRADIENT_DTYPE in operator.supported_backward_dtypes("cpu")
+    ]
+
+
+def run_backward(
+    name: str, compile: Callable[[Any], Any], *, samples: int = SAMPLES_PER_OPERATOR, seconds: int = 60
+) -> Outcome:
+    """The worst outcome of the operator's programs, each called and differentiated with random cotangents.
+
+    The results, their ``requires_grad``, and the gradient of each input are compared: whether it exists, its shape,
+    dtype and values. SKIPPED if eager differentiates none of the samples.
+    """
+    return run_programs(_gradient_programs(OPERATORS[name], samples), compile, _GRADIENT_COMPARISON, seconds=seconds)
+
+
+def _gradient_programs(operator: Any, samples: int) -> Iterator[Program]:
+    in_place = operator.inplace_variant if operator.supports_inplace_autograd else None
+    for index, sample, make_sample in _samples(operator, _GRADIENT_DTYPE, samples, requires_grad=True):
+
+        def make_arguments(make_sample: Callable[[], Any] = make_sample) -> Arguments:
+            sample = make_sample()
+            args, kwargs = _with_leaves(((sample.input, *sample.args), sample.kwargs))
+            return Arguments(*args, **kwargs)
+
+        yield Program("function", index, spelling(operator.op), make_arguments)
+        if in_place is not None and not sample.broadcasts_input:
+            yield Program("in place", index, _on_copy(in_place), make_arguments)
+
+
+def _on_copy(callee: Any) -> Callable[..., Any]:
+    """Apply ``callee``, which writes to its first argument, to a copy: eager does not allow writes to a leaf."""
+
+    def program(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return callee(first.clone(), *args, **kwargs)
+
+    return program
+
+
+def _with_leaves(values: Any) -> Any:
+    """``values`` with the tensors that require grad replaced by leaves over the same memory."""
+    leaves: dict[int, torch.Tensor] = {}
+
+    def as_leaf(value: Any) -> Any:
+        if not (isinstance(value, torch.Tensor) and value.requires_grad):
+            return value
+        return leaves.setdefault(id(value), value.detach().requires_grad_())
+
+    return tree_map(as_leaf, values)

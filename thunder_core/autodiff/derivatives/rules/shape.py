@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.autodiff.derivatives.rules.rule import Result, rule
+from thunder_core.autodiff.derivatives.rules import Result, rule
 
 
 @rule("torch.cat")

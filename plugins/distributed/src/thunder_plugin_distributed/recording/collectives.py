@@ -23,7 +23,7 @@ from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import iterate_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.channels import channels_of
 from thunder_core.tracing.user_frames import user_location
@@ -141,7 +141,7 @@ class _Call:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        return [leaf for leaf in iterate_leaves(self.args) if isinstance(leaf, torch.Tensor)]
+        return tensors_in(self.args)
 
     @property
     def written(self) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
@@ -70,7 +70,7 @@ def _run(
     peak = Peak(storages.total, phase.value, None)
     postponed: dict[int, list[str]] = {}
     for index, op in enumerate(trace.symbols):
-        tensors = [proxy for proxy in op.inputs() if isinstance(proxy, TensorProxy)]
+        tensors = tensor_inputs_of(op)
         if op.effects.channels == (WAITS,) and op.symbol is not RECEIVE and tensors:
             renumbered.same(op.outputs(), tensors[0])
         for proxy in op.outputs():
@@ -96,7 +96,7 @@ def _saved_bytes(op: BoundSymbol) -> int:
     if len(programs) < 2:
         return 0
     body = programs[0]
-    returned = len([proxy for proxy in op.outputs() if isinstance(proxy, TensorProxy)])
+    returned = len(tensor_outputs_of(op))
     there = [*body.inputs, *iterate_proxies(body.output[:returned])]
     given = {proxy.storage for proxy in there if isinstance(proxy, TensorProxy)}
     return bytes_of(iterate_proxies(body.output[returned:]), without=given)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 
 from thunder.report.operation_counts import count_operations
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.trace import Trace, bodies_of, derivatives_of, programs_of
 from thunder_core.passes.base import Phase
@@ -103,7 +103,7 @@ def _run_by(op: BoundSymbol, derivatives: Mapping[str, Trace]) -> Iterator[Bound
 def _seconds(op: BoundSymbol, hardware: Hardware) -> float:
     if op.is_view():
         return 0.0
-    tensors = {proxy.name: proxy for proxy in (*tensor_inputs_of(op), *tensor_outputs_of(op))}
+    tensors = {proxy.name: proxy for proxy in tensors_of(op)}
     moved = sum(map(element_bytes, tensors.values()))
     dtype = next((proxy.dtype for proxy in tensors.values()), torch.float32)
     return hardware.compute_seconds(count_operations(op) or 0, moved, dtype)

@@ -61,7 +61,7 @@ def check_gradients_of(
         _must_be_used(tested, program, queries)
         theirs = eager_backward(expected, cotangents)
         ours = compiled_backward(actual, cotangents)
-        check_values = _value_check(tested, subject, queries, call.copy(wanted), cotangents, layout)
+        check_values = gradient_check(tested, subject, queries, call.copy(wanted), cotangents, layout)
         _compare(call.copy(wanted), ours, theirs, check_values)
         compare_arguments(actual.call, expected.call, "backward")
         if not all(map(same_bits, cotangents, given)):
@@ -71,7 +71,7 @@ def check_gradients_of(
         raise
 
 
-def _value_check(
+def gradient_check(
     tested: Tested,
     subject: Subject,
     queries: Sequence[Query],

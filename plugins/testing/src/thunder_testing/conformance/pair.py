@@ -13,18 +13,17 @@ from thunder_core.executors import Claimed, DerivativePair
 from thunder_core.executors.states import Stateful
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import FakeTensor, FakeTensorMode
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
     LAYOUTS,
-    backward,
-    cancelling,
     cotangents_for,
     differentiates,
     eager_backward,
 )
 from thunder_testing.conformance.failure import Breach, NotApplicable, check_applicable
+from thunder_testing.conformance.gradient import gradient_check
 from thunder_testing.conformance.queries import Query, query, watched
 from thunder_testing.conformance.results import compare_metadata, strides_that_matter
 from thunder_testing.conformance.running import Run, quietly, run
@@ -132,11 +131,6 @@ def called(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -
             return function(*args, **kwargs)
         except Exception as error:
             raise raised(what, error) from error
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested containers, in order."""
-    return [leaf for leaf in iterate_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def compare_with_fake(
@@ -284,16 +278,7 @@ class PairBackward:
             if gradient is not None:
                 sums[index] = sums[index] + gradient if index in sums else gradient
         call = self.call.copy(tuple(requiring))
-
-        def double(wide: Call) -> Sequence[Any]:
-            performed = run(wide)
-            return backward(
-                performed, [item.to(out.dtype) for item, out in zip(cotangents, performed.differentiable())]
-            )
-
-        check_values = self.tested.value_check(
-            self.subject, (self.forward.query,), call, double, scale=cancelling(cotangents, self.layout)
-        )
+        check_values = gradient_check(self.tested, self.subject, (self.forward.query,), call, cotangents, self.layout)
         gradients = eager_backward(expected, cotangents)
         for position, (index, other) in enumerate(zip(requiring, gradients, strict=True)):
             zero = torch.zeros_like(call.tensors()[index]) if other is None else other

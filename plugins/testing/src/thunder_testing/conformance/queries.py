@@ -12,7 +12,7 @@ from thunder_core.executors import Claimed, Decision, Declined, Executor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
 from thunder_fusion import FusionExecutor
 from thunder_testing.conformance.call import Call
@@ -124,7 +124,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        involved = [leaf for leaf in iterate_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        involved = tensors_in((args, kwargs, result))
         if not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in involved):
             self.seen.append(str(func))
         return result

@@ -43,7 +43,7 @@ def heavy_imports(name: str, target: str) -> dict[str, list[str]]:
     before = {_top(module) for module in sys.modules}
     witness = _Witness(own)
     sys.meta_path.insert(0, witness)
-    register(manager, name, imported(target), of_core=False)
+    register(manager, name, imported(target))
     sys.meta_path.remove(witness)
     new = {_top(module) for module in sys.modules} - before - _LIGHT - {own}
     heavy: dict[str, list[str]] = {}

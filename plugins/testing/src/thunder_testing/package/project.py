@@ -100,7 +100,7 @@ class Plugin:
             InvalidPlugin: they are invalid.
             BaseException: an exception of importing the plugin, or of a hook.
         """
-        return register(Host().manager, self.name, imported(self.target), of_core=False)
+        return register(Host().manager, self.name, imported(self.target))
 
     def record(self) -> PluginRecord:
         """Its current metadata. Raises Breach if it is not installed."""

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from thunder_core.plugins.nearest import suggestion
+from thunder_core.errors import suggestion
 from thunder_core.plugins.options import ExecutorOptions, TransformOptions
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Project

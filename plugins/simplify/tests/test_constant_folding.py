@@ -1,15 +1,17 @@
+"""Values that depend on no input are computed during compilation."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
 
-from tests.passes.programs import acquire_program
+from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
-from thunder_core.passes.constant_folding import ConstantFolding
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_plugin_simplify import ConstantFolding
 
 
 class Folded(NamedTuple):
@@ -18,7 +20,7 @@ class Folded(NamedTuple):
 
 
 def fold(function, *args, limit=1 << 20):
-    program = acquire_program(function, *args)
+    program = acquire(function, args, {})
     context = TransformContext(Phase.INFERENCE)
     trace = ConstantFolding(limit).run(program.trace, context)
     verify(trace)
@@ -40,7 +42,7 @@ def test_constants_become_inputs():
 
 
 def test_nothing_to_fold_returns_the_same_trace():
-    trace = acquire_program(lambda x: x + 1, torch.ones(3)).trace
+    trace = acquire(lambda x: x + 1, (torch.ones(3),), {}).trace
     assert ConstantFolding().run(trace, TransformContext(Phase.INFERENCE)) is trace
 
 

@@ -99,7 +99,7 @@ class _Merger:
         pinned = self.pinned
         if not pinned:
             return False
-        return any(type(p) is TensorProxy and p.storage in pinned for p in bound.inputs() + bound.outputs())
+        return any(type(p) is TensorProxy and p.storage in pinned for p in bound.proxies())
 
     def _mergeable(self, first: BoundSymbol, bound: BoundSymbol) -> bool:
         old, new = bound.outputs(), first.outputs()

@@ -12,6 +12,7 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.size import are_constant
 from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
@@ -78,7 +79,7 @@ class _Folder:
             return False
         if proxy.storage in self.fixed:
             return False
-        if not all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
+        if not are_constant((*proxy.shape, *proxy.stride)):
             return False
         return extent_bytes(replace(proxy, offset=0)) <= self.limit
 

@@ -1,4 +1,4 @@
-"""Insert runtime checks of the facts about data-dependent sizes that a program relies on."""
+"""Passes for programs with runtime checks of values: their order among other effects, and checks of sizes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,31 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.size import symbols_of
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.symbols.checks import CHECK_SIZES, checked_value
 from thunder_core.tracing.sizes import Sizes, active_sizes
+
+
+@dataclass(frozen=True)
+class ReportsLast(Pass[Trace]):
+    """Moves ops that print, log or warn after the last check of a guessed value, in their order.
+
+    If a check fails, another program runs from the start and would report a second time. In a functional trace values
+    do not change, so that a later report is the same.
+    """
+
+    name: ClassVar[str] = "ReportsLast"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.FUNCTIONAL})
+
+    def run(self, trace: Trace, context: PassContext) -> Trace:
+        """The trace with these ops moved."""
+        ops = trace.symbols
+        last = max(index for index, bound in enumerate(ops) if Tag.GUESS in bound.symbol.tags)
+        before = [bound for bound in ops[:last] if Tag.REPORT not in bound.symbol.tags]
+        moved = [bound for bound in ops[:last] if Tag.REPORT in bound.symbol.tags]
+        return trace.with_symbols([*before, ops[last], *moved, *ops[last + 1 :]], self.name)
 
 
 @dataclass(frozen=True)
