@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, DeclaredSize, InputSizes, Kind
 from thunder_core.errors import DeclaredSizeError, OptionError
+from thunder_core.guards.lookup_methods import name_of
 from thunder_core.plugins.nearest import suggestion
 
 DECLARE_IN_PYTHON: Final = (
@@ -76,7 +77,7 @@ class DeclaredSizes:
             OptionError: the program has no signature, or lacks a parameter with declarations.
         """
         called = function.forward if isinstance(function, torch.nn.Module) else function
-        title = getattr(function, "__qualname__", type(function).__qualname__)
+        title = name_of(function)
         try:
             signature = inspect.signature(called)
         except (TypeError, ValueError) as error:
