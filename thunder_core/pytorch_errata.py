@@ -140,6 +140,18 @@ def preserving_symbolic_sizes(
     return nullcontext() if dropout else EnablePythonDispatcher()
 
 
+_DROPOUTS: Final = frozenset({torch.dropout, torch.nn.functional.dropout, _aten.dropout.default})
+
+
+def returns_argument(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call is a dropout that returns its argument itself: its Python implementation returns a copy."""
+    if function not in _DROPOUTS:
+        return False
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return bool(p == 0 or not training)
+
+
 # --- checks that kernels perform and fake tensors omit ----------------------------------------------------------------
 
 
