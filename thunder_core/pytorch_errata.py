@@ -85,6 +85,12 @@ ERRATA: Final = (
         "fake tensors it adds out of place, and the result has the batch of the mask",
         "2026-11-26",
     ),
+    Erratum(
+        "copies of dropout",
+        "the Python implementation of dropout, which symbolic sizes need, returns a copy where the kernel returns its "
+        "argument",
+        "2026-11-27",
+    ),
 )
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
