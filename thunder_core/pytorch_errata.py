@@ -90,6 +90,7 @@ ERRATA: Final = (
         "the Python implementation of dropout, which symbolic sizes need, returns a copy where the kernel returns its "
         "argument",
         "2026-11-27",
+        fixed="2.15.0",
     ),
 )
 
