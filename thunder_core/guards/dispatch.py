@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from thunder_core.guards.global_state import READERS
@@ -25,13 +26,20 @@ class HasPrologue(Protocol):
     def prologue(self) -> Prologue: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A cache entry with the expected values of its dispatch keys; the first of each key."""
+    """A cache entry with the function of its prologue."""
 
     entry: Any
     check: Callable[[Args, Kwargs], tuple[Any, ...] | None]
-    expected: dict[DispatchKey, Any] = field(repr=False)
+
+    @cached_property
+    def expected(self) -> dict[DispatchKey, Any]:
+        """The expected values of its dispatch keys, the first of each key; a single entry needs none."""
+        expected: dict[DispatchKey, Any] = {}
+        for key, value in dispatch_keys(self.entry.prologue):
+            expected.setdefault(key, value)
+        return expected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,10 +121,7 @@ def _choose(table: _Table, args: Args, kwargs: Kwargs) -> Sequence[_Candidate]:
 
 
 def _extend(table: _Table, entry: HasPrologue) -> _Table:
-    expected: dict[DispatchKey, Any] = {}
-    for key, value in dispatch_keys(entry.prologue):
-        expected.setdefault(key, value)
-    candidate = _Candidate(entry, entry.prologue.function, expected)
+    candidate = _Candidate(entry, entry.prologue.function)
     keys = list(table.keys)
     for other in table.candidates:
         if len(keys) < _MOST_KEYS and _expect_the_same(candidate, other, keys):
