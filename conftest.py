@@ -3,7 +3,9 @@
 Triton decides it when it is imported, which modules of other tests do: so before any of them is.
 """
 
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,6 +20,16 @@ if not torch.cuda.is_available():
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     seed_generators(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No garbage collection while all files are imported, which would free nothing and take a fifth of that time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -83,11 +83,18 @@ def replace_code(attribute: Any, replacement: Callable[..., Any]) -> Callable[[]
     """Replace the code of a function by a call of ``replacement``. Returns a function that restores the code."""
     function: FunctionType = getattr(attribute, "__func__", attribute)
     original = function.__code__
-    # _CODE_OF_GENERATOR has no closure variables: no table has a generator function with a closure
-    code = _CODE_OF_GENERATOR if inspect.isgeneratorfunction(function) else _code(len(original.co_freevars))
-    constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
-    function.__code__ = code.replace(co_consts=tuple(constants), co_freevars=original.co_freevars)
+    is_generator = bool(original.co_flags & inspect.CO_GENERATOR)
+    function.__code__ = _code_that_calls(replacement, is_generator, original.co_freevars)
     return partial(setattr, function, "__code__", original)
+
+
+@cache  # like `replacement_of`: replacements live as long as the process
+def _code_that_calls(replacement: Callable[..., Any], is_generator: bool, free_variables: tuple[str, ...]) -> CodeType:
+    """The code of a function with these closure variables that calls ``replacement``."""
+    # _CODE_OF_GENERATOR has no closure variables: no table has a generator function with a closure
+    code = _CODE_OF_GENERATOR if is_generator else _code(len(free_variables))
+    constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
+    return code.replace(co_consts=tuple(constants), co_freevars=free_variables)
 
 
 def is_replaced(attribute: Any) -> bool:

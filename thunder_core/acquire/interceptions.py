@@ -61,8 +61,14 @@ def intercepting() -> Iterator[None]:
 
 def _rows_of_core() -> list[Interception | Setting]:
     """The rows of the core's table that no added row replaces."""
-    names = {row.name for row in _added}  # few are those of a row of the core
-    return [row for row in TABLE if row.name not in names or not any(_is_same_function(row, other) for other in _added)]
+    added: dict[str, list[Interception]] = {}
+    for row in _added:
+        added.setdefault(row.name, []).append(row)
+    return [
+        row
+        for row in TABLE
+        if row.name not in added or not any(_is_same_function(row, other) for other in added[row.name])
+    ]
 
 
 def add_interceptions(rows: Iterable[Interception | Communication]) -> None:
