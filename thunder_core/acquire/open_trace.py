@@ -16,7 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.literals import RESERVED_NAMES
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import storage_identity
@@ -182,6 +182,14 @@ class OpenTrace:
         """
         context = self.relative_context(current_context())
         self.ops.append(BoundSymbol(symbol, args, kwargs, output, effects, context, user_location()))
+
+    def write_number(
+        self, symbol: Symbol, args: tuple[Any, ...], kind: type, kwargs: dict[str, Any] | None = None
+    ) -> NumberProxy:
+        """Append the op of a call that returns a number of the type ``kind``, and return the number."""
+        number = NumberProxy(self.names.intermediate(), kind)
+        self.write(symbol, args, kwargs or {}, number)
+        return number
 
 
 def producer(ops: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from types import CellType
 from typing import Any, Final
@@ -51,30 +50,6 @@ from thunder_core.tracing.user_frames import calls_program, user_location
 
 _FLOATS: Final = (float,)
 """Types of numbers of the trace that elementwise functions accept: metadata of results does not depend on values."""
-
-
-class GraphNeeded(RecordAgain):
-    """The program reads the autograd graph, which its fake tensors lack; in the next recording they have one."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, graph=True)
-
-
-class ChangesNeeded(RecordAgain):
-    """The program changes Python objects, and calls functions that are one op: the changes may be theirs."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, watches_functions=True)
-
-
-class NumberLost(RecordAgain):
-    """Another thread has stored a number over a symbol, which would be a constant; it is unlikely to happen twice."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, lost_number=True)
 
 
 class Recorder:
@@ -214,7 +189,7 @@ class Recorder:
         numbers = _FLOATS if Tag.ELEMENTWISE in symbol.tags else ()
         call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if Tag.RUNS_AUTOGRAD in symbol.tags and not self.attempt.graph:
-            raise GraphNeeded
+            raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
         if Tag.RUNS_AUTOGRAD in symbol.tags and self.inputs.created_objects.lists:
             raise UnsupportedError(
                 f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "

@@ -25,7 +25,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import (
     FakeTensor,
     no_dispatch,
@@ -83,8 +83,7 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
     outcome, fakes = as_outcome(recorder, metadata, call)
     result = record_checked(recorder, request.symbol, call, outcome, fakes)
     if metadata.views:
-        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
-        results = [recorder.tensors.proxy_of(tensor) for tensor in tensors]
+        results = map(recorder.tensors.proxy_of, tensors_in(result))
         recorder.trace.storages.entangled.update(proxy.storage for proxy in (*results, *call.proxies))
     return Resolved(result)
 
@@ -268,7 +267,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
         UnsupportedError: the result has a nested tensor with the strided layout.
         Exception: any exception of the call.
     """
-    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_in((args, kwargs))
     versions = [version_of(tensor) for tensor in tensors]
     result = target(*args, **kwargs)
     leaves: list[Any] = []
