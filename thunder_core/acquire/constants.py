@@ -30,6 +30,8 @@ from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.symbols.generators import generator_states
 from thunder_core.tracing.user_frames import user_location
 
+Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
+
 
 class Constant:
     """Resolver that runs a call on constant arguments, or replaces constant tensors among them by numbers."""
@@ -120,9 +122,6 @@ def _check_device(op: BoundSymbol) -> None:
                 location=op.location,
                 advice=("create the model on a real device", "avoid reading values into Python"),
             )
-
-
-Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.location import at
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy, storages_of
 from thunder_core.ir.size import hint_of, with_size
 from thunder_core.ir.switches import read_between_ops, set_between_ops
 from thunder_core.ir.symbol import Symbol, Tag
@@ -154,8 +154,7 @@ class Prefix:
     def _copy_written(self, ops: list[BoundSymbol]) -> None:
         """Copy the storages that these ops write, for the stand-ins of inputs."""
         written = written_storages(ops)
-        inputs = {proxy.storage for proxy in self._inputs.proxies if isinstance(proxy, TensorProxy)}
-        missing = (written & inputs) - self._copied.keys()
+        missing = (written & storages_of(self._inputs.proxies)) - self._copied.keys()
         if missing:
             self._copied.update(dict.fromkeys(missing))
             raise _Again

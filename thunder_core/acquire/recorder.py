@@ -42,7 +42,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
-from thunder_core.symbols.opaque import is_of_pytorch
+from thunder_core.symbols.opaque import called_name, is_of_pytorch
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
@@ -177,8 +177,7 @@ class Recorder:
 
     def _check_unchanged(self, before: tuple[Write, ...], symbol: Symbol) -> None:
         if not same_writes(self.changes_of_objects(), before):
-            owner = getattr(symbol.target, "__self__", None)  # of `autograd.Function.apply`
-            name = owner.__qualname__ if isinstance(owner, type) else symbol.name
+            name = called_name(symbol)
             raise EagerCallNeeded(f"{name}, a function that is one op of the trace, changes Python objects")
 
     def changes_of_objects(self) -> tuple[Write, ...]:

@@ -197,6 +197,11 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...]]
 _STEPS: Final = (1, 2, 3, 5, 7, 8)
 
 
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """The shape and the strides of a tensor with constant sizes."""
+    return tuple(tensor.shape), tensor.stride()
+
+
 def samples(sizes: Sizes) -> list[Values]:
     """Possible values of the symbols by the facts about them: those of this call, larger ones, smaller ones."""
     moved = [_moved(sizes, direction) for direction in (1, -1)]

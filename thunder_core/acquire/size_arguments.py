@@ -115,7 +115,6 @@ def size_of(recorder: Recorder, proxy: TensorProxy) -> Any:
     return compute(*numbers, **options)
 
 
-INDEXING: Final[frozenset[Any]] = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _BASIC: Final = frozenset({int, TracedSize, slice, NoneType, EllipsisType})
 
 

@@ -8,7 +8,6 @@ raises `thunder_core.errors.WrongGuess` in a run with another value, and another
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -17,7 +16,8 @@ from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata, sampled_geometries, with_geometry
+from thunder_core.acquire.result_sizes import geometry_of
+from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata, sampled_geometries
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
@@ -207,13 +207,10 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
         return _with_numbers(recorder, request, also_fractions=metadata is None) or Declined(
             "its results are not all new tensors"
         )
-    shapes = tuple([(tuple(leaf.shape), leaf.stride()) for leaf in tensors_in(metadata.result)])
+    shapes = tuple(map(geometry_of, tensors_in(metadata.result)))
     if known and known[0] != shapes:  # the rounding of an executor led to another shape than PyTorch's
         shapes = known[0]
-        others = iter(shapes)
-        metadata = replace(
-            metadata, result=map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
-        )
+        metadata = metadata.with_geometries(shapes)
     metadata, shapes, dimensions = _with_symbols(recorder, request, metadata, shapes)
     outcome, fakes = as_outcome(recorder, metadata, call)
     context = recorder.trace.context_of(request.symbol)
@@ -235,9 +232,7 @@ def _with_symbols(
     samples = sampled_geometries(recorder, request)
     arguments = [proxy.shape for proxy in request.call.proxies]
     geometries, dimensions = defined.geometries(shapes, samples, arguments)
-    others = iter(geometries)
-    changed = map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
-    return replace(metadata, result=changed), tuple(geometries), dimensions
+    return metadata.with_geometries(geometries), tuple(geometries), dimensions
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:

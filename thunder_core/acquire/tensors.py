@@ -148,6 +148,10 @@ class Tensors:
             lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else _plain(leaf), value
         )
 
+    def proxies(self, value: Any) -> Any:
+        """Nested values with proxies in place of tensors."""
+        return map_leaves(lambda leaf: self.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+
     def query(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a metadata function on the fakes of its arguments."""
         with self._suspension, self.fake_mode.observing():

@@ -11,7 +11,7 @@ import torch
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import Size, SizeExpr, are_constant, from_fake, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import list_proxies, list_sizes, map_leaves
@@ -100,7 +100,7 @@ class BoundSymbol:
         """Whether the op computes nothing: all its outputs share storage with its inputs."""
         if not self.effects.pure:
             return False
-        storages = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
+        storages = storages_of(self.inputs())
         return all(isinstance(proxy, TensorProxy) and proxy.storage in storages for proxy in self.outputs())
 
     def is_cast(self) -> bool:
