@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.literals import RESERVED_NAMES
@@ -236,13 +236,7 @@ class Region:
 
     def free(self) -> tuple[Proxy, ...]:
         """The values that are used but not defined in the region, in order of first use."""
-        defined = self.defined()
-        free: dict[str, Proxy] = {}
-        for op in self.ops:
-            for proxy in op.inputs():
-                if proxy.name not in defined:
-                    free.setdefault(proxy.name, proxy)
-        return tuple(free.values())
+        return tuple(free_values(self.ops).values())
 
     def effects(self) -> Effects:
         """The union of the ops' effects that are visible outside of the region."""

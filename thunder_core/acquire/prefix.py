@@ -21,7 +21,7 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.guards.code_kinds import is_of_thunder
-from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.location import at
 from thunder_core.ir.program import compile_trace
@@ -243,7 +243,7 @@ def execute(
         NotEvaluated: a value that an op uses is not among ``values``.
     """
     defined = {proxy.name: proxy for op in ops for proxy in op.outputs()}
-    free = {proxy.name: proxy for op in ops for proxy in op.inputs() if proxy.name not in defined}
+    free = free_values(ops)
     missing = free.keys() - values.keys()
     if missing:
         raise NotEvaluated(f"the value of {min(missing)} is no longer known")

@@ -39,7 +39,7 @@ _NEVER: Final = frozenset(
 
 def has_torch_function(kind: type) -> bool:
     """Whether the class defines or inherits a ``__torch_function__`` other than that of `torch.Tensor`."""
-    return kind is not torch.Tensor and kind.__torch_function__ is not _DISABLED  # type: ignore[attr-defined]
+    return kind is not torch.Tensor and getattr(kind, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def has_torch_dispatch(kind: type) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -148,6 +148,17 @@ def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
     """Shape, strides, dtype and device; equal for a proxy and for the tensor that it represents."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
     return from_fake(tuple(tensor.shape)), from_fake(tuple(stride)), tensor.dtype, tensor.device
+
+
+def free_values(ops: Sequence[BoundSymbol]) -> dict[str, Proxy]:
+    """The values that ops use and do not define, by name, in order of first use."""
+    defined = {proxy.name for op in ops for proxy in op.outputs()}
+    free: dict[str, Proxy] = {}
+    for op in ops:
+        for proxy in op.inputs():
+            if proxy.name not in defined:
+                free.setdefault(proxy.name, proxy)
+    return free
 
 
 def written_storages(ops: Iterable[BoundSymbol]) -> frozenset[int]:
