@@ -48,6 +48,7 @@ from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
+_MAY_WRITE: Final = frozenset({Tag.OPAQUE, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD})
 _FLOATS: Final = (float,)
 """Types of numbers of the trace that elementwise functions accept: metadata of results does not depend on values."""
 
@@ -203,6 +204,8 @@ class Recorder:
         if call.hashable and not self.attempt.graph:
             outcome = self._inferred.find(key, symbol, call, self.switches.latest)
         if outcome is None:
+            if symbol.functional is not None or not _MAY_WRITE.isdisjoint(symbol.tags) or "out" in kwargs:
+                self.tensors.create_fakes_of_views(call.variables)
             try:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:

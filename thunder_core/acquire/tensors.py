@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +123,17 @@ class Tensors:
                     variable.fake = make_derived(self.fake_mode, variable.proxy)
                     self._storages.bind(variable.fake, variable.proxy.storage)
         return variable.fake
+
+    def create_fakes_of_views(self, variables: Iterable[Variable]) -> None:
+        """Create the fakes of the views that share storage with these tensors, before a call that may write them.
+
+        A fake that is created later would be a view of the written tensor: of its new storage, or without its history.
+        """
+        storages = {variable.proxy.storage for variable in variables}
+        for tensor in self.alive():
+            variable = self.variable(tensor)
+            if variable.base is not None and variable.proxy.storage in storages:
+                self.fake(variable)
 
     def requires_grad(self, variable: Variable) -> bool:
         """Whether a tensor requires grad now, also by a write to another tensor with the same history."""
