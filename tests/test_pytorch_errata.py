@@ -22,9 +22,10 @@ from thunder_core.pytorch_errata import (
     depends_on_grad_mode,
     has_wide_statistics,
     preserving_symbolic_sizes,
+    returns_argument,
     unannotated_writes,
 )
-from thunder_core.pytorch_internals import FakeTensorMode, core_aten_decompositions, schema_of
+from thunder_core.pytorch_internals import EnablePythonDispatcher, FakeTensorMode, core_aten_decompositions, schema_of
 from thunder_core.tracing.sizes import Sizes
 
 _aten: Final = torch.ops.aten
@@ -114,6 +115,19 @@ def _masks() -> bool:
         return attention(*map(mode.from_tensor, tensors), mode.from_tensor(mask)).shape[0] == 5
 
 
+def _dropout_copies() -> bool:
+    """Dropout of a fake returns a copy with the Python implementation; the kernel never does."""
+    x, mode = torch.ones(2), FakeTensorMode()
+    calls = [(torch.dropout, (0.5, False)), (torch.dropout, (0.0, True)), (torch.nn.functional.dropout, (0.0,))]
+    assert all(function(x, *options) is x for function, options in calls)
+    assert all(returns_argument(function, (x, *options), {}) for function, options in calls)
+    assert not returns_argument(torch.dropout, (x, 0.5, True), {})
+    with mode:
+        fake = torch.ones(2)
+        with EnablePythonDispatcher():
+            return torch.dropout(fake, 0.5, False) is not fake
+
+
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
     assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
@@ -137,6 +151,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "labels of multilabel_margin_loss": _multilabel,
     "symbolic sizes in batched matmul": _batched_matmul,
     "masks that broadcast attention": _masks,
+    "copies of dropout": _dropout_copies,
 }
 
 

@@ -85,6 +85,13 @@ ERRATA: Final = (
         "fake tensors it adds out of place, and the result has the batch of the mask",
         "2026-11-26",
     ),
+    Erratum(
+        "copies of dropout",
+        "the Python implementation of dropout, which symbolic sizes need, returns a copy where the kernel returns its "
+        "argument",
+        "2026-11-27",
+        fixed="2.15.0",
+    ),
 )
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -138,6 +145,18 @@ def preserving_symbolic_sizes(
     position = _CALLS_MATMUL[function]
     dropout = kwargs.get("dropout_p") or (position is not None and any(args[position : position + 1]))
     return nullcontext() if dropout else EnablePythonDispatcher()
+
+
+_DROPOUTS: Final = frozenset({torch.dropout, torch.nn.functional.dropout, _aten.dropout.default})
+
+
+def returns_argument(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call is a dropout that returns its argument itself: its Python implementation returns a copy."""
+    if function not in _DROPOUTS:
+        return False
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return bool(p == 0 or not training)
 
 
 # --- checks that kernels perform and fake tensors omit ----------------------------------------------------------------

@@ -124,6 +124,38 @@ def test_complex_parameters() -> None:
     check(Rotation(), lambda: (leaf(3, 4),))
 
 
+def parts_twice(x: torch.Tensor) -> Any:
+    z = torch.complex(x, x * 2)
+    lazy = z.conj()
+    return z.real, z.real.sum(), z.imag, z.imag.prod(), lazy.real * 2, lazy.real.exp(), lazy.imag * 2, lazy.imag.exp()
+
+
+def complex_views_twice(x: torch.Tensor) -> Any:
+    pairs = (x * 2).view(3, 2, 2)
+    first, second = torch.view_as_complex(pairs), torch.view_as_complex(pairs)
+    return first * 2, second * 2, torch.view_as_real(first).exp(), torch.view_as_real(first).sum()
+
+
+def conjugate_of_a_view(x: torch.Tensor) -> Any:
+    z = torch.view_as_complex((x * 2).view(3, 2, 2))
+    return (z * z.conj()).real, z.conj().imag * 2, torch.view_as_real(z.conj().resolve_conj()).exp()
+
+
+@pytest.mark.parametrize("program", [parts_twice, complex_views_twice, conjugate_of_a_view])
+def test_real_and_complex_views(program: Callable[..., Any]) -> None:
+    check(program, lambda: (leaf(3, 4),))
+
+
+@pytest.mark.parametrize("lazy", [torch.conj, lambda g: g.conj().imag.mul(1j), lambda g: torch.complex(g.real, g.imag)])
+def test_a_lazy_conjugate_as_the_cotangent(lazy: Callable[..., Any]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_complex(x).clone()
+
+    x, cotangent = leaf(3, 2), torch.randn(3, dtype=torch.complex64)
+    results = [torch.autograd.grad(f(x), x, lazy(cotangent))[0] for f in (program, thunder.jit(program))]
+    assert torch.equal(*results)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (0, 4), (1,), (3, 0, 2)], ids=str)
 def test_shapes(shape: tuple[int, ...]) -> None:
     check(lambda x: (x.exp() * 2, x.sum(), x.reshape(-1)), lambda: (leaf(*shape),))

@@ -54,15 +54,15 @@ class CallArguments:
         key: everything that decides the metadata of the results.
         hashable: whether ``key`` is hashable.
         foldable: whether all arguments other than tensors are literals.
-        has_ids: whether ``key`` has ids of objects, which identify them in this recording only.
+        is_local: whether ``key`` describes the call in this recording only: it has ids of objects, or types of numbers.
     """
 
     __slots__ = (
         "args",
         "foldable",
-        "has_ids",
         "hashable",
         "inputs",
+        "is_local",
         "key",
         "kwargs",
         "numbers",
@@ -90,7 +90,7 @@ class CallArguments:
         self.key: list[Any] = []
         self.hashable = True
         self.foldable = True
-        self.has_ids = False
+        self.is_local = False
         self.args: tuple[Any, ...] = _convert(args, self)
         self.kwargs: dict[str, Any] = _convert(kwargs, self) if kwargs else {}
 
@@ -106,6 +106,7 @@ class CallArguments:
         if number.proxy.python_type not in self.numbers:
             return _convert(number.value(), self)
         self.key.append(number.proxy.python_type)
+        self.is_local = True  # inference may have recorded a fact about its value
         self.foldable = False
         return number.proxy
 
@@ -175,12 +176,12 @@ def _convert_rare(value: Any, kind: type, call: CallArguments) -> Any:
         return kind(*items) if hasattr(kind, "_fields") else kind(items)
     if kind is Trace or (isinstance(value, enum.Enum) and (isinstance(value, enum.Flag) or import_path(value))):
         call.key.append(id(value) if kind is Trace else value)
-        call.has_ids |= kind is Trace
+        call.is_local |= kind is Trace
         return value
     if isinstance(value, bool | int | float | str) and not call.runs_python:
         return _convert_subclass(value, call)
     call.key.append(id(value))
-    call.has_ids = True
+    call.is_local = True
     call.hashable = False
     call.foldable = False
     return call.inputs.object(value)

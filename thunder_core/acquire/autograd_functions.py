@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ def apply_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 def is_apply(function: Any) -> bool:
     """Whether ``function`` is the ``apply`` of an autograd.Function."""
-    cls = getattr(function, "__self__", None)
+    # other objects may have a ``__getattr__`` of the user
+    cls = function.__self__ if type(function) in (MethodType, BuiltinMethodType) else None
     if not isinstance(cls, type) or not issubclass(cls, torch.autograd.Function):
         return False
     return bool(function == _HELD.__get__(None, cls))

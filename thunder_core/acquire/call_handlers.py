@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import MethodWrapperType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
+from torch.nn import functional
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.arguments import CallArguments
@@ -59,6 +60,14 @@ Handler = Callable[..., Any]
 _NUMBERS: Final = frozenset(getattr(torch, name) for name in dir(torch) if name.startswith("sym_"))
 _INFERRING_DTYPE: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
 """Functions that infer the dtype from the classes of Python and NumPy numbers."""
+_INCOMPARABLE: Final = (type(None), str, bytes, list, tuple, dict, set, type, torch.dtype, torch.device)
+"""Classes of objects that tensors cannot be compared with: PyTorch returns NotImplemented."""
+_CHECKED_DROPOUTS: Final = (functional.dropout, functional.alpha_dropout, functional.feature_alpha_dropout)
+_DROPOUTS: Final = (
+    *_CHECKED_DROPOUTS,
+    *(functional.dropout1d, functional.dropout2d, functional.dropout3d),
+    *(torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout),
+)
 _FUNCTIONAL_COLLECTIVES: Final = "torch._ops._c10d_functional"
 
 
@@ -135,6 +144,27 @@ def _is_complex(value: Any) -> bool:
     return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex)
 
 
+def _equal(recorder: Recorder, func: Any, /, tensor: Any, other: Any) -> Any:
+    """``tensor == other`` or ``!=``: with such objects Python compares identities, for all sizes and numbers."""
+    return NotImplemented if isinstance(other, _INCOMPARABLE) else recorder.call(func, (tensor, other), {})
+
+
+def _drop_out(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Record dropout.
+
+    `torch.nn.functional` checks the probability in Python, and with a probability of 0 PyTorch returns the argument
+    itself. For a number of the trace both are conditions.
+    """
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    if isinstance(p, TracedNumber | int | float):
+        if func in _CHECKED_DROPOUTS and not 0.0 <= cast("float", p) <= 1.0:
+            with DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)  # raises an exception
+        if type(p) is TracedNumber and not p:
+            args, kwargs = ((args[0], 0.0, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "p": 0.0})
+    return recorder.call(func, args, kwargs)
+
+
 def _refuse_element_function(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Refuse a function that calls Python for each element of a storage: it would crash on fakes."""
     raise UnsupportedError(
@@ -196,6 +226,8 @@ HANDLERS: Final[dict[Any, Handler]] = {
     **dict.fromkeys(FROM_DATA | _INFERRING_DTYPE, _create_from_data),
     **dict.fromkeys((Tensor.apply_, Tensor.map_, Tensor.map2_), _refuse_element_function),
     **dict.fromkeys(_NUMBERS, _call_on_numbers),
+    **dict.fromkeys(_DROPOUTS, _drop_out),
+    **dict.fromkeys((Tensor.__eq__, Tensor.__ne__), _equal),
     **dict.fromkeys((Tensor.__getitem__, Tensor.__setitem__), _index),
     VERSION: read_version,
     GRAD_FN: read_node,

@@ -145,11 +145,11 @@ def _is_one_op(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """
     if kwargs.get("differentiable"):
         return False
-    return not kwargs.get("momentum") or None not in list(iterate_leaves(args))
+    return not kwargs.get("momentum") or all(leaf is not None for leaf in iterate_leaves(args))
 
 
 def _record_update(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    call = CallArguments(recorder.inputs, args, kwargs)
+    call = CallArguments(recorder.inputs, args, kwargs, numbers=(float,))
     outcome, fakes = recorder.infer(replace(symbol, target=_write), args, kwargs, call.variables)
     recorder.writer.record(symbol, call, outcome, fakes, recorder.trace.context_of(symbol))
 

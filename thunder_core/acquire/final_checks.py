@@ -126,10 +126,13 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
     changed = observer.changed_buffers()
     if changed:
         raise EagerCallNeeded(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
-    inputs, written = recorder.inputs, written_storages(with_bodies(recorder.trace.ops))
+    inputs, buffers = recorder.inputs, observer.buffers()
+    if not buffers and not any(map(is_buffer, inputs.objects)):
+        return
+    written = written_storages(with_bodies(recorder.trace.ops))
     for proxy, source, value in zip(inputs.proxies, inputs.sources, inputs.objects, strict=True):
         is_written = isinstance(proxy, TensorProxy) and proxy.storage in written
-        for buffer, path in observer.buffers() if is_written or inputs.is_unrecorded(proxy) else ():
+        for buffer, path in buffers if is_written or inputs.is_unrecorded(proxy) else ():
             if shares_memory(buffer, value):
                 use = "writes to" if is_written else "creates"
                 raise EagerCallNeeded(f"the program {use} a tensor that shares memory with {path.describe()}")

@@ -53,10 +53,10 @@ class InferredCalls:
             _SHARED.add(self._shared_key(key, switches), outcome)
 
     def _is_shared(self, symbol: Symbol, call: CallArguments) -> bool:
-        """Whether the key of a call describes it in other recordings: its tensors are dense, and it has no ids."""
+        """Whether the key of a call describes it in other recordings: its tensors are dense."""
         return (
             self._state is not None
-            and not call.has_ids
+            and not call.is_local
             and is_of_pytorch(symbol)
             and all(proxy.layout is torch.strided for proxy in call.proxies)
         )

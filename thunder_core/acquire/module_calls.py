@@ -22,6 +22,7 @@ from thunder_core.acquire.hooks import has_backward_hooks
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.guards.contents import cached_by_class
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook, tree_map
@@ -170,6 +171,7 @@ def call_module(
             recorder.after_calls.pop()()
 
 
+@cached_by_class
 def _distributed_kind(kind: Any) -> str | None:
     """The name of the class of `torch.distributed` that modules of the class ``kind`` were prepared with, or None.
 

@@ -21,6 +21,13 @@ import torch
 from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.hooks import TracedHandle
 from thunder_core.acquire.interceptions import original_of
+from thunder_core.acquire.object_layout import (
+    Contents,
+    contents_of,
+    is_named_global,
+    set_attributes,
+    set_default_factory,
+)
 from thunder_core.acquire.reconstructed_functions import (
     FunctionReconstructor,
     check_class,
@@ -290,7 +297,31 @@ class Reconstructor(ReconstructionWriter):
                 raise EagerCallNeeded(f"the program returns or stores a {word} that it creates")
         if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):
             return self.constant(value)
+        contents = contents_of(value)
+        if contents is not None and not is_named_global(value):
+            return self._with_contents(value, contents)
         return self._reduced(value)
+
+    def _with_contents(self, value: Any, contents: Contents) -> str:
+        """The expression for an instance of a Python class."""
+        base = contents.base
+        arguments = "".join(f", {self.expression(argument)}" for argument in contents.arguments)
+        known = self.known(value)
+        if known is not None:  # the arguments refer to it
+            return known
+        name = self.assign(value, f"{self.constant(base.__new__)}({self.expression(type(value))}{arguments})")
+        if contents.state is not None:
+            self.statements.append(f"{self.constant(set_attributes)}({name}, {self.expression(contents.state)})")
+        if contents.default_factory is not None:
+            factory = self.expression(contents.default_factory)
+            self.statements.append(f"{self.constant(set_default_factory)}({name}, {factory})")
+        store: Any = getattr(base, "append", None) or getattr(base, "add", None)
+        for item in contents.items:
+            self.statements.append(f"{self.constant(store)}({name}, {self.expression(item)})")
+        for key, item in contents.pairs:
+            pair = f"{self.expression(key)}, {self.expression(item)}"
+            self.statements.append(f"{self.constant(base.__setitem__)}({name}, {pair})")
+        return name
 
     def _reference(self, reference: weakref.ref[Any]) -> str:
         """The expression for a weak reference to the same referent."""
@@ -317,7 +348,7 @@ class Reconstructor(ReconstructionWriter):
         return self.constant(value)
 
     def _reduced(self, value: Any) -> str:
-        """The expression for any other object, by the protocol of ``copy`` and ``pickle``."""
+        """The expression for an instance of another class, by the protocol of ``copy`` and ``pickle``."""
         try:
             reduced = value.__reduce_ex__(4)
         except TypeError as error:
@@ -361,11 +392,5 @@ def _set_state(value: Any, state: Any) -> None:
     """Set the state that ``__reduce_ex__`` returned, as ``copy.copy`` does."""
     if hasattr(value, "__setstate__"):
         value.__setstate__(state)
-        return
-    slots = None
-    if isinstance(state, tuple) and len(state) == 2:
-        state, slots = state
-    if state:
-        value.__dict__.update(state)
-    for key, item in (slots or {}).items():
-        setattr(value, key, item)
+    else:
+        set_attributes(value, state)

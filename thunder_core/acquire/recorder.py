@@ -50,7 +50,8 @@ from thunder_core.tracing.user_frames import calls_program, user_location
 
 _MAY_WRITE: Final = frozenset({Tag.OPAQUE, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD})
 _FLOATS: Final = (float,)
-"""Types of numbers of the trace that elementwise functions accept: metadata of results does not depend on values."""
+"""Types of numbers of the trace that such functions accept: metadata of results does not depend on their values."""
+_WITH_FLOATS: Final = frozenset({Tag.ELEMENTWISE, Tag.TAKES_FLOATS})
 
 
 class Recorder:
@@ -186,7 +187,7 @@ class Recorder:
         return () if self.mode is None else tuple(self.mode.observer.writes())
 
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        numbers = _FLOATS if Tag.ELEMENTWISE in symbol.tags else ()
+        numbers = () if _WITH_FLOATS.isdisjoint(symbol.tags) else _FLOATS
         call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if Tag.RUNS_AUTOGRAD in symbol.tags and not self.attempt.graph:
             raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)

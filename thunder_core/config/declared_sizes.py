@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, DeclaredSize, InputSizes, Kind
 from thunder_core.errors import DeclaredSizeError, OptionError, suggestion
+from thunder_core.guards.lookup_methods import name_of
 
 DECLARE_IN_PYTHON: Final = (
     'declare sizes where the program is compiled: thunder.jit(f, dynamic={"x": {0: Dim("batch")}})'
@@ -75,7 +76,7 @@ class DeclaredSizes:
             OptionError: the program has no signature, or lacks a parameter with declarations.
         """
         called = function.forward if isinstance(function, torch.nn.Module) else function
-        title = getattr(function, "__qualname__", type(function).__qualname__)
+        title = name_of(function)
         try:
             signature = inspect.signature(called)
         except (TypeError, ValueError) as error:

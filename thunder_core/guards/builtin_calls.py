@@ -40,10 +40,18 @@ class WatchedBuiltins:
     Args:
         callbacks: by name of the builtin, functions of the names in the calling code, the arguments and the result.
         on_hash: is called with each tensor whose hash is computed: sets and dictionaries compare tensors by identity.
+        pause, resume: are called before and after callbacks, which are not observed.
     """
 
-    def __init__(self, callbacks: dict[str, OnCall], on_hash: Callable[[torch.Tensor], None]) -> None:
+    def __init__(
+        self,
+        callbacks: dict[str, OnCall],
+        on_hash: Callable[[torch.Tensor], None],
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+    ) -> None:
         self._callbacks = callbacks
+        self._pause, self._resume = pause, resume
         self._on_hash = on_hash
         self.active = True
         self.answers: dict[str, Callable[..., Any]] = {}
@@ -128,7 +136,11 @@ class WatchedBuiltins:
             try:
                 result = original(*args)
             finally:
-                callback(names_of(code), args, result)
+                self._pause()
+                try:
+                    callback(names_of(code), args, result)
+                finally:
+                    self._resume()
             return result
 
         return self._named(builtin, original)
@@ -147,11 +159,14 @@ _CLASSES = frozenset({"isinstance", "issubclass"})
 class BuiltinCalls:
     """Adds the reads of builtin functions to the heap.
 
+    Args:
+        pause, resume: see `WatchedBuiltins`.
+
     Attributes:
         watched: replaces the builtins whose names are in entered code.
     """
 
-    def __init__(self, heap: Heap, following: Following) -> None:
+    def __init__(self, heap: Heap, following: Following, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         self._heap = heap
         self._following = following
         self._extended: dict[tuple[int, str], tuple[CodeNames, CodeNames]] = {}
@@ -169,6 +184,8 @@ class BuiltinCalls:
                 "issubclass": lambda _, args, result: self._instance(args[0], args[1], result),
             },
             heap.distinct.hashed,
+            pause,
+            resume,
         )
 
     def frame_entered(self, names: CodeNames, namespace: dict[str, Any]) -> None:

@@ -159,6 +159,13 @@ def has_own_lookup(kind: type) -> bool:
     return _own_lookups(kind) is not None
 
 
+def name_of(function: Any) -> str:
+    """The qualified name of a callable, or of its class where a read of it would run the user's ``__getattr__``."""
+    kind: type = type(function)
+    name: str = kind.__qualname__
+    return name if has_own_lookup(kind) else getattr(function, "__qualname__", name)
+
+
 def replaces_lookup(kind: type) -> bool:
     """Whether a class defines ``__getattribute__`` in Python, so that a read may not return the stored attribute."""
     lookups = _own_lookups(kind)

@@ -75,7 +75,7 @@ class Observer:
         self.reads_class_of: dict[str, SourceLocation] = {}
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
-        self._builtins = BuiltinCalls(self._heap, self._following)
+        self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
         self._builtins.watched.answers.update(answers or {})
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered

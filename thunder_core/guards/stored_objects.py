@@ -56,12 +56,12 @@ class StoredObjects:
         """The nodes that a frame may change: its code reaches them from arguments of this frame, or in another way."""
         reached, variables = self._reached.get(names.key, {}), frame.f_locals
         arguments = [self._heap.nodes.get(id(variables.get(name))) for name in names.arguments]
-        pending = [*reached.get(Holder.ANY, ()), *(node for node in arguments if node is not None)]
-        found = dict.fromkeys(pending)
+        found = dict.fromkeys([*reached.get(Holder.ANY, ()), *[node for node in arguments if node is not None]])
+        pending = [reached[node] for node in found if node in reached]
         while pending:
-            children = [node for node in reached.get(pending.pop(), ()) if node not in found]
+            children = [node for node in pending.pop() if node not in found]
             found.update(dict.fromkeys(children))
-            pending += children
+            pending += [reached[node] for node in children if node in reached]
         return [node for node in found if not is_compiled(node.object)]
 
     def code_ran(self, frame: FrameType, names: CodeNames) -> None:

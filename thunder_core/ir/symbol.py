@@ -25,6 +25,9 @@ class Tag(enum.Enum):
     __hash__ = object.__hash__
 
     ELEMENTWISE = enum.auto()
+    # Floats among its arguments decide the values of its results alone: calls that differ in floats have results with
+    # the same metadata, share the same storages and write the same tensors. It is so for elementwise functions, too.
+    TAKES_FLOATS = enum.auto()
     REDUCTION = enum.auto()
     MATMUL = enum.auto()
     PRODUCT = enum.auto()  # matrix product of its two arguments, with leading batch dimensions

@@ -87,8 +87,11 @@ def restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 def with_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """``tensor`` if it has these strides, else a copy that has: some kernels require them.
 
-    Without strides (an empty tuple, for a sparse tensor) the result is ``tensor`` itself.
+    Without strides (an empty tuple, for a sparse tensor) the result is ``tensor`` itself. A lazy conjugate or negative
+    is copied, since ops were recorded for plain elements (`torch.view_as_real`).
     """
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
     if tensor.layout is not torch.strided or tensor.stride() == stride or len(stride) != tensor.ndim:
         return tensor
     return restride(tensor, stride)

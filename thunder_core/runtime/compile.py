@@ -21,6 +21,7 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import without_plugins
 from thunder_core.executors.states import States
 from thunder_core.guards.guard import CallShape
+from thunder_core.guards.lookup_methods import name_of
 from thunder_core.guards.prologue import Prologue, build_prologue
 from thunder_core.guards.sizes import SizesGuard
 from thunder_core.guards.source import ConstantSource
@@ -80,7 +81,7 @@ def compile_program(
     Returns:
         The entry, and the inputs of its computation for this call.
     """
-    name = getattr(function, "__qualname__", type(function).__qualname__)
+    name = name_of(function)
     for each in settings.transforms:
         each.before_compilation()
     with frozen_heap(), _without_saved_tensors_hooks(), progress.compiling(name):

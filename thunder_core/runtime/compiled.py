@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError
+from thunder_core.guards.lookup_methods import has_own_lookup, name_of
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.runtime.program_cache import ProgramCache
 
@@ -76,8 +77,9 @@ class ThunderFunction(Compiled):
     """A compiled function. Looks like the original to `inspect`, and binds as a method when it is a class attribute."""
 
     def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
-        super().__init__(function, getattr(function, "__qualname__", type(function).__qualname__), settings)
-        functools.update_wrapper(self, function, updated=())
+        super().__init__(function, name_of(function), settings)
+        names = () if has_own_lookup(type(function)) else functools.WRAPPER_ASSIGNMENTS
+        functools.update_wrapper(self, function, assigned=names, updated=())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -44,6 +44,9 @@ _TAGS: Final = {
 }
 """Tags of functions without a row that passes treat like functions with one."""
 
+_OF_LISTS: Final = ("_foreach_", "_fused_adagrad_", "_fused_adam", "_fused_sgd_")
+"""First parts of names of functions in `torch` that compute the items of lists by elementwise functions or norms."""
+
 
 def opaque_symbol(func: Callable[..., Any]) -> Symbol:
     """A symbol for any callable that PyTorch passes to a torch-function handler."""
@@ -61,7 +64,9 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 
 
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
-    return OPAQUE | _TAGS.get(func, frozenset())
+    name = getattr(func, "__name__", "")
+    of_lists = name.startswith(_OF_LISTS) and func is getattr(torch, name, None)
+    return OPAQUE | _TAGS.get(func, frozenset()) | ({Tag.TAKES_FLOATS} if of_lists else frozenset())
 
 
 def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:

@@ -126,7 +126,7 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
     # a view that does not require grad, though its base does, was created while gradients were disabled
     enabled = (proxy.requires_grad or not base.requires_grad) and not apart
     with torch.inference_mode(False), torch.set_grad_enabled(enabled):
-        source = base if base.dtype == proxy.dtype else base.view(proxy.dtype)
+        source = _with_dtype(base, proxy.dtype)
         fake: FakeTensor = source.as_strided(*on_fakes(proxy.geometry))  # type: ignore[assignment]
         if apart:
             fake = fake.detach()  # type: ignore[assignment]
@@ -134,6 +134,17 @@ def make_alias(base: FakeTensor, proxy: TensorProxy, *, leaf: bool = False, deri
         if not derived or not proxy.requires_grad:
             return fake
         return computed(fake)  # type: ignore[return-value]
+
+
+def _with_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A view with a dtype; between real and complex ones as `torch.view_as_real` is, which keeps the history."""
+    if tensor.dtype == dtype:
+        return tensor
+    if tensor.is_complex() and dtype == tensor.dtype.to_real():
+        return torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
+    if dtype.is_complex and tensor.dtype == dtype.to_real() and tensor.dim() and tensor.shape[-1] == 2:
+        return torch.view_as_complex(tensor)
+    return tensor.view(dtype)
 
 
 def make_derived(mode: FakeTensorMode, proxy: TensorProxy, *, storage_size: int | None = None) -> FakeTensor:

@@ -101,7 +101,7 @@ def infer(
         InternalError: the outcome cannot be described, although the call works.
         Exception: any exception of the call.
     """
-    with kernels_for_sizes():
+    with kernels_for_sizes(target, args, kwargs):
         value = target(*args, **kwargs)
     try:
         return _described(value, kwargs, fakes, observed)

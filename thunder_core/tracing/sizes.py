@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import ref
 
@@ -22,7 +23,7 @@ from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
-from thunder_core.pytorch_errata import preserving_symbolic_sizes
+from thunder_core.pytorch_errata import preserving_symbolic_sizes, returns_argument
 from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
 from thunder_core.tracing.user_frames import user_location
 
@@ -405,12 +406,18 @@ def active_environment() -> Any:
 _NOTHING: Final = nullcontext()
 
 
-def kernels_for_sizes() -> AbstractContextManager[Any]:
+def kernels_for_sizes(
+    function: Any = None, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = MappingProxyType({})
+) -> AbstractContextManager[Any]:
     """Use PyTorch's Python kernels, if there are any, for calls on fakes of which only the results are needed.
 
     Many C++ kernels take sizes as plain numbers, which would fix them as constants.
+
+    Args:
+        function, args, kwargs: the call, if it is one of a torch function.
     """
-    return _NOTHING if _active.sizes is None else EnablePythonDispatcher()
+    constant = _active.sizes is None or returns_argument(function, args, kwargs)
+    return _NOTHING if constant else EnablePythonDispatcher()
 
 
 def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:

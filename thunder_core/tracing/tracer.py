@@ -162,7 +162,7 @@ class Tracer:
         """Run and record a call of a torch function. Metadata queries run but are not recorded."""
         if registry.is_metadata(func):
             return func(*args, **kwargs)
-        with self.mode.observing() as observed, kernels_for_sizes():
+        with self.mode.observing() as observed, kernels_for_sizes(func, args, kwargs):
             result = func(*args, **kwargs)
         arguments, results = tensors_in((args, kwargs)), tensors_in(result)
         if not self._merge:

@@ -63,7 +63,12 @@ class _Tracing(OpTracing):
                 [cotangent for _, cotangent in reached_pairs],
                 allow_unused=True,
             )
-        return {name: tensor for (name, _), tensor in zip(wanted, gradients, strict=True) if tensor is not None}
+            # the next derivative is recorded for plain elements, not for lazy conjugates
+            return {
+                name: tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
+                for (name, _), tensor in zip(wanted, gradients, strict=True)
+                if tensor is not None
+            }
 
 
 def _refuse_unregistered(ops: Iterable[BoundSymbol]) -> None:

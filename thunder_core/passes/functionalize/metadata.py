@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder_core.ir.context import Context
 from thunder_core.ir.geometry import end
 from thunder_core.ir.keys import CanonicalNames, value_key
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import Size, known_at_most, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.pytorch_internals import FakeTensor
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_fake
 from thunder_core.tracing.outcome import Outcome, infer
+
+_ANY_FLOAT: Final = 0.5  # also a probability, an epsilon and a width
 
 
 def _lesser_offset(one: Size, other: Size) -> Size:
@@ -37,12 +39,16 @@ class Metadata:
     def outcome(
         self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any], context: Context
     ) -> Outcome | None:
-        """The outcome of a call without number or opaque proxies; None if the call rejects its arguments.
+        """The outcome of a call without ints or objects of the trace; None if the call rejects its arguments.
+
+        Floats of the trace decide values of results alone (`Tag.TAKES_FLOATS`), so any float takes their place.
 
         Its offsets are relative to the first element of the storage that an argument covers.
         """
         starts: dict[int, Size] = {}
         for proxy in iterate_proxies((args, kwargs)):
+            if isinstance(proxy, NumberProxy) and proxy.python_type is float:
+                continue
             if not isinstance(proxy, TensorProxy):
                 return None
             starts[proxy.storage] = _lesser_offset(proxy.offset, starts.get(proxy.storage, proxy.offset))
@@ -50,7 +56,7 @@ class Metadata:
         def shifted(leaf: Any) -> Any:
             if isinstance(leaf, TensorProxy) and starts[leaf.storage] != 0:
                 return replace(leaf, offset=leaf.offset - starts[leaf.storage])
-            return leaf
+            return _ANY_FLOAT if isinstance(leaf, NumberProxy) else leaf
 
         args, kwargs = map_leaves(shifted, (args, kwargs))
         key = (symbol, context, value_key((args, kwargs), CanonicalNames(gradients=True)))

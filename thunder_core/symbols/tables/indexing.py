@@ -7,7 +7,7 @@ import torch
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows
 
-_TAGS = (Tag.INDEXING,)
+_TAGS = (Tag.INDEXING, Tag.TAKES_FLOATS)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:

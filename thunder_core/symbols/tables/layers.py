@@ -10,6 +10,7 @@ _AVERAGE_POOL = (
     "input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None"
 )
 _KEEPS = (Tag.MEMORY_FORMAT,)
+_NORMALIZES = (Tag.NORMALIZATION, Tag.TAKES_FLOATS)
 _MAX_UNPOOL = "input, indices, kernel_size, stride=None, padding=0, output_size=None"
 
 _NORMALIZATION: list[Row] = [
@@ -18,19 +19,19 @@ _NORMALIZATION: list[Row] = [
         "torch.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True)",
         target="torch.layer_norm",
         method=False,
-        tags=(Tag.NORMALIZATION,),
+        tags=_NORMALIZES,
     ),
     row(
         "F.rms_norm(input, normalized_shape, weight=None, eps=None)",
         target="torch.rms_norm",
         method=False,
-        tags=(Tag.NORMALIZATION,),
+        tags=_NORMALIZES,
     ),
     row(
         "F.batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, "
         "eps=1e-05)",
         method=False,
-        tags=(Tag.NORMALIZATION, Tag.MEMORY_FORMAT),
+        tags=(*_NORMALIZES, Tag.MEMORY_FORMAT),
     ),
     *rows(
         """
@@ -41,7 +42,7 @@ _NORMALIZATION: list[Row] = [
         F.normalize(input, p=2.0, dim=1, eps=1e-12)
         """,
         method=False,
-        tags=(Tag.NORMALIZATION,),
+        tags=_NORMALIZES,
     ),
 ]
 """Normalisation over features, channels and batches."""

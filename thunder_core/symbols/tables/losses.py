@@ -3,7 +3,7 @@
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows
 
-_TAGS = (Tag.LOSS,)
+_TAGS = (Tag.LOSS, Tag.TAKES_FLOATS)
 
 
 def _loss(name: str, first: str, deprecated: str = "size_average=None, reduce=None, ", *, last: str = "") -> Row:

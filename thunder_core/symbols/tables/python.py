@@ -22,7 +22,7 @@ ROWS: list[Row] = [
         (Spelling("thunder_core.symbols.setitem_copy"),),
         "thunder_core.symbols.setitem_copy",
         inplace=(Spelling("thunder_core.symbols.setitem"), Spelling("torch.Tensor.__setitem__")),
-        tags=_INDEXING | {Tag.ASSIGNMENT},
+        tags=_INDEXING | {Tag.ASSIGNMENT, Tag.TAKES_FLOATS},
     ),
     attribute("T", Tag.SHAPE),
     attribute("H", Tag.SHAPE),

@@ -4,7 +4,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows
 
 _CREATION = (Tag.RANDOM, Tag.CREATION)
-_RANDOM = (Tag.RANDOM,)
+_RANDOM = (Tag.RANDOM, Tag.TAKES_FLOATS)
 _DROPOUT = (Tag.RANDOM, Tag.ELEMENTWISE)
 
 _OPTIONS = "dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False"
@@ -66,7 +66,7 @@ ROWS: list[Row] = [
         tags=_CREATION,
     ),
     row(f"torch.randperm(n, *, {_GENERATED})", method=False, tags=_CREATION),
-    row("torch.normal(...)", method=False, tags=_CREATION),
+    row("torch.normal(...)", method=False, tags=(*_CREATION, Tag.TAKES_FLOATS)),
     row("torch.poisson(input, generator=None)", method=False, tags=_RANDOM),
     row("torch.binomial(count, prob, generator=None)", method=False, tags=_RANDOM),
     row(

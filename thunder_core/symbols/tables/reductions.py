@@ -3,7 +3,7 @@
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows
 
-_TAGS = (Tag.REDUCTION,)
+_TAGS = (Tag.REDUCTION, Tag.TAKES_FLOATS)
 
 _BY_DIM = ("input, dim, keepdim=False",)
 _MOMENTS = ("input, unbiased=True", "input, dim=None, *, correction, keepdim=False")

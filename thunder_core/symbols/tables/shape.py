@@ -25,7 +25,11 @@ ROWS: list[Row] = [
     row("torch.atleast_3d(...)", tags=_TAGS, method=False),
     row("torch.block_diag(...)", tags=_TAGS, method=False),
     row("torch.cartesian_prod(...)", tags=_TAGS, method=False),
-    row("torch.nn.functional.pad(input, pad, mode='constant', value=None)", tags=_TAGS, method=False),
+    row(
+        "torch.nn.functional.pad(input, pad, mode='constant', value=None)",
+        tags=(*_TAGS, Tag.TAKES_FLOATS),
+        method=False,
+    ),
     row(  # the derivative of slices
         "torch.ops.aten.slice_backward(grad_output, input_sizes, dim, start, end, step)",
         "torch.ops.aten.slice_backward.default",
