@@ -10,8 +10,7 @@ import torch
 
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.inputs import Inputs
-from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.region import Region
+from thunder_core.acquire.open_trace import OpenTrace, Region
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.guards.torch_generators import TorchGenerators

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from thunder_core.acquire.aten_calls import record_aten
 from thunder_core.acquire.attempt import Attempt
 from thunder_core.acquire.interceptions import intercepting
@@ -59,7 +57,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
     finally:
         set_active_recorder(previous)
     leaves = list(iterate_leaves(result if isinstance(result, tuple) else (result,)))
-    output = tuple(recorder.tensors.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+    output = tuple(recorder.tensors.proxies(leaves))
     inputs = tuple(recorder.inputs.proxies)
     trace = Trace(
         "computation",

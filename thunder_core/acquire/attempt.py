@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.errors import AcquisitionError, EndsRecording, SizeVariesError
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.tracing.user_frames import raising_location
 
 Key = int | type[torch.nn.Module]
@@ -28,6 +28,10 @@ class Guesses:
 
     values: tuple[tuple[str, Any], ...] = ()
     numbers: bool = True
+
+
+CONSTANT_NUMBERS: Final = Guesses(numbers=False)
+"""The guesses of a recording that takes all numbers which the program reads from tensors as constants of this call."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,6 @@ class Attempt:
         """Whether data-dependent sizes are symbols in this recording."""
         return self.defines_sizes and self.guesses is not None
 
-    def with_constant_numbers(self) -> Attempt:
-        """This attempt, with the numbers that the program reads from tensors as constants of this call."""
-        return replace(self, guesses=Guesses(numbers=False))
-
 
 def key_of(module: torch.nn.Module) -> Key:
     """The key of modules that run eagerly together: a user's class for all its modules, or one module of PyTorch's."""
@@ -82,25 +82,30 @@ def why_constant(error: Exception) -> str:
     """The reason why a program is recorded with constant sizes, in one line."""
     text = str(getattr(error, "problem", error)).partition("\n")[0]
     location = getattr(error, "location", None) or raising_location(error)
-    where = "" if location is None else f", at {location.describe()}"
-    return (
-        f"{text if isinstance(error, AcquisitionError | SizeVariesError) else f'{type(error).__name__}: {text}'}{where}"
-    )
+    described = text if isinstance(error, AcquisitionError | SizeVariesError) else f"{type(error).__name__}: {text}"
+    return described + at(location)
 
 
 class RecordAgain(EndsRecording):
-    """Ends a recording; the program is recorded again with another `Attempt`. The program cannot catch it."""
+    """Ends a recording; the program is recorded again. The program cannot catch it.
+
+    Args:
+        reason: why the program has to be recorded again.
+        prepare: called before the next recording; its changes stay. It raises `EagerCallNeeded` if this call has to run
+            eagerly.
+        changes: the fields of the `Attempt` that differ in the next recording.
+    """
+
+    def __init__(self, reason: str, prepare: Callable[[], None] | None = None, **changes: Any) -> None:
+        super().__init__(reason)
+        self._prepare = prepare
+        self._changes = changes
 
     def following(self, attempt: Attempt) -> Attempt:
-        """Prepare the next recording and return its attempt.
-
-        Args:
-            attempt: the attempt that ended.
-
-        Raises:
-            thunder_core.acquire.module_calls.EagerCallNeeded: this call cannot be recorded and has to run eagerly.
-        """
-        return attempt
+        """Prepare the next recording, and return the attempt that follows ``attempt``."""
+        if self._prepare is not None:
+            self._prepare()
+        return replace(attempt, **self._changes)
 
 
 class EagerCallNeeded(BaseException):

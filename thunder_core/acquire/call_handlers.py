@@ -43,7 +43,6 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import describe, is_traced
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
@@ -106,8 +105,7 @@ def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any
         call = CallArguments(recorder.inputs, args, kwargs)
         if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol.target, args, kwargs)
-        proxy = NumberProxy(recorder.trace.names.intermediate(), bool)
-        recorder.trace.write(symbol, call.args, call.kwargs, proxy)
+        proxy = recorder.trace.write_number(symbol, call.args, bool, call.kwargs)
         return number(recorder, proxy, symbol, tuple(call.variables))
 
 

@@ -18,14 +18,14 @@ import torch.utils.checkpoint as torch_checkpoint
 from torch.autograd.graph import saved_tensors_hooks
 
 from thunder_core.acquire.arguments import CallArguments
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves, tensors_in
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
     NAMES,
@@ -275,8 +275,8 @@ def _write_checkpoint(
 
 def _captured(recorder: Recorder, free: Iterable[Proxy], function_args: Any) -> list[str]:
     """Names of the values from outside that a region uses and that are not arguments of its function."""
-    tensors = [leaf for leaf in iterate_leaves(function_args) if isinstance(leaf, torch.Tensor)]
-    names = {variable.proxy.name for tensor in tensors if (variable := recorder.tensors.find(tensor)) is not None}
+    variables = map(recorder.tensors.find, tensors_in(function_args))
+    names = {variable.proxy.name for variable in variables if variable is not None}
     return [proxy.name for proxy in free if proxy.name not in names]
 
 

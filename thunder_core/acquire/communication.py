@@ -1,6 +1,6 @@
 """Communication with other processes: a plugin records it; without one the core refuses programs that communicate.
 
-The core knows which calls communicate (`thunder_core.symbols.channels`) and keeps their order
+The core knows which calls communicate (`thunder_core.symbols.channels`) and preserves their order
 (`thunder_core.ir.effects.Effects`). The functions of `torch.distributed` call operators of ``torch.ops.c10d``, whose
 schemas do not declare what they write and when it is there. A plugin that records these has a `Communication` in its
 table of interceptions.
@@ -11,8 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.acquire.absent_plugins import advice_on_plugins
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.symbols.opaque import called_name
 from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class _RefusedCommunication(Communication):
 
 
 SUBJECT: Final = "communication"
-"""The subject of advice on absent plugins (`thunder_core.acquire.absent_plugins`)."""
+"""The subject of advice on absent plugins (`thunder_core.errors.advice_on_plugins`)."""
 _REFUSED: Final = _RefusedCommunication()
 _added: Final[list[Communication]] = []
 
@@ -89,8 +89,7 @@ def check_channels(symbol: Symbol, channels: tuple[str, ...]) -> None:
         UnsupportedError: no plugin does.
     """
     if channels and not _added:
-        owner = getattr(symbol.target, "__self__", None)  # of `autograd.Function.apply`
-        raise _refusal(f"{owner.__qualname__}.apply" if isinstance(owner, type) else symbol.name)
+        raise _refusal(called_name(symbol))
 
 
 def _refusal(name: str) -> UnsupportedError:

@@ -25,10 +25,12 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import map_leaves, tensors_in
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.symbols.generators import generator_states
 from thunder_core.tracing.user_frames import user_location
+
+Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 
 
 class Constant:
@@ -62,8 +64,7 @@ def evaluate(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, 
     Raises:
         DataDependentError: the result is random, or a tensor is on a device without data.
     """
-    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    values = _values(recorder, {recorder.tensors.proxy_of(tensor).storage for tensor in tensors})
+    values = _values(recorder, {recorder.tensors.proxy_of(tensor).storage for tensor in tensors_in((args, kwargs))})
 
     def real(leaf: Any) -> Any:
         return values[recorder.tensors.proxy_of(leaf).name] if isinstance(leaf, torch.Tensor) else leaf
@@ -121,9 +122,6 @@ def _check_device(op: BoundSymbol) -> None:
                 location=op.location,
                 advice=("create the model on a real device", "avoid reading values into Python"),
             )
-
-
-Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import joined
@@ -29,7 +29,6 @@ from thunder_core.pytorch_internals import (
     while_loop_op,
 )
 from thunder_core.symbols import control_flow
-from thunder_core.tracing.outcome import Slot
 from thunder_core.tracing.user_frames import user_location
 
 
@@ -62,7 +61,7 @@ def cond(
             )
         bodies.append(region)
         results.append(result)
-    proxies = [map_leaves(lambda leaf: _proxy_of(recorder, leaf), result) for result in results]
+    proxies = [recorder.tensors.proxies(result) for result in results]
     _check_agreement(*proxies)
     free = tuple({p.name: p for region in bodies for p in region.free()}.values())
     outside = {p.name: p for side in proxies for p in iterate_leaves(side) if isinstance(p, TensorProxy)}
@@ -72,26 +71,18 @@ def cond(
         for region, side, output in zip(bodies, ("true", "false"), proxies, strict=True)
     ]
     effects = joined([region.effects() for region in bodies])
-    variables: list[Variable] = []
 
-    def fresh(leaf: Any) -> Any:
+    def new(leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
             return leaf
         storage = recorder.trace.storages.new()
-        variables.append(Variable(replace(leaf, name=recorder.trace.names.intermediate(), storage=storage, offset=0)))
-        return Slot(len(variables) - 1)
+        return Variable(replace(leaf, name=recorder.trace.names.intermediate(), storage=storage, offset=0))
 
-    structure = map_leaves(fresh, proxies[0])
-    output = map_leaves(lambda leaf: variables[leaf.index].proxy if isinstance(leaf, Slot) else leaf, structure)
+    variables = map_leaves(new, proxies[0])
+    output = map_leaves(lambda leaf: leaf.proxy if isinstance(leaf, Variable) else leaf, variables)
     predicate = recorder.tensors.proxy_of(pred)
     recorder.trace.write(control_flow.COND, (predicate, *traces, free), {}, output, effects)
-    return map_leaves(
-        lambda leaf: recorder.tensors.traced(variables[leaf.index]) if isinstance(leaf, Slot) else leaf, structure
-    )
-
-
-def _proxy_of(recorder: Recorder, leaf: Any) -> Any:
-    return recorder.tensors.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
+    return map_leaves(lambda leaf: recorder.tensors.traced(leaf) if isinstance(leaf, Variable) else leaf, variables)
 
 
 def _check_agreement(first: Any, second: Any) -> None:

@@ -73,7 +73,7 @@ _OF_READS: Final[dict[str, tuple[str, ...]]] = {
 }
 """By the last part of a symbol's name, for calls that return a value to Python."""
 _OF_SHAPES: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("masked_select",), _MASK),
+    "masked_select": _MASK,
     **dict.fromkeys(("nonzero", "argwhere", "where"), _PLACES),
     "repeat_interleave": ("give the length of the result as a Python number: output_size=...",),
     "bincount": ("torch.zeros(size).scatter_add(0, index, ones) counts into a fixed number of bins",),

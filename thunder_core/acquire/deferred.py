@@ -46,8 +46,7 @@ class Deferred:
         if math.prod(proxy.shape) != 1 or proxy.dtype is torch.bool or proxy.dtype.is_complex:
             return Declined("it is neither an int nor a float")
         kind = float if proxy.dtype.is_floating_point else int
-        result = NumberProxy(recorder.trace.names.intermediate(), kind)
-        recorder.trace.write(request.symbol, request.call.args, {}, result)
+        result = recorder.trace.write_number(request.symbol, request.call.args, kind)
         if kind is int and recorder.definable_sizes is not None:
             with suppress(NotEvaluated):  # the size is not available while the program is recorded
                 return Resolved(speculate_size(recorder, result))
@@ -104,8 +103,7 @@ class NumbersOfTensors:
         args = tuple(map(as_argument, operands))
         kind = type(self._evaluated(first, lambda: recorder.prefix.call(function, args, {})))
         with recorder.suspension:
-            result = NumberProxy(recorder.trace.names.intermediate(), kind)
-            recorder.trace.write(symbol_of(function), args, {}, result)
+            result = recorder.trace.write_number(symbol_of(function), args, kind)
             return number(recorder, result, first.symbol, first.variables)
 
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:

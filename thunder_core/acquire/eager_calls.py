@@ -26,7 +26,7 @@ import torch
 
 from thunder_core.acquire import data_dependence
 from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.attempt import Attempt, Key, RecordAgain, key_of
+from thunder_core.acquire.attempt import Key, RecordAgain, key_of
 from thunder_core.acquire.data_dependence import Declined, ValueRequest
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_sampled
@@ -34,23 +34,11 @@ from thunder_core.guards.writes import same_writes
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import with_bodies
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import iterate_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
 from thunder_core.symbols.opaque import OPAQUE
 from thunder_core.tracing.user_frames import user_location
-
-
-class UpdateNeeded(RecordAgain):
-    """A function of an optimizer depends on values; in the next recording its calls are one op each."""
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        super().__init__()
-        self._function = function
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, eager_updates=attempt.eager_updates | {self._function})
 
 
 def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:
@@ -149,7 +137,7 @@ _SYMBOLS: Final = {
 }
 
 
-def _is_one_op(update: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_one_op(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the only effect of a call is to write its tensor arguments.
 
     With ``differentiable`` autograd records the update. The first update with momentum of `torch.optim.SGD` puts new
@@ -169,8 +157,8 @@ def _record_update(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kw
 def _write(params: list[torch.Tensor], grads: list[torch.Tensor], *state: Any, **options: Any) -> None:
     """Write the tensors that an update writes: those in all lists but the gradients. Options are only read."""
     lists = [options.pop(name) for name in list(options) if isinstance(options[name], list)]
-    for tensor in iterate_leaves((params, state, lists)):
-        if isinstance(tensor, torch.Tensor) and tensor is not options.get("lr"):
+    for tensor in tensors_in((params, state, lists)):
+        if tensor is not options.get("lr"):
             tensor.zero_()
 
 
@@ -180,14 +168,14 @@ def update(
     """The interception of a function of an optimizer, one of `UPDATES`.
 
     Raises:
-        UpdateNeeded: the function depends on values that each run would check, such as those of step counters.
+        RecordAgain: the function depends on values that each run would check, such as those of step counters.
     """
-    is_one_op = _is_one_op(function, args, kwargs)
-    if is_one_op and function in recorder.attempt.eager_updates:
+    is_one_op, one_ops = _is_one_op(args, kwargs), recorder.attempt.eager_updates
+    if is_one_op and function in one_ops:
         with recorder.suspension, DisableTorchFunction():
             _record_update(recorder, _SYMBOLS[function], args, kwargs)
         return
     start = len(recorder.trace.ops)
     original(*args, **kwargs)
     if is_one_op and any(Tag.GUESS in op.symbol.tags for op in with_bodies(recorder.trace.ops[start:])):
-        raise UpdateNeeded(function)
+        raise RecordAgain("an update of an optimizer depends on values", eager_updates=one_ops | {function})

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import data_dependence
+from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.eager_calls import OPTIMIZERS
 from thunder_core.acquire.interception import copy_of
@@ -27,7 +27,6 @@ from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
-    disabled_torch_function_impl,
     get_function_stack_at,
     is_torch_function_enabled,
     len_torch_function_stack,
@@ -73,17 +72,12 @@ def _has_overrides(arguments: Iterable[Any]) -> bool | None:
         return None
     if caller.f_globals.get("__name__") not in _MODULES and kind_of(caller.f_code) is not CodeKind.USER:
         return None
-    modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
-    if is_torch_function_enabled() and not all(isinstance(mode, RecordingMode) for mode in modes):
-        return True
-    return any(map(_overrides, arguments))
-
-
-def _overrides(value: Any) -> bool:
-    if type(value) is torch.Tensor or not is_torch_function_enabled():
+    if not is_torch_function_enabled():
         return False
-    disabled = disabled_torch_function_impl
-    return getattr(type(value), "__torch_function__", disabled) is not disabled
+    modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
+    if not all(isinstance(mode, RecordingMode) for mode in modes):
+        return True
+    return any(subclasses.has_torch_function(type(value)) for value in arguments)
 
 
 def is_compiling(recorder: Recorder, original: Callable[[], bool]) -> bool:

@@ -21,7 +21,7 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import OTHER_MEMORY
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.torch_generators import TorchGenerators
-from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by, written_storages
+from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.trace import with_bodies
@@ -199,7 +199,7 @@ def check_arrays(recorder: Recorder) -> None:
     """
     for storage, position in recorder.prefix.shared.items():
         for op in recorder.trace.ops[position:]:
-            if any(proxy.storage == storage for proxy in tensors_written_by(op)):
+            if storage in written_storages([op]):
                 raise UnsupportedError(
                     f"{op.symbol.name} writes to a tensor whose storage a NumPy array shares",
                     location=op.location,

@@ -28,8 +28,8 @@ def write(symbol: Symbol, recorder: Recorder, original: Callable[..., Any], /, *
     args = inspect.signature(original).bind(*args, **kwargs).args
     if symbol is MANUAL_SEED:
         args = (int(args[0]),)
-    arguments = [recorder.tensors.proxy_of(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
-    recorder.trace.ops.append(BoundSymbol(symbol, tuple(arguments), {}, None, _EFFECTS, None, user_location()))
+    arguments = recorder.tensors.proxies(args)
+    recorder.trace.ops.append(BoundSymbol(symbol, arguments, {}, None, _EFFECTS, None, user_location()))
     return torch.default_generator if symbol is MANUAL_SEED else None
 
 

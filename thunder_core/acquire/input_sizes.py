@@ -119,10 +119,6 @@ class VaryingSizes:
         numbers = dict.fromkeys([*self.numbers, *[source for source, dims in dimensions.items() if NUMBER in dims]])
         return replace(self, dimensions=merged, numbers=tuple(numbers))
 
-    def with_constants(self, numbers: Iterable[Source]) -> VaryingSizes:
-        """These, without some numbers, which become constants."""
-        return self.without([(source.describe(), NUMBER) for source in numbers])
-
     def wanted_numbers(self) -> list[Source]:
         """The paths to Python ints that are to be symbols, and to floats that are to be numbers of the trace."""
         return [source for source in self.numbers if NUMBER in self.dimensions.get(source.describe(), ())]

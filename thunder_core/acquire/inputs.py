@@ -18,10 +18,10 @@ from thunder_core.acquire.traced_tensor import Variable, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
-from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by, written_storages
+from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
-from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.trace import with_bodies
 from thunder_core.pytorch_internals import (
@@ -153,10 +153,9 @@ class Inputs:
             if source is None and isinstance(value, torch.Generator) and self._generators.is_new(value):
                 return self._make_generator(value)
             source = source or self.created_objects.source(value)
-            name = self._trace.names.for_input(source.describe())
-            proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
             captured = self.created_objects.captured(source)
-            self._append(proxy, source, self.created_objects.object_of(source) if captured else value)
+            held = self.created_objects.object_of(source) if captured else value
+            proxy = self._add_object(value, source, held)
             self._capture(proxy, captured)
             self._add_lists()
         if isinstance(value, torch.Generator):
@@ -213,9 +212,14 @@ class Inputs:
         """Add inputs for the lists that functions use, so that the program returns or stores the same lists."""
         for value, source in self.created_objects.lists:
             if id(value) not in self._opaque:
-                name = self._trace.names.for_input(source.describe())
-                proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
-                self._append(proxy, source, value)
+                self._add_object(value, source, value)
+
+    def _add_object(self, value: Any, source: Source, held: Any) -> OpaqueProxy:
+        """Add an input for an object; ``held`` is its value in this call."""
+        name = self._trace.names.for_input(source.describe())
+        proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
+        self._append(proxy, source, held)
+        return proxy
 
     def check_captured(self) -> None:
         """Check, after the program has run, that tensors which functions hold were not written since.
@@ -225,7 +229,7 @@ class Inputs:
         """
         captured: set[int] = set()
         for op in with_bodies(self._trace.ops):
-            if any(proxy.storage in captured for proxy in tensors_written_by(op)):
+            if not captured.isdisjoint(written_storages([op])):
                 raise UnsupportedError(
                     f"{op.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
                     location=op.location,
@@ -266,15 +270,11 @@ class Inputs:
     def _add(self, tensor: torch.Tensor, source: Any, *, constant: bool, varies: bool = True) -> Variable:
         _check_supported(tensor, source)
         subclasses.check_supported(tensor, "a tensor of the program" if constant else source.describe())
-        if tensor.layout is not torch.strided:
-            return self._add_sparse(tensor, source, constant)
-        address = storage_address(tensor)
-        storage = self._storages.get(address)
-        if storage is None:
-            storage = self._storages[address] = self._trace.storages.new(of_inference=tensor.is_inference())
+        dense = tensor.layout is torch.strided
+        storage = self._storage(tensor)
         sizes = self.input_sizes if varies and not constant else None
         varying = None if sizes is None else sizes.geometry(tensor, source)
-        shape, stride = varying or (tuple(tensor.shape), tensor.stride())
+        shape, stride = varying or (tuple(tensor.shape), tensor.stride() if dense else ())
         proxy = TensorProxy(
             self._trace.names.for_input(source.describe()),
             shape,
@@ -283,15 +283,29 @@ class Inputs:
             tensor.device,
             tensor.requires_grad,
             storage,
-            int(tensor.storage_offset()),
+            int(tensor.storage_offset()) if dense else 0,
+            tensor.layout,
         )
         create = partial(self._fake, tensor, proxy, varies=varying is not None)
         variable = Variable(proxy, create_fake=create, constant=constant, location=user_location())
+        if not dense:
+            with self._fake_mode.observing():
+                variable.fake = self._fake_mode.from_tensor(tensor)
         if constant:
             self._trace.storages.constant.add(storage)
         self._originals[id(tensor)] = proxy
         self._append(proxy, source, tensor)
         return variable
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's storage; a new one for a sparse tensor, which has none."""
+        if tensor.layout is not torch.strided:
+            return self._trace.storages.new(of_inference=tensor.is_inference())
+        address = storage_address(tensor)
+        storage = self._storages.get(address)
+        if storage is None:
+            storage = self._storages[address] = self._trace.storages.new(of_inference=tensor.is_inference())
+        return storage
 
     def _fake(self, tensor: torch.Tensor, proxy: TensorProxy, *, varies: bool) -> FakeTensor:
         """The fake of a dense input with this proxy."""
@@ -319,30 +333,11 @@ class Inputs:
         }
         if not shared:
             return
-        returned = {proxy.storage for proxy in output if isinstance(proxy, TensorProxy)}
+        returned = storages_of(output)
         for storage in (written_storages(ops) | returned) & shared.keys():
             one, other, *_ = shared[storage]
             use = "is returned" if storage in returned else "is written"
             raise SizeVariesError(f"{other.name} shares memory with {one.name}, and {use}")
-
-    def _add_sparse(self, tensor: torch.Tensor, source: Any, constant: bool) -> Variable:
-        proxy = TensorProxy(
-            self._trace.names.for_input(source.describe()),
-            tuple(tensor.shape),
-            (),
-            tensor.dtype,
-            tensor.device,
-            tensor.requires_grad,
-            self._trace.storages.new(of_inference=tensor.is_inference()),
-            layout=tensor.layout,
-        )
-        with self._fake_mode.observing():
-            fake = self._fake_mode.from_tensor(tensor)
-        if constant:
-            self._trace.storages.constant.add(proxy.storage)
-        self._originals[id(tensor)] = proxy
-        self._append(proxy, source, tensor)
-        return Variable(proxy, fake=fake, constant=constant, location=user_location())
 
     def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
         self.proxies.append(proxy)

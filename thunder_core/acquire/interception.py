@@ -17,9 +17,8 @@ from functools import cache, partial
 from types import BuiltinFunctionType, ClassMethodDescriptorType, CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
-from thunder_core.acquire.absent_plugins import advice_on_plugins
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.user_frames import user_location
@@ -108,8 +107,8 @@ class Refusal:
 
     Attributes:
         problem, advice: the problem and the advice of the error.
-        subject: the subject for which `thunder_core.acquire.absent_plugins` has advice on plugins that record the call;
-            this advice comes first. Empty if no plugin records it.
+        subject: the subject for which `advice_on_plugins` names plugins that record the call; this advice comes first.
+            Empty if no plugin records it.
     """
 
     problem: str
@@ -256,8 +255,8 @@ def owner_of(row: Interception | Setting) -> Any:
 
 def static_attribute(owner: Any, name: str) -> Any:
     """The attribute of an owner or of its bases, without calling descriptors."""
-    own = vars(owner)  # most have it: 3 us less than `getattr_static`, for each of a hundred rows
-    return own[name] if name in own else inspect.getattr_static(owner, name)
+    attributes = vars(owner)  # most have it: 3 us less than `getattr_static`, for each of a hundred rows
+    return attributes[name] if name in attributes else inspect.getattr_static(owner, name)
 
 
 @cache

@@ -9,12 +9,12 @@ import torch
 
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.aten_calls import call_transformed
+from thunder_core.acquire.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_core.acquire.call_handlers import handler_of
 from thunder_core.acquire.control_flow import OPERATORS
 from thunder_core.acquire.recorder import Recorder, this_thread
 from thunder_core.acquire.tensor_classes import current_tensor_classes
 from thunder_core.acquire.tensor_state import guard_reads
-from thunder_core.acquire.traced_number import NumbersNeeded
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, any_transformed, variable_of
 from thunder_core.errors import EndsRecording, SizeVariesError
@@ -106,7 +106,7 @@ class AcquisitionMode(RecordingMode):
             if isinstance(error, EndsRecording):
                 raise
             if self.recorder.has_traced_numbers:
-                raise NumbersNeeded from error
+                raise RecordAgain("a call failed with numbers of the trace", guesses=CONSTANT_NUMBERS) from error
             if self.recorder.inputs.input_sizes is None:
                 raise
             # the program may catch it, and it may depend on sizes: with constants it equals eager's

@@ -9,19 +9,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from thunder_core.acquire.absent_plugins import advice_on_plugins
-from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain, key_of
+from thunder_core.acquire.attempt import EagerCallNeeded, RecordAgain, key_of
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.eager_calls import call_eagerly
 from thunder_core.acquire.hooks import has_backward_hooks
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.guards.contents import cached_by_class
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
@@ -30,54 +30,6 @@ from thunder_core.tracing.user_frames import calls_program, user_location
 
 _CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
 REASON = "lazy modules of the program are initialized by its first call"
-
-
-class Uninitialized(RecordAgain):
-    """The program calls an uninitialized lazy module; it is initialized before the next recording.
-
-    Attributes:
-        module: the lazy module.
-        args, kwargs: the arguments of the call, with placeholders in place of tensors of the program.
-        in_order: whether initializing it now draws the same random numbers as eager.
-    """
-
-    def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, in_order: bool) -> None:
-        super().__init__(REASON)
-        self.module = module
-        self.args = args
-        self.kwargs = kwargs
-        self.in_order = in_order
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`.
-
-        Raises:
-            EagerCallNeeded: only an eager call can initialize the module: its class is the user's and may read values,
-                or random numbers are drawn before.
-        """
-        module = self.module
-        if not (self.in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
-            raise EagerCallNeeded(REASON)
-        args, kwargs = tree_map(_tensor, (self.args, self.kwargs))
-        module._infer_parameters(module, args, kwargs)
-        return attempt
-
-
-class PreparationNeeded(RecordAgain):
-    """A module has to be prepared before its first call; the program is recorded again afterwards.
-
-    Attributes:
-        prepare: prepares the module. Its changes stay.
-    """
-
-    def __init__(self, reason: str, prepare: Callable[[], None]) -> None:
-        super().__init__(reason)
-        self.prepare = prepare
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        self.prepare()
-        return attempt
 
 
 @dataclass(frozen=True)
@@ -95,7 +47,7 @@ def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: 
     """Check a module of the program before each of its calls.
 
     Raises:
-        Uninitialized: it is a lazy module that has to be initialized first.
+        RecordAgain: it is a lazy module that has to be initialized first.
     """
     if not isinstance(module, _CHANGING):
         return
@@ -104,7 +56,23 @@ def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: 
     if isinstance(module, LazyModuleMixin) and lazy.has_uninitialized_params():
         in_order = not any(op.effects.irremovable for op in recorder.trace.all_ops())
         values = tree_map(_without_program, (args, kwargs))
-        raise Uninitialized(module, *values, in_order=in_order)
+        raise RecordAgain(REASON, partial(_initialize, module, values, in_order=in_order))
+
+
+def _initialize(module: Any, values: Any, *, in_order: bool) -> None:
+    """Initialize a lazy module by its first call.
+
+    Args:
+        values: the arguments of the call, with placeholders in place of tensors of the program.
+        in_order: whether initializing it now draws the same random numbers as eager.
+
+    Raises:
+        EagerCallNeeded: only an eager call can initialize the module: its class is the user's and may read values, or
+            random numbers are drawn before.
+    """
+    if not (in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
+        raise EagerCallNeeded(REASON)
+    module._infer_parameters(module, *tree_map(_tensor, values))
 
 
 def generate_code(module: Any) -> None:
@@ -125,21 +93,42 @@ def _tensor(value: Any) -> Any:
     return value.tensor() if isinstance(value, _Placeholder) else value
 
 
-_CLASSES: Final = {
-    "torch.distributed.fsdp": ("FSDPModule", "FullyShardedDataParallel"),
-    "torch.distributed._composable.replicate": ("DDP",),
+@dataclass(frozen=True)
+class _Wrapping:
+    """A class of `torch.distributed` that modules are prepared with, and that the core refuses.
+
+    Attributes:
+        module: the module that defines the class.
+        described: a module of the class, for the error.
+        advice: what to do instead.
+        recorded_by_plugins: whether there are plugins that record calls of such modules.
+    """
+
+    module: str
+    described: str
+    advice: str
+    recorded_by_plugins: bool = False
+
+
+_WRAPPINGS: Final = {
+    "FSDPModule": _Wrapping(
+        "torch.distributed.fsdp",
+        "a module that fully_shard was applied to",
+        "compile the modules inside of it, each by itself",
+        recorded_by_plugins=True,
+    ),
+    "FullyShardedDataParallel": _Wrapping(
+        "torch.distributed.fsdp",
+        "FullyShardedDataParallel",
+        "use fully_shard, or put it around: FullyShardedDataParallel(thunder.jit(module))",
+    ),
+    "DDP": _Wrapping(
+        "torch.distributed._composable.replicate",
+        "a module that replicate was applied to",
+        "use DistributedDataParallel, or compile the modules inside of it, each by itself",
+    ),
 }
-_NAMES: Final = {
-    "FSDPModule": "a module that fully_shard was applied to",
-    "FullyShardedDataParallel": "FullyShardedDataParallel",
-    "DDP": "a module that replicate was applied to",
-}
-_ADVICE: Final = {
-    "FSDPModule": "compile the modules inside of it, each by itself",
-    "FullyShardedDataParallel": "use fully_shard, or put it around: FullyShardedDataParallel(thunder.jit(module))",
-    "DDP": "use DistributedDataParallel, or compile the modules inside of it, each by itself",
-}
-_RECORDED_BY_PLUGINS: Final = frozenset({"FSDPModule"})
+"""By the name of the class."""
 _taken_over: Final[set[str]] = set()
 _HOOKS_UNSEEN: Final = is_missing(module_backward_hook)  # without it, backward hooks of modules are not recorded
 
@@ -150,8 +139,8 @@ def take_over(name: str) -> None:
     Raises:
         ValueError: ``name`` is not one of the refused classes of `torch.distributed`.
     """
-    if name not in _NAMES:
-        raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_NAMES)}")
+    if name not in _WRAPPINGS:
+        raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_WRAPPINGS)}")
     _taken_over.add(name)
 
 
@@ -188,12 +177,10 @@ def _distributed_kind(kind: Any) -> str | None:
 
     A class that is not imported yet cannot be a base of an existing class.
     """
-    for path, names in _CLASSES.items():
-        imported = sys.modules.get(path)
-        for name in names:
-            base = getattr(imported, name, None)
-            if isinstance(base, type) and issubclass(kind, base):
-                return name
+    for name, wrapping in _WRAPPINGS.items():
+        base = getattr(sys.modules.get(wrapping.module), name, None)
+        if isinstance(base, type) and issubclass(kind, base):
+            return name
     return None
 
 
@@ -202,13 +189,14 @@ def _refuse(name: str) -> NoReturn:
 
     In eager its hooks communicate, replace parameters and free storages, which is not recorded.
     """
+    wrapping = _WRAPPINGS[name]
     raise UnsupportedError(
-        f"{_NAMES[name]} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
+        f"{wrapping.described} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",
         location=user_location(),
         advice=(
-            *(advice_on_plugins(SUBJECT) if name in _RECORDED_BY_PLUGINS else ()),
-            _ADVICE[name],
+            *(advice_on_plugins(SUBJECT) if wrapping.recorded_by_plugins else ()),
+            wrapping.advice,
             "or leave the module to eager PyTorch",
         ),
     )

@@ -57,11 +57,11 @@ class OpWriter:
             self._check_numbers(symbol, outcome)
         elif Tag.DETACH in symbol.tags:
             self._check_views(symbol, call.variables[0])
-        pure = not (outcome.written or outcome.kept or changes_autograd)
+        pure = not (outcome.written or outcome.irremovable or changes_autograd)
         if pure and outcome.identical and outcome.results:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
-        constant = call.foldable and not outcome.kept and all(map(self._tensors.is_constant, call.variables))
+        constant = call.foldable and not outcome.irremovable and all(map(self._tensors.is_constant, call.variables))
         proxies: list[TensorProxy] = []
         objects: list[Any] = []
         variables: list[Variable] = []
@@ -237,7 +237,7 @@ def _effects(symbol: Symbol, outcome: Outcome, call: CallArguments) -> Effects:
     empty = outcome.structure in ((), [])  # of `torch.unbind` along a dimension of size 0
     silent = not (outcome.results or outcome.written or outcome.channels or empty)
     external = Tag.CHANGES_AUTOGRAD in symbol.tags or outcome.external or silent
-    if not (outcome.written or outcome.kept or external):
+    if not (outcome.written or outcome.irremovable or external):
         return PURE
     names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
     return Effects(names, outcome.random, external, outcome.channels)
@@ -260,14 +260,13 @@ def _with_fakes(outcome: Outcome, fakes: Sequence[Any]) -> Iterator[tuple[Result
 
 def is_reshaped(result: Result, call: CallArguments) -> bool:
     """Whether a result, which is an argument of the call, has another shape, strides or offset than before."""
-    now, before = (result.shape, result.stride, result.offset), call.proxies[result.same_as].geometry
+    now, before = (*result.shape, *result.stride, result.offset), call.proxies[result.same_as].sizes
     # inference of the call may have recorded that two symbols are equal
     return now != before and _as_found(now) != _as_found(before)
 
 
-def _as_found(geometry: tuple[tuple[Size, ...], tuple[Size, ...], Size]) -> list[Size]:
-    shape, stride, offset = geometry
-    return [with_size(size, as_found) for size in (*shape, *stride, offset)]
+def _as_found(sizes: tuple[Size, ...]) -> list[Size]:
+    return [with_size(size, as_found) for size in sizes]
 
 
 def reshape(

@@ -1,4 +1,4 @@
-"""The trace of a program that is still being recorded."""
+"""The trace of a program that is still being recorded, and regions of it, the bodies of higher-order symbols."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import keyword
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import Context, attention_kernels, current_context
-from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.literals import RESERVED_NAMES
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import storage_identity
 from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.tracing.user_frames import user_location
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.tensors import Tensors
 
 
 class Names:
@@ -88,7 +93,7 @@ class Storages:
         return number
 
     def bind(self, fake: torch.Tensor, number: int) -> None:
-        """Remember the number of a fake's storage, and keep it alive so that no other storage gets its address."""
+        """Store the number of a fake's storage, and hold the storage so that no other one gets its address."""
         storage = fake.untyped_storage()
         self._numbers[storage_identity(storage)] = number
         self._alive.append(storage)
@@ -183,6 +188,96 @@ class OpenTrace:
         context = self.relative_context(current_context())
         self.ops.append(BoundSymbol(symbol, args, kwargs, output, effects, context, user_location()))
 
+    def write_number(
+        self, symbol: Symbol, args: tuple[Any, ...], kind: type, kwargs: dict[str, Any] | None = None
+    ) -> NumberProxy:
+        """Append the op of a call that returns a number of the type ``kind``, and return the number."""
+        number = NumberProxy(self.names.intermediate(), kind)
+        self.write(symbol, args, kwargs or {}, number)
+        return number
+
+
+class Region:
+    """Ops that are recorded separately from the ops around, to become the body of a higher-order symbol.
+
+    Attributes:
+        trace: the trace of the program.
+        tensors: the tensor objects of the program.
+        ops: the ops of the region.
+    """
+
+    def __init__(self, trace: OpenTrace, tensors: Tensors) -> None:
+        self.trace = trace
+        self.tensors = tensors
+        self.ops: list[BoundSymbol] = []
+        self.first_created = len(tensors.created)
+        self.first_renamed = len(tensors.renamed)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record ops in this region for the duration."""
+        trace = self.trace
+        trace.outer_ops.append(trace.ops)
+        trace.ops = self.ops
+        try:
+            yield
+        except BaseException:
+            trace.is_region_cut = True
+            raise
+        finally:
+            trace.ops = trace.outer_ops.pop()
+
+    def live_tensors(self) -> list[torch.Tensor]:
+        """Traced tensors that were created in the region and are still referenced."""
+        return self.tensors.alive(self.first_created)
+
+    def defined(self) -> set[str]:
+        return {proxy.name for op in self.ops for proxy in op.outputs()}
+
+    def free(self) -> tuple[Proxy, ...]:
+        """The values that are used but not defined in the region, in order of first use."""
+        return tuple(free_values(self.ops).values())
+
+    def effects(self) -> Effects:
+        """The union of the ops' effects that are visible outside of the region."""
+        storages = written_storages(self.ops)
+        mutates = tuple(p.name for p in self.free() if isinstance(p, TensorProxy) and p.storage in storages)
+        return joined([op.effects for op in self.ops if op.symbol is not CLEAR_CACHE], mutates)
+
+    def only_communicates(self) -> bool:
+        """Whether the only visible effects of the ops are communications, which write no tensors from outside."""
+        return not any(op.effects.external or (op.effects.channels and op.effects.mutates) for op in self.ops)
+
+    def leave_writes(self) -> None:
+        """Move all ops up to the last one that writes a tensor from outside to the ops around the region."""
+        count = max(index for index, op in enumerate(self.ops) if self._writes_outside(op)) + 1
+        self.trace.ops += self.ops[:count]
+        del self.ops[:count]
+
+    def _writes_outside(self, op: BoundSymbol) -> bool:
+        return not storages_of(self.free()).isdisjoint(written_storages([op]))
+
+    def restore_names(self) -> None:
+        """Restore the outer names of tensors from outside that were written inside: the storage is the same."""
+        defined = self.defined()
+        for variable, old in reversed(self.tensors.renamed[self.first_renamed :]):
+            if old.name not in defined and variable.proxy.name in defined:
+                variable.proxy = replace(variable.proxy, name=old.name, requires_grad=old.requires_grad)
+        del self.tensors.renamed[self.first_renamed :]  # names of this region are undefined outside of it
+
+    def body(self, stem: str, inputs: tuple[Proxy, ...], output: Any) -> Trace:
+        """The region as a trace."""
+        name = self.trace.names.for_input(stem)
+        context, ambient = current_context(), self.trace.ambient
+        ops = [_relative(op, ambient, context) for op in self.ops]
+        return Trace(name, inputs, tuple(ops), output, Stage.ACQUIRED, "acquisition", context)
+
+
+def _relative(op: BoundSymbol, ambient: Context, context: Context) -> BoundSymbol:
+    """An op recorded under the modes ``ambient``, converted for a trace under the modes ``context``."""
+    absolute = op.context or ambient
+    return replace(op, context=None if absolute == context else absolute)
+
 
 def producer(ops: Sequence[BoundSymbol], proxy: TensorProxy) -> int | None:
     """The index of the op that computed a tensor's value; None if another op wrote to its storage since."""
@@ -198,10 +293,9 @@ def slice_of(ops: Sequence[BoundSymbol], storages: set[int]) -> list[BoundSymbol
     """The ops that define or write any of ``storages``; the storages that these ops read are added to the set."""
     selected: list[BoundSymbol] = []
     for op in reversed(ops):
-        defined = {proxy.storage for proxy in op.outputs() if isinstance(proxy, TensorProxy)}
-        if not storages.isdisjoint(written_storages([op]) | defined):
+        if not storages.isdisjoint(written_storages([op]) | storages_of(op.outputs())):
             selected.append(op)
-            storages.update(proxy.storage for proxy in op.inputs() if isinstance(proxy, TensorProxy))
+            storages |= storages_of(op.inputs())
     selected.reverse()
     return selected
 
@@ -210,6 +304,5 @@ def is_random(ops: Sequence[BoundSymbol], inputs: Iterable[Proxy], storages: Ite
     """Whether random numbers of the program decide what ``storages`` contain, and none of its inputs does."""
     wanted = set(storages)
     deciding = slice_of(ops, wanted)
-    of_inputs = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
-    computed = {proxy.storage for op in deciding for proxy in op.outputs() if isinstance(proxy, TensorProxy)}
-    return any(op.effects.random for op in deciding) and wanted <= computed - of_inputs
+    computed = storages_of(proxy for op in deciding for proxy in op.outputs())
+    return any(op.effects.random for op in deciding) and wanted <= computed - storages_of(inputs)

@@ -21,10 +21,11 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.guards.code_kinds import is_of_thunder
-from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
+from thunder_core.ir.location import at
 from thunder_core.ir.program import compile_trace
-from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy, storages_of
 from thunder_core.ir.size import hint_of, with_size
 from thunder_core.ir.switches import read_between_ops, set_between_ops
 from thunder_core.ir.symbol import Symbol, Tag
@@ -152,9 +153,8 @@ class Prefix:
 
     def _copy_written(self, ops: list[BoundSymbol]) -> None:
         """Copy the storages that these ops write, for the stand-ins of inputs."""
-        written = {proxy.storage for op in ops for proxy in tensors_written_by(op)}
-        inputs = {proxy.storage for proxy in self._inputs.proxies if isinstance(proxy, TensorProxy)}
-        missing = (written & inputs) - self._copied.keys()
+        written = written_storages(ops)
+        missing = (written & storages_of(self._inputs.proxies)) - self._copied.keys()
         if missing:
             self._copied.update(dict.fromkeys(missing))
             raise _Again
@@ -243,7 +243,7 @@ def execute(
         NotEvaluated: a value that an op uses is not among ``values``.
     """
     defined = {proxy.name: proxy for op in ops for proxy in op.outputs()}
-    free = {proxy.name: proxy for op in ops for proxy in op.inputs() if proxy.name not in defined}
+    free = free_values(ops)
     missing = free.keys() - values.keys()
     if missing:
         raise NotEvaluated(f"the value of {min(missing)} is no longer known")
@@ -306,7 +306,7 @@ def _check(op: BoundSymbol, *, inside: bool) -> None:
     Args:
         inside: whether the op is in a region. The whole region runs again, so its prints and logs would be repeated.
     """
-    place = f" at {op.location.describe()}" if op.location is not None else ""
+    place = at(op.location, " at ")
     tags, name = op.symbol.tags, op.symbol.name
     if Tag.REPORT in tags and inside:
         raise NotEvaluated(f"{name} comes before it in a checkpoint region{place}")

@@ -76,22 +76,22 @@ def _is_generated(code: CodeType) -> bool:
 
 
 def _fold(traceback: TracebackType | None) -> TracebackType | None:
-    kept: list[tuple[FrameType, int, int]] = []
+    frames: list[tuple[FrameType, int, int]] = []
     inside = False  # whether the frame was called by Thunder, with no user's frame in between
     for entry in _entries(traceback):
         frame = entry.tb_frame
         if _is_generated(frame.f_code):
             location = location_of(frame.f_code.co_filename, entry.tb_lineno)
             if location is not None:
-                kept.append(_at_users_line(location, frame))
+                frames.append(_at_users_line(location, frame))
             inside = True
         elif is_of_thunder(frame.f_code):
             inside = True
         elif not (inside and is_internal(frame.f_code)):
             inside = False
-            kept.append((frame, entry.tb_lasti, entry.tb_lineno))
+            frames.append((frame, entry.tb_lasti, entry.tb_lineno))
     result: TracebackType | None = None
-    for frame, instruction, line in reversed(kept):
+    for frame, instruction, line in reversed(frames):
         result = TracebackType(result, frame, instruction, line)
     return result
 

@@ -11,7 +11,7 @@ from thunder_core.acquire import (
 )
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
-from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
+from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import communication
 from thunder_core.acquire.deferred import NumbersOfTensors
 from thunder_core.acquire.final_checks import (
@@ -27,9 +27,9 @@ from thunder_core.acquire.interceptions import intercepted, intercepting, origin
 from thunder_core.acquire.mode import AcquisitionMode, length
 from thunder_core.acquire.program_exceptions import contents, ends_program, note, raising
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
-from thunder_core.acquire.recorder import ChangesNeeded, NumberLost, Recorder, set_active_recorder
+from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers, NumbersNeeded
+from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
@@ -44,6 +44,7 @@ from thunder_core.tracing.user_frames import calls_program, raising_location
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""
+_REPEATED: Final = "changes of Python objects may be those of functions that are one op"
 
 
 def record(
@@ -162,11 +163,12 @@ def _run_checked(
     if input_sizes is not None and input_sizes.floats.any and "float" in observer.reads_class_of:
         raise input_sizes.floats.constants(observer.reads_class_of["float"])
     if recorder.has_traced_numbers and (raised is not None or observer.reads_class_of):
-        raise NumbersNeeded
+        raise RecordAgain("a number of the trace cannot replace a Python number here", guesses=CONSTANT_NUMBERS)
     if _may_repeat_changes(recorder, observer):
-        raise ChangesNeeded
+        raise RecordAgain(_REPEATED, watches_functions=True)
     if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
-        raise NumberLost
+        # a number over a symbol would be a constant; it is unlikely to happen twice
+        raise RecordAgain("another thread has stored a number over a symbol", lost_number=True)
     check_cached_functions(observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)
@@ -193,8 +195,10 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
             return input_sizes.floats.constants(error.location)
         error = DataDependentError("the program reads the class of a data-dependent number", location=error.location)
     if recorder.has_traced_numbers:
-        return NumbersNeeded()
-    return ChangesNeeded() if _may_repeat_changes(recorder, observer) else error
+        return RecordAgain("a number of the trace may be the cause of an exception", guesses=CONSTANT_NUMBERS)
+    if _may_repeat_changes(recorder, observer):
+        return RecordAgain(_REPEATED, watches_functions=True)
+    return error
 
 
 def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None) -> Trace:

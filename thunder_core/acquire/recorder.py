@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from types import CellType
 from typing import Any, Final
@@ -43,39 +42,16 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
-from thunder_core.symbols.opaque import is_of_pytorch
+from thunder_core.symbols.opaque import called_name, is_of_pytorch
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
 from thunder_core.tracing.user_frames import calls_program, user_location
 
+_MAY_WRITE: Final = frozenset({Tag.OPAQUE, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD})
 _FLOATS: Final = (float,)
 """Types of numbers of the trace that such functions accept: metadata of results does not depend on their values."""
 _WITH_FLOATS: Final = frozenset({Tag.ELEMENTWISE, Tag.TAKES_FLOATS})
-
-
-class GraphNeeded(RecordAgain):
-    """The program reads the autograd graph, which its fake tensors lack; in the next recording they have one."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, graph=True)
-
-
-class ChangesNeeded(RecordAgain):
-    """The program changes Python objects, and calls functions that are one op: the changes may be theirs."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, watches_functions=True)
-
-
-class NumberLost(RecordAgain):
-    """Another thread has stored a number over a symbol, which would be a constant; it is unlikely to happen twice."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return replace(attempt, lost_number=True)
 
 
 class Recorder:
@@ -203,8 +179,7 @@ class Recorder:
 
     def _check_unchanged(self, before: tuple[Write, ...], symbol: Symbol) -> None:
         if not same_writes(self.changes_of_objects(), before):
-            owner = getattr(symbol.target, "__self__", None)  # of `autograd.Function.apply`
-            name = owner.__qualname__ if isinstance(owner, type) else symbol.name
+            name = called_name(symbol)
             raise EagerCallNeeded(f"{name}, a function that is one op of the trace, changes Python objects")
 
     def changes_of_objects(self) -> tuple[Write, ...]:
@@ -215,7 +190,7 @@ class Recorder:
         numbers = () if _WITH_FLOATS.isdisjoint(symbol.tags) else _FLOATS
         call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
         if Tag.RUNS_AUTOGRAD in symbol.tags and not self.attempt.graph:
-            raise GraphNeeded
+            raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
         if Tag.RUNS_AUTOGRAD in symbol.tags and self.inputs.created_objects.lists:
             raise UnsupportedError(
                 f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
@@ -230,6 +205,8 @@ class Recorder:
         if call.hashable and not self.attempt.graph:
             outcome = self._inferred.find(key, symbol, call, self.switches.latest)
         if outcome is None:
+            if symbol.functional is not None or not _MAY_WRITE.isdisjoint(symbol.tags) or "out" in kwargs:
+                self.tensors.create_fakes_of_views(call.variables)
             try:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:

@@ -23,10 +23,10 @@ from thunder_core.acquire.input_sizes import strides_of
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_number import symbol_of
 from thunder_core.errors import InternalError, SizeVariesError, trying
-from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, as_constant, symbols_of, with_size
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.symbols.checks import SIZE_OF
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_sharing_fakes
 from thunder_core.tracing.outcome import Outcome, infer
@@ -128,7 +128,7 @@ class DefinedSizes:
 
 def varies_by_values(proxy: TensorProxy, sizes: Sizes) -> bool:
     """Whether ops of the program define sizes of a tensor."""
-    return not sizes.defined.keys().isdisjoint(symbols_of((*proxy.shape, *proxy.stride, proxy.offset)))
+    return not sizes.defined.keys().isdisjoint(symbols_of(proxy.sizes))
 
 
 def holds(sizes: Sizes, mode: ObservingFakeMode, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
@@ -141,7 +141,7 @@ def holds(sizes: Sizes, mode: ObservingFakeMode, symbol: Symbol, call: CallArgum
         outcome: the results inferred for the sizes of this call.
     """
     literals = [leaf for leaf in iterate_leaves((call.args, call.kwargs)) if type(leaf) is SizeExpr]
-    geometry = [size for proxy in call.proxies for size in (*proxy.shape, *proxy.stride, proxy.offset)]
+    geometry = [size for proxy in call.proxies for size in proxy.sizes]
     names = set(symbols_of((*geometry, *literals))) & sizes.defined.keys()
     if not names or Tag.LOCAL in symbol.tags or Tag.HIGHER_ORDER in symbol.tags:
         return True
@@ -170,7 +170,7 @@ def _holds_at(
             return fakes[leaf.name]
         return leaf.python_type(1) if isinstance(leaf, NumberProxy) else with_size(leaf, constant)
 
-    if any(isinstance(leaf, PROXY_TYPES) and not isinstance(leaf, TensorProxy | NumberProxy) for leaf in _leaves(call)):
+    if any(isinstance(proxy, OpaqueProxy) for proxy in iterate_proxies((call.args, call.kwargs))):
         return True  # a random function: the result has the shape of its arguments
     args, kwargs = map_leaves(argument, (call.args, call.kwargs))
     with mode.observing() as observed, torch.no_grad(), torch.inference_mode(False):
@@ -192,13 +192,14 @@ def _holds_at(
     return True
 
 
-def _leaves(call: CallArguments) -> Iterator[Any]:
-    return iterate_leaves((call.args, call.kwargs))
-
-
 Values = Mapping[str, int]
 Geometry = tuple[tuple[int, ...], tuple[int, ...]]
 _STEPS: Final = (1, 2, 3, 5, 7, 8)
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """The shape and the strides of a tensor with constant sizes."""
+    return tuple(tensor.shape), tensor.stride()
 
 
 def samples(sizes: Sizes) -> list[Values]:

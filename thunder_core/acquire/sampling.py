@@ -8,7 +8,7 @@ have the same metadata, the call is recorded with this metadata, followed by a c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,14 +18,14 @@ from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest, is_small
 from thunder_core.acquire.prefix import real_calls
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.result_sizes import Geometry, Values, likely_geometry, samples, value_at
+from thunder_core.acquire.result_sizes import Geometry, Values, geometry_of, likely_geometry, samples, value_at
 from thunder_core.errors import UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import (
     FakeTensor,
     no_dispatch,
@@ -56,6 +56,11 @@ class CallMetadata:
     requires_grad: tuple[bool, ...]
     views: bool
 
+    def with_geometries(self, geometries: Iterable[tuple[tuple[Size, ...], tuple[Size, ...]]]) -> CallMetadata:
+        """The metadata with these shapes and strides of the tensors, in order."""
+        others = iter(geometries)
+        return replace(self, result=map_leaves(lambda leaf: _with_geometry(leaf, *next(others)), self.result))
+
 
 class Sample:
     """The resolver that runs a call on sample values."""
@@ -83,8 +88,7 @@ def record_sampled(recorder: Recorder, request: ValueRequest, target: Callable[.
     outcome, fakes = as_outcome(recorder, metadata, call)
     result = record_checked(recorder, request.symbol, call, outcome, fakes)
     if metadata.views:
-        tensors = [leaf for leaf in iterate_leaves(result) if isinstance(leaf, torch.Tensor)]
-        results = [recorder.tensors.proxy_of(tensor) for tensor in tensors]
+        results = map(recorder.tensors.proxy_of, tensors_in(result))
         recorder.trace.storages.entangled.update(proxy.storage for proxy in (*results, *call.proxies))
     return Resolved(result)
 
@@ -120,17 +124,16 @@ def _with_symbolic_sizes(
     if any([leaf.dtype for leaf in other] != [leaf.dtype for leaf in leaves[0]] for other in leaves):
         return None
     arguments = [proxy.shape for proxy in call.proxies]
-    tensors = []
+    geometries = []
     for versions in zip(*leaves, strict=True):
-        geometry = likely_geometry([(tuple(leaf.shape), leaf.stride()) for leaf in versions], arguments, points)
+        geometry = likely_geometry(list(map(geometry_of, versions)), arguments, points)
         if geometry is None:
             return None
-        tensors.append(with_geometry(versions[0], *geometry))
-    results = iter(tensors)
-    return replace(runs[0], result=map_leaves(lambda leaf: next(results), runs[0].result))
+        geometries.append(geometry)
+    return runs[0].with_geometries(geometries)
 
 
-def with_geometry(leaf: torch.Tensor, shape: tuple[Size, ...], stride: tuple[Size, ...]) -> torch.Tensor:
+def _with_geometry(leaf: torch.Tensor, shape: tuple[Size, ...], stride: tuple[Size, ...]) -> torch.Tensor:
     """A tensor on the meta device with the dtype of ``leaf`` and this shape and stride."""
     with no_dispatch():
         return torch.empty_strided(*on_fakes((shape, stride)), dtype=leaf.dtype, device="meta")
@@ -189,7 +192,7 @@ def agreed_metadata(
     fills = (
         (_random, _random)
         if target in _RANDOM_SAMPLES_ONLY
-        else (_zeros, _ones, _random, _random, _first_larger, _numbers(3, 3), _numbers(30, -3))
+        else (torch.zeros, torch.ones, _random, _random, _first_larger, _numbers(3, 3), _numbers(30, -3))
     )
     results = _accepted_samples(target, args, kwargs, values, fills)
     if len(results) < 2 or any(_describe(metadata) != _describe(results[0]) for metadata in results):
@@ -202,7 +205,7 @@ def _accepted_samples(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     values: Values,
-    fills: Sequence[Callable[[int, torch.dtype], torch.Tensor]],
+    fills: Sequence[Callable[..., torch.Tensor]],
 ) -> list[CallMetadata]:
     """The metadata for each sample that the call accepts. The state of the random generator is restored.
 
@@ -230,8 +233,8 @@ def sampled_geometries(recorder: Recorder, request: ValueRequest) -> list[list[G
         return []
     input_sizes = recorder.inputs.input_sizes
     values = {} if input_sizes is None else input_sizes.sizes.values
-    accepted = _accepted_samples(request.symbol.target, args, kwargs, values, (_zeros, _ones, _random))
-    return [[(tuple(leaf.shape), leaf.stride()) for leaf in iterate_leaves(metadata.result)] for metadata in accepted]
+    accepted = _accepted_samples(request.symbol.target, args, kwargs, values, (torch.zeros, torch.ones, _random))
+    return [list(map(geometry_of, iterate_leaves(metadata.result))) for metadata in accepted]
 
 
 def _sample_metadata(
@@ -239,7 +242,7 @@ def _sample_metadata(
     args: Any,
     kwargs: Any,
     values: Values,
-    fill: Callable[[int, torch.dtype], torch.Tensor],
+    fill: Callable[..., torch.Tensor],
 ) -> CallMetadata | None:
     """The metadata for one sample; None if the call rejects it, or as `run_metadata`."""
 
@@ -249,7 +252,7 @@ def _sample_metadata(
         count = leaf.untyped_storage().nbytes() // leaf.element_size()
         geometry = (leaf.shape, leaf.stride(), leaf.storage_offset())
         count, shape, stride, offset = map_leaves(lambda size: value_at(from_fake(size), values), (count, *geometry))
-        sample = fill(count, leaf.dtype).as_strided(shape, stride, offset)
+        sample = fill(count, dtype=leaf.dtype).as_strided(shape, stride, offset)
         return sample.requires_grad_().view_as(sample) if leaf.requires_grad else sample
 
     try:
@@ -268,7 +271,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
         UnsupportedError: the result has a nested tensor with the strided layout.
         Exception: any exception of the call.
     """
-    tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_in((args, kwargs))
     versions = [version_of(tensor) for tensor in tensors]
     result = target(*args, **kwargs)
     leaves: list[Any] = []
@@ -303,16 +306,8 @@ def _describe(metadata: CallMetadata) -> Any:
     return (
         metadata.views,
         metadata.requires_grad,
-        [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in iterate_leaves(metadata.result)],
+        [(*geometry_of(leaf), leaf.dtype) for leaf in iterate_leaves(metadata.result)],
     )
-
-
-def _zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(count, dtype=dtype)
-
-
-def _ones(count: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.ones(count, dtype=dtype)
 
 
 def _random(count: int, dtype: torch.dtype) -> torch.Tensor:

@@ -32,23 +32,11 @@ _READS: Final = frozenset({Tensor.item, Tensor.__int__, Tensor.__index__, Tensor
 _OPTIONS: Final = frozenset({"dtype", "device"})
 
 
-def _sum(one: Any, other: Any, *, alpha: Any = 1) -> Any:
-    return one + other * alpha
-
-
-def _difference(one: Any, other: Any, *, alpha: Any = 1) -> Any:
-    return one - other * alpha
-
-
-def _reversed_difference(one: Any, other: Any, *, alpha: Any = 1) -> Any:
-    return other - one * alpha
-
-
 _COMPUTATIONS: Final[dict[Any, Callable[..., Any]]] = {
     torch.full: lambda shape, value, **_: value,
-    torch.add: _sum,
-    torch.sub: _difference,
-    torch.rsub: _reversed_difference,
+    torch.add: lambda one, other, alpha=1: one + other * alpha,
+    torch.sub: lambda one, other, alpha=1: one - other * alpha,
+    torch.rsub: lambda one, other, alpha=1: other - one * alpha,
     torch.mul: lambda one, other: one * other,
     torch.floor_divide: lambda one, other: one // other,
     torch.remainder: lambda one, other: one % other,
@@ -115,7 +103,6 @@ def size_of(recorder: Recorder, proxy: TensorProxy) -> Any:
     return compute(*numbers, **options)
 
 
-INDEXING: Final[frozenset[Any]] = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _BASIC: Final = frozenset({int, TracedSize, slice, NoneType, EllipsisType})
 
 

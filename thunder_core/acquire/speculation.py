@@ -8,15 +8,16 @@ raises `thunder_core.errors.WrongGuess` in a run with another value, and another
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
 from thunder_core.acquire.prefix import NotEvaluated
-from thunder_core.acquire.recorder import GraphNeeded, Recorder
-from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata, sampled_geometries, with_geometry
+from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.result_sizes import geometry_of
+from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata, sampled_geometries
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
@@ -24,7 +25,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, hint_of, on_fakes
 from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.checks import CHECK_SHAPES, CHECK_VALUE, READERS, SHAPES
 from thunder_core.symbols.opaque import is_of_pytorch
@@ -93,7 +94,7 @@ def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     if not proxy.requires_grad:
         return Resolved(speculate(recorder, "repr", (proxy,)))
     if is_traced(tensor) and not recorder.attempt.graph:
-        raise GraphNeeded
+        raise RecordAgain("the text of a tensor names the autograd node that computes it", graph=True)
     with DisableTorchFunction():
         node = recorder.tensors.fake(recorder.tensors.variable(tensor)).grad_fn if is_traced(tensor) else tensor.grad_fn
     if node is not None and not is_traced(tensor):
@@ -206,14 +207,10 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
         return _with_numbers(recorder, request, also_fractions=metadata is None) or Declined(
             "its results are not all new tensors"
         )
-    results = [leaf for leaf in iterate_leaves(metadata.result) if isinstance(leaf, torch.Tensor)]
-    shapes = tuple([(tuple(leaf.shape), leaf.stride()) for leaf in results])
+    shapes = tuple(map(geometry_of, tensors_in(metadata.result)))
     if known and known[0] != shapes:  # the rounding of an executor led to another shape than PyTorch's
         shapes = known[0]
-        others = iter(shapes)
-        metadata = replace(
-            metadata, result=map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
-        )
+        metadata = metadata.with_geometries(shapes)
     metadata, shapes, dimensions = _with_symbols(recorder, request, metadata, shapes)
     outcome, fakes = as_outcome(recorder, metadata, call)
     context = recorder.trace.context_of(request.symbol)
@@ -235,9 +232,7 @@ def _with_symbols(
     samples = sampled_geometries(recorder, request)
     arguments = [proxy.shape for proxy in request.call.proxies]
     geometries, dimensions = defined.geometries(shapes, samples, arguments)
-    others = iter(geometries)
-    changed = map_leaves(lambda leaf: with_geometry(leaf, *next(others)), metadata.result)
-    return replace(metadata, result=changed), tuple(geometries), dimensions
+    return metadata.with_geometries(geometries), tuple(geometries), dimensions
 
 
 def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: bool) -> Resolved | None:

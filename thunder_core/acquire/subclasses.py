@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     FakeTensor,
@@ -39,7 +39,7 @@ _NEVER: Final = frozenset(
 
 def has_torch_function(kind: type) -> bool:
     """Whether the class defines or inherits a ``__torch_function__`` other than that of `torch.Tensor`."""
-    return kind is not torch.Tensor and kind.__torch_function__ is not _DISABLED  # type: ignore[attr-defined]
+    return kind is not torch.Tensor and getattr(kind, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def has_torch_dispatch(kind: type) -> bool:
@@ -81,9 +81,9 @@ def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor]
     Raises:
         UnsupportedError: there is such a tensor.
     """
-    for leaf in iterate_leaves(values):
-        if isinstance(leaf, torch.Tensor) and refused(leaf):
-            kind = type(leaf)
+    for tensor in tensors_in(values):
+        if refused(tensor):
+            kind = type(tensor)
             raise UnsupportedError(
                 f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
                 location=user_location(),

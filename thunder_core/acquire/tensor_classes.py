@@ -21,9 +21,9 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
+    from thunder_core.acquire.open_trace import Region
     from thunder_core.acquire.reconstruction import Reconstructor
     from thunder_core.acquire.recorder import Recorder
-    from thunder_core.acquire.region import Region
     from thunder_core.guards.observer import Observer
     from thunder_core.ir.proxy import Proxy
 

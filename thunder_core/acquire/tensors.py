@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -124,6 +124,17 @@ class Tensors:
                     self._storages.bind(variable.fake, variable.proxy.storage)
         return variable.fake
 
+    def create_fakes_of_views(self, variables: Iterable[Variable]) -> None:
+        """Create the fakes of the views that share storage with these tensors, before a call that may write them.
+
+        A fake that is created later would be a view of the written tensor: of its new storage, or without its history.
+        """
+        storages = {variable.proxy.storage for variable in variables}
+        for tensor in self.alive():
+            variable = self.variable(tensor)
+            if variable.base is not None and variable.proxy.storage in storages:
+                self.fake(variable)
+
     def requires_grad(self, variable: Variable) -> bool:
         """Whether a tensor requires grad now, also by a write to another tensor with the same history."""
         if variable.fake is not None:
@@ -147,6 +158,10 @@ class Tensors:
         return map_leaves(
             lambda leaf: self.fake(self.variable(leaf)) if isinstance(leaf, torch.Tensor) else _plain(leaf), value
         )
+
+    def proxies(self, value: Any) -> Any:
+        """Nested values with proxies in place of tensors."""
+        return map_leaves(lambda leaf: self.proxy_of(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
 
     def query(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a metadata function on the fakes of its arguments."""

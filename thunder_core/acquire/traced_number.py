@@ -13,19 +13,18 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from thunder_core.acquire.attempt import Attempt, RecordAgain
+from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.traced_size import TracedSize, called_by_program, untraced
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
-from thunder_core.guards.sizes import NumberFacts, SizeFact
+from thunder_core.guards.sizes import NUMBER, NumberFacts, SizeFact
 from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
@@ -37,14 +36,6 @@ from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder
-
-
-class NumbersNeeded(RecordAgain):
-    """The program cannot be recorded with numbers of the trace; the next recording uses the numbers of this call."""
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        return attempt.with_constant_numbers()
 
 
 class ClassNeeded(EndsRecording):
@@ -294,28 +285,6 @@ _LONGEST_CONDITION: Final = 1000
 """The maximum number of characters of a guard on floats; the values of longer ones are constants."""
 
 
-class ConstantNeeded(RecordAgain):
-    """The program needs the values of floats that should vary; the next recording takes them as constants.
-
-    Attributes:
-        needed: the paths of the floats, each with the line that needs its value.
-    """
-
-    def __init__(self, needed: dict[Source, SourceLocation | None]) -> None:
-        super().__init__()
-        self.needed = needed
-
-    def following(self, attempt: Attempt) -> Attempt:
-        """As `RecordAgain.following`."""
-        assert attempt.varying is not None
-        needed = {source.describe(): location for source, location in self.needed.items()}
-        return replace(
-            attempt,
-            varying=attempt.varying.with_constants(self.needed),
-            constant_floats={**needed, **attempt.constant_floats},
-        )
-
-
 class InputNumbers:
     """The floats of one recording; the `Numbers` of what is computed with them."""
 
@@ -356,13 +325,25 @@ class InputNumbers:
         floats = {name: source for name, source in self._sources.items() if re.search(rf"\b{name}\b", text)}
         return NumberFacts(tuple(self._facts), floats)
 
-    def constants(self, location: SourceLocation | None) -> ConstantNeeded | SizeVariesError:
+    def constants(self, location: SourceLocation | None) -> RecordAgain | SizeVariesError:
         """The error after which all floats, and the sizes that they are computed from, are recorded as constants."""
-        needed = {source: location for sources in self._origins.values() for source in sources}
-        if needed:
-            return ConstantNeeded(needed)
+        origins = dict.fromkeys(source for sources in self._origins.values() for source in sources)
+        if origins:
+            return self._as_constants(origins, location)
         return SizeVariesError(
             "the function reads the class of a number that is computed from sizes", location=location
+        )
+
+    def _as_constants(self, floats: Iterable[Source], location: SourceLocation | None) -> RecordAgain:
+        """The error after which the floats at these paths are constants, as the user's line needs their values."""
+        assert self._recorder is not None
+        attempt = self._recorder.attempt
+        assert attempt.varying is not None
+        paths = [source.describe() for source in floats]
+        return RecordAgain(
+            "the program needs the values of floats that should vary",
+            varying=attempt.varying.without([(path, NUMBER) for path in paths]),
+            constant_floats={**dict.fromkeys(paths, location), **attempt.constant_floats},
         )
 
     @property
@@ -371,14 +352,14 @@ class InputNumbers:
         return bool(self._origins)
 
     def value(self, number: TracedNumber) -> Any:
-        """As `Numbers`. Raises ConstantNeeded."""
+        """As `Numbers`. Raises RecordAgain for a number that is computed from floats."""
         if self._in_other_thread:
             return self.hint(number)
         for size in self._sizes.get(number.proxy.name, ()):
             int(size)  # a constant from now on
         origins = self._origins[number.proxy.name]
         if origins:
-            raise ConstantNeeded(dict.fromkeys(origins, user_location()))
+            raise self._as_constants(origins, user_location())
         return self.hint(number)
 
     size = value
@@ -401,8 +382,8 @@ class InputNumbers:
             return read.numbers.computed(function, operands, read)
         result = function(*map(operand_hint, operands))
         with recorder.suspension:
-            proxy = NumberProxy(recorder.trace.names.intermediate(), type(result))
-            recorder.trace.write(symbol_of(function), tuple(map(as_argument, operands)), {}, proxy)
+            args = tuple(map(as_argument, operands))
+            proxy = recorder.trace.write_number(symbol_of(function), args, type(result))
             number = TracedNumber(self, proxy, _READ, ())
         numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
         sizes = [item for item in operands if isinstance(item, torch.SymInt)]

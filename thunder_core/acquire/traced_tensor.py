@@ -15,6 +15,7 @@ from thunder_core.errors import LeakedTensorError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
+from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import is_functorch_wrapped_tensor, make_wrapper_subclass
 
 if TYPE_CHECKING:
@@ -196,10 +197,7 @@ def _variable(tensor: torch.Tensor) -> Variable:
 
 
 def _leaked(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> LeakedTensorError:
-    from thunder_core.ir.tree import iterate_leaves
-
-    leaves = iterate_leaves((args, kwargs or {}))
-    tensor = next(leaf for leaf in leaves if isinstance(leaf, TracedTensor))
+    tensor = next(leaf for leaf in tensors_in((args, kwargs or {})) if isinstance(leaf, TracedTensor))
     return LeakedTensorError(
         f"{describe(tensor)} is used after the program that created it was recorded; it never had a value",
         location=_variable(tensor).location,

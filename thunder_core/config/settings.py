@@ -43,7 +43,7 @@ class Settings:
         front_end: records programs.
         left_out: pairs of the name of an optional part that cannot be used here, and the reason.
         without_interceptions: pairs of the subject of a table of interceptions that cannot be used here, and the reason
-            or the command that installs it, for `thunder_core.acquire.absent_plugins`.
+            or the command that installs it, for `thunder_core.errors.advice_on_plugins`.
 
     Settings are immutable, so a copy is the object itself. They are pickled as their configuration, whose names are
     resolved again by unpickling.

@@ -12,7 +12,7 @@ from thunder_core.ir.bound_symbol import (
     tensors_written_by,
     written_storages,
 )
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, storages_of
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
@@ -60,12 +60,12 @@ class Aliases:
     @cached_property
     def escaping(self) -> frozenset[int]:
         """Storages of tensors that the trace returns."""
-        return frozenset([proxy.storage for proxy in iterate_proxies(self._output) if isinstance(proxy, TensorProxy)])
+        return frozenset(storages_of(iterate_proxies(self._output)))
 
     @cached_property
     def given(self) -> frozenset[int]:
         """Storages of the trace's inputs."""
-        return frozenset([proxy.storage for proxy in self._inputs if isinstance(proxy, TensorProxy)])
+        return frozenset(storages_of(self._inputs))
 
     @cached_property
     def written_inputs(self) -> tuple[int, ...]:

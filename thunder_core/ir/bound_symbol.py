@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import torch
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import Size, SizeExpr, are_constant, from_fake, with_size
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import list_proxies, list_sizes, map_leaves
@@ -100,7 +100,7 @@ class BoundSymbol:
         """Whether the op computes nothing: all its outputs share storage with its inputs."""
         if not self.effects.pure:
             return False
-        storages = {proxy.storage for proxy in self.inputs() if isinstance(proxy, TensorProxy)}
+        storages = storages_of(self.inputs())
         return all(isinstance(proxy, TensorProxy) and proxy.storage in storages for proxy in self.outputs())
 
     def is_cast(self) -> bool:
@@ -148,6 +148,17 @@ def metadata_of(tensor: torch.Tensor | TensorProxy) -> tuple[Any, ...]:
     """Shape, strides, dtype and device; equal for a proxy and for the tensor that it represents."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
     return from_fake(tuple(tensor.shape)), from_fake(tuple(stride)), tensor.dtype, tensor.device
+
+
+def free_values(ops: Sequence[BoundSymbol]) -> dict[str, Proxy]:
+    """The values that ops use and do not define, by name, in order of first use."""
+    defined = {proxy.name for op in ops for proxy in op.outputs()}
+    free: dict[str, Proxy] = {}
+    for op in ops:
+        for proxy in op.inputs():
+            if proxy.name not in defined:
+                free.setdefault(proxy.name, proxy)
+    return free
 
 
 def written_storages(ops: Iterable[BoundSymbol]) -> frozenset[int]:

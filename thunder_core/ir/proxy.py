@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -100,6 +101,11 @@ class OpaqueProxy:
 
 Proxy = TensorProxy | NumberProxy | OpaqueProxy
 PROXY_TYPES = (TensorProxy, NumberProxy, OpaqueProxy)
+
+
+def storages_of(values: Iterable[Any]) -> set[int]:
+    """Numbers of the storages of the tensors among these values."""
+    return {value.storage for value in values if isinstance(value, TensorProxy)}
 
 
 def differentiable(proxy: Proxy) -> bool:

@@ -17,7 +17,7 @@ from thunder_core.executors.executor import (
     problem_of_calls,
 )
 from thunder_core.ir.aliases import Aliases
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values
 from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import Symbol, Tag
@@ -86,11 +86,10 @@ def _trace(ops: Sequence[BoundSymbol], needed: set[str], ambient: Trace) -> Trac
             live.update([proxy.name for proxy in op.inputs()])
     needed_ops.reverse()
     defined = {proxy.name: proxy for op in needed_ops for proxy in op.outputs()}
-    inputs = {proxy.name: proxy for op in needed_ops for proxy in op.inputs() if proxy.name not in defined}
     output = tuple([proxy for name, proxy in defined.items() if name in needed])
     context = ambient.context if not needed_ops or needed_ops[0].context is None else needed_ops[0].context
     stage = Stage.EXECUTABLE if any(op.effects.mutates for op in needed_ops) else Stage.FUNCTIONAL
-    return Trace("region", tuple(inputs.values()), tuple(needed_ops), output, stage, "fusion", context)
+    return Trace("region", tuple(free_values(needed_ops).values()), tuple(needed_ops), output, stage, "fusion", context)
 
 
 _Compiled = TypeVar("_Compiled")

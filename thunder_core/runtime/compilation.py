@@ -14,7 +14,7 @@ from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
 from thunder_core.guards.source import ArgumentSource, KeywordSource
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, storages_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import PassContext, Phase, Place
@@ -34,7 +34,7 @@ def computed_for_backward(partitioned: Partitioned) -> frozenset[str]:
     """Names of the saved values that share no storage with an input of the program."""
     inputs = partitioned.forward.inputs
     names = {proxy.name for proxy in inputs}
-    storages = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    storages = storages_of(inputs)
     return frozenset(
         proxy.name
         for proxy in partitioned.saved

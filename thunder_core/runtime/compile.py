@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from thunder_core import progress
-from thunder_core.acquire.absent_plugins import without_plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.attempt import Guesses, why_constant
@@ -19,6 +18,7 @@ from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.tensor_classes import recording_with
 from thunder_core.config.by_device import with_executors_for
 from thunder_core.config.settings import Settings
+from thunder_core.errors import without_plugins
 from thunder_core.executors.states import States
 from thunder_core.guards.guard import CallShape
 from thunder_core.guards.lookup_methods import name_of

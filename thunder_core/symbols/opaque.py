@@ -78,6 +78,12 @@ def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol
     return Symbol(re.sub(r"\W+", "_", words).strip("_"), func, tags=LOCAL)
 
 
+def called_name(symbol: Symbol) -> str:
+    """The name of a symbol for messages: ``Function.apply`` for that of an autograd.Function."""
+    owner = getattr(symbol.target, "__self__", None)
+    return f"{owner.__qualname__}.apply" if isinstance(owner, type) else symbol.name
+
+
 def property_name(func: Any) -> str:
     """The property that ``torch.Tensor.<property>.__get__`` and the like belong to."""
     descriptor = func.__self__

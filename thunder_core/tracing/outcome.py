@@ -65,7 +65,7 @@ class Outcome:
         external: whether it had an effect visible outside of its tensors.
         channels: the channels that it communicated in.
         cacheable: whether an equal call has the same outcome and need not run on fakes.
-        kept: whether the call had effects besides writes.
+        irremovable: whether the call had effects besides writes, as `Effects.irremovable`.
         identical: whether all tensors of the result are arguments of the call.
     """
 
@@ -76,11 +76,11 @@ class Outcome:
     cacheable: bool
     external: bool = False
     channels: tuple[str, ...] = ()
-    kept: bool = field(init=False)
+    irremovable: bool = field(init=False)
     identical: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kept", self.random or self.external or bool(self.channels))
+        object.__setattr__(self, "irremovable", self.random or self.external or bool(self.channels))
         object.__setattr__(self, "identical", all(result.same_as >= 0 for result in self.results))
 
 

@@ -18,7 +18,7 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.geometry import StoragePosition
-from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import are_constant, from_fake, on_fakes
 from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
 from thunder_core.ir.trace import Stage, Trace
@@ -69,7 +69,7 @@ def renumbered(
     An op that recomputes a value whose storage is also that of an input allocates a new storage, which needs a new
     number; so do the views of that value. Also returned are the new proxies, by name, of the values that changed.
     """
-    owned = {proxy.storage for proxy in inputs if isinstance(proxy, TensorProxy)}
+    owned = storages_of(inputs)
     changed: dict[str, Proxy] = dict(substitutes)
     if not changed and not any(_clashes(op, owned) for op in ops):
         return ops, changed

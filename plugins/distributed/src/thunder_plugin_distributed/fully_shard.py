@@ -18,9 +18,8 @@ from weakref import WeakSet
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.attempt import EagerCallNeeded
+from thunder_core.acquire.attempt import EagerCallNeeded, RecordAgain
 from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.module_calls import PreparationNeeded
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.node import original_of
@@ -130,7 +129,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
 
     Raises:
-        PreparationNeeded: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
+        RecordAgain: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
             PyTorch's objects of whole parameters, which it creates when it gathers them.
         EagerCallNeeded: gradients are accumulated in a way that programs do not have.
         UnsupportedError: the wrapper is configured otherwise than programs can be.
@@ -139,11 +138,11 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         state._modules_to_run_forward.clear()  # what PyTorch noted of this call
         raise _refusal("DistributedDataParallel inside of fully_shard", "apply one of them: gradients are reduced once")
     if state._is_root is None:
-        raise PreparationNeeded(
+        raise RecordAgain(
             "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
         )
     if any(group.is_unsharded or group._all_gather_result is not None for group in groups_of(state)):
-        raise PreparationNeeded("a call by eager PyTorch left parameters whole", partial(shard_again, state))
+        raise RecordAgain("a call by eager PyTorch left parameters whole", partial(shard_again, state))
     with DisableTorchFunction():  # attributes of DTensors are read, which is no call of the program
         plan = plan_of(state)
     if plan.problem:
@@ -155,9 +154,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     if plan.eager:
         raise EagerCallNeeded(plan.eager, expected=True)
     if not plan.prepared:
-        raise PreparationNeeded(
-            "gradients of fully_shard are accumulated for the first time", partial(gather_once, state)
-        )
+        raise RecordAgain("gradients of fully_shard are accumulated for the first time", partial(gather_once, state))
     path = StateSource(owner)
     recorder.mode.observer.add_guard(FullyShardGuard(path, plan))
     return list(_parameters(recorder, state, module, plan, path))
@@ -226,12 +223,12 @@ def _note_call(recorder: Recorder, state: Any, group: int, places: list[int]) ->
     """Note that gradients of parameters are computed.
 
     Raises:
-        PreparationNeeded: they were noted before, and what reduces all of their gradients does not exist.
+        RecordAgain: they were noted before, and what reduces all of their gradients does not exist.
     """
     if torch.is_grad_enabled():
         keys = {(_CALLED, state, group, place): True for place in places}
         if state not in _called_again and not recorder.notes.keys().isdisjoint(keys):
-            raise PreparationNeeded("a module of fully_shard is called again", partial(_called_again.add, state))
+            raise RecordAgain("a module of fully_shard is called again", partial(_called_again.add, state))
         recorder.notes.update(keys)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from thunder_core.acquire.region import Region
+from thunder_core.acquire.open_trace import Region
 from thunder_core.autodiff.differentiate import differentiated
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import sets_hook

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.region import Region
 from thunder_core.acquire.traced_tensor import Variable, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import storages_of
 from thunder_core.ir.size import hint_of
 
 Lines = Sequence[Sequence[int]]
@@ -129,7 +129,7 @@ def _where_read(
     """The first later level whose region reads most of the side's inputs, and more than the region of the side."""
     side_level = max(levels[line] for line in side)
     label, members = labels[side[0]], set(side)
-    created = {proxy.storage for line in side for proxy in symbols[line].outputs() if isinstance(proxy, TensorProxy)}
+    created = storages_of(proxy for line in side for proxy in symbols[line].outputs())
     memories = {
         proxy.storage: math.prod(map(hint_of, proxy.shape)) * proxy.dtype.itemsize
         for line in side

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.region import Region
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class

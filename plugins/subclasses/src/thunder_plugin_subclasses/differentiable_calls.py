@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.autograd_functions import Applied
-from thunder_core.acquire.region import Region
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable, is_traced, metadata_key, variable_of
 from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.source import ItemSource, Source

@@ -10,8 +10,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from thunder_core.acquire.autograd_functions import apply_of
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.region import Region
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import on_fakes

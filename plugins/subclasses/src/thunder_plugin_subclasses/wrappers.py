@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.interceptions import intercepting
+from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.reconstruction import Reconstructor
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.region import Region
 from thunder_core.acquire.tensor_classes import TensorClasses, WrapperCalls
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.proxy import Proxy

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.effects import WAITS
-from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
 from thunder_core.ir.trace import Trace, derivatives_of, programs_of
 from thunder_core.ir.tree import iterate_proxies
@@ -41,7 +41,7 @@ def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
     found = Peak(0, "", None)
     phases = list(programs)
     derivatives: dict[str, Trace] = {}
-    given = {p.storage for p in programs[phases[0]].inputs if isinstance(p, TensorProxy)}
+    given = storages_of(programs[phases[0]].inputs)
     names = {p.name: p.storage for p in programs[phases[0]].inputs if isinstance(p, TensorProxy)}
     for phase, trace in programs.items():
         # backward numbers its storages anew, so values are matched by name, which forward and backward share
@@ -98,7 +98,7 @@ def _saved_bytes(op: BoundSymbol) -> int:
     body = programs[0]
     returned = len(tensor_outputs_of(op))
     there = [*body.inputs, *iterate_proxies(body.output[:returned])]
-    given = {proxy.storage for proxy in there if isinstance(proxy, TensorProxy)}
+    given = storages_of(there)
     return bytes_of(iterate_proxies(body.output[returned:]), without=given)
 
 
