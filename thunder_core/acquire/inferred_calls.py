@@ -49,7 +49,7 @@ class InferredCalls:
     def add(self, key: Hashable, symbol: Symbol, call: CallArguments, switches: list[Any], outcome: Outcome) -> None:
         """Store the outcome of a call; see `find` for the arguments."""
         self._outcomes[key] = outcome
-        if not outcome.channels and self._is_shared(symbol, call):
+        if not outcome.channels and not _aliases(outcome) and self._is_shared(symbol, call):
             _SHARED.add(self._shared_key(key, switches), outcome)
 
     def _is_shared(self, symbol: Symbol, call: CallArguments) -> bool:
@@ -64,3 +64,8 @@ class InferredCalls:
     def _shared_key(self, key: Hashable, switches: list[Any]) -> Hashable:
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # that of `tensor.cuda()`
         return key, self._state, tuple(switches), device
+
+
+def _aliases(outcome: Outcome) -> bool:
+    """Whether a result shares storage: its fake, which the recording needs for writes, is that of the inferred call."""
+    return any(result.same_as >= 0 or result.shares >= 0 or result.shares_result >= 0 for result in outcome.results)
