@@ -57,6 +57,8 @@ VARYING: list[tuple[Program, int]] = [
     (lambda x: x * max(x.shape[0], 4.5), 3),
     (lambda x: x * (10000 ** (-2.0 / x.shape[0])), 2),
     (lambda x: x * 2.0 ** x.shape[0], 2),
+    (lambda x: torch.full((x.shape[0],), x.shape[0] / 2), 2),
+    (lambda x: torch.nn.functional.layer_norm(x, x.shape[1:], eps=1 / x.shape[0]), 2),
     (returned, 2),
     (of_two, 2),
     (guarded, 3),
@@ -65,11 +67,9 @@ VARYING: list[tuple[Program, int]] = [
 ]
 CONSTANT: list[Program] = [
     lambda x: x * int(x.shape[0] * 0.7),
-    lambda x: torch.full((x.shape[0],), x.shape[0] / 2),
     lambda x: (x, {x.shape[0] / 2: 1}),
     lambda x: f"{x.shape[0] / 2:.2f}",
     lambda x: (type(x.shape[0] / 2).__name__, x * (x.shape[0] / 2)),
-    lambda x: torch.nn.functional.layer_norm(x, x.shape[1:], eps=1 / x.shape[0]),
 ]
 
 

@@ -199,7 +199,12 @@ class Recorder:
                 advice=("compute what the hook computes from the gradient after the backward",),
             )
         context = self.trace.context_of(symbol)
-        key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), tuple(call.key))
+        key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), *call.key)
+        written = self.trace.storages.written
+        if written:
+            # a write to another tensor with the same history may have changed it, even before the first use of this one
+            variables = [variable for variable in call.variables if variable.proxy.storage in written]
+            key = (*key, *[bool(self.tensors.fake(variable).requires_grad) for variable in variables])
         fakes: list[Any] = []
         outcome = None
         if call.hashable and not self.attempt.graph:
