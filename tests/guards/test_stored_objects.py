@@ -279,3 +279,41 @@ def test_stored_by_one_of_several_frames(store: Callable[..., torch.Tensor]) -> 
 
     for value in (3.0, 5.0, 5.0):
         torch.testing.assert_close(call(compiled, value), call(program, value))
+
+
+class Storing:
+    """A context manager that stores an object of the user in its target."""
+
+    def __init__(self, target: Config) -> None:
+        self.target = target
+
+    def __enter__(self) -> None:
+        self.target.config = FIRST
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def store_in_part_of_argument(x: torch.Tensor) -> torch.Tensor:
+    """The code that reads the object reaches it by another path than the code that stored it."""
+    target = Config()
+    with Storing(target):
+        return x * target.config.value
+
+
+def store_deep_in_argument(x: torch.Tensor) -> torch.Tensor:
+    target = Config(first=Config(second=Config(items={})))
+    store_item(target)
+    return x * target.first.second.items["key"][0][0].value
+
+
+def store_item(target: Any) -> None:
+    target.first.second.items["key"] = [(FIRST,)]
+
+
+@pytest.mark.parametrize("program", [store_in_part_of_argument, store_deep_in_argument])
+def test_stored_in_a_part_of_an_argument(program: Program) -> None:
+    """A function stores an object of the user in a part of its argument, which its caller has created."""
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for value in (2.0, 3.0, 2.0):
+        FIRST.value = value
+        torch.testing.assert_close(compiled(x), program(x))

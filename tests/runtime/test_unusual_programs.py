@@ -213,3 +213,22 @@ def test_event_loops() -> None:
     compiled, x = thunder.jit(program), torch.ones(3)
     for factor in (1, 2, 2):
         assert torch.equal(compiled(x, factor), program(x, factor))
+
+
+def resolves(z: torch.Tensor) -> Any:
+    return z.resolve_conj(), z.imag.resolve_neg()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [resolves, lambda z: resolves(z.conj()), lambda z: (*resolves(z), *resolves(z.conj())), lambda z: resolves(z * 1j)],
+)
+def test_lazy_conjugates_are_resolved(program: Callable[..., Any]) -> None:
+    """These functions return their argument itself if it has no such bit: equal metadata else is not enough."""
+    z = torch.randn(3, dtype=torch.complex64)
+    thunder.jit(resolves)(z)
+    for argument in (z, z.conj()):
+        actual, expected = thunder.jit(program)(argument), program(argument)
+        for one, other in zip(actual, expected, strict=True):
+            assert (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+            torch.testing.assert_close(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg())

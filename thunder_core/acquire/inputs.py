@@ -14,7 +14,7 @@ from thunder_core.acquire.created_objects import CreatedObjects
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.traced_tensor import Variable, variable_of
+from thunder_core.acquire.traced_tensor import Variable, lazy_bits, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -287,7 +287,8 @@ class Inputs:
             tensor.layout,
         )
         create = partial(self._fake, tensor, proxy, varies=varying is not None)
-        variable = Variable(proxy, create_fake=create, constant=constant, location=user_location())
+        bits = lazy_bits(tensor)
+        variable = Variable(proxy, create_fake=create, constant=constant, bits=bits, location=user_location())
         if not dense:
             with self._fake_mode.observing():
                 variable.fake = self._fake_mode.from_tensor(tensor)

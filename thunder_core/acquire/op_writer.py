@@ -13,7 +13,7 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced_size
-from thunder_core.acquire.traced_tensor import Variable, is_traced
+from thunder_core.acquire.traced_tensor import Variable, is_traced, lazy_bits
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -198,7 +198,15 @@ class OpWriter:
         if base is None and constant:
             self._trace.storages.constant.add(storage)
         detached = result.detached and base is not None
-        return Variable(proxy, fake=fake, base=base, constant=constant, detached=detached, location=location)
+        return Variable(
+            proxy,
+            fake=fake,
+            base=base,
+            constant=constant,
+            detached=detached,
+            bits=lazy_bits(fake),
+            location=location,
+        )
 
     def _moved(self, variable: Variable, fake: torch.Tensor | None) -> bool:
         """Whether a call gave its argument another storage (``set_``, assignment to ``data``)."""
@@ -307,7 +315,7 @@ def reshape(
     result = tensors.variable(value)
     with tensors.fake_mode.observing():
         fake = tensors.fake(result)  # created now, as it may be derived from the fake of ``variable``
-    variable.proxy, variable.key, variable.fake = result.proxy, result.key, fake
+    variable.proxy, variable.bits, variable.key, variable.fake = result.proxy, result.bits, result.key, fake
     return tensor
 
 

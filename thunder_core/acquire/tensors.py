@@ -106,7 +106,7 @@ class Tensors:
         """The new proxy of a tensor object that a call wrote, or whose ``metadata`` it changed."""
         self.renamed.append((variable, variable.proxy))
         variable.proxy = replace(variable.proxy, name=self._names.intermediate(), **metadata)
-        variable.key = metadata_key(variable.proxy)
+        variable.key = metadata_key(variable.proxy, variable.bits)
         return variable.proxy
 
     def is_constant(self, variable: Variable) -> bool:

@@ -34,10 +34,11 @@ class Variable:
         base: the variable whose storage ``fake`` must share when it is created; None for a separate storage.
         detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
         constant: the value depends on no input and on no random state.
+        bits: its lazy conjugation and negation, see `lazy_bits`.
         location: the user's line that created it, for messages.
     """
 
-    __slots__ = ("_create_fake", "_fake", "base", "constant", "detached", "key", "location", "proxy")
+    __slots__ = ("_create_fake", "_fake", "base", "bits", "constant", "detached", "key", "location", "proxy")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Variable:
         base: Variable | None = None,
         constant: bool = False,
         detached: bool = False,
+        bits: tuple[bool, bool] = (False, False),
         location: SourceLocation | None = None,
     ) -> None:
         self.proxy = proxy
@@ -57,7 +59,8 @@ class Variable:
         self.constant = constant
         self.detached = detached
         self.location = location
-        self.key = metadata_key(proxy)
+        self.bits = bits
+        self.key = metadata_key(proxy, bits)
 
     @property
     def fake(self) -> FakeTensor | None:
@@ -70,9 +73,18 @@ class Variable:
         self._fake, self._create_fake = fake, None
 
 
-def metadata_key(proxy: TensorProxy) -> MetadataKey:
+def metadata_key(proxy: TensorProxy, bits: tuple[bool, bool]) -> MetadataKey:
     """Everything about a tensor that may decide the metadata of a call's results."""
-    return (proxy.shape, proxy.stride, proxy.offset, proxy.dtype, proxy.device, proxy.requires_grad, proxy.layout)
+    geometry = (proxy.shape, proxy.stride, proxy.offset)
+    return (*geometry, proxy.dtype, proxy.device, proxy.requires_grad, proxy.layout, bits)
+
+
+def lazy_bits(tensor: torch.Tensor | None) -> tuple[bool, bool]:
+    """Whether PyTorch will conjugate and negate the elements of a tensor when they are read; False for None.
+
+    ``resolve_conj()`` returns a tensor without such a bit itself.
+    """
+    return (False, False) if tensor is None else (tensor.is_conj(), tensor.is_neg())
 
 
 class TracedTensor(torch.Tensor):

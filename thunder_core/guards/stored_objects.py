@@ -88,26 +88,32 @@ class StoredObjects:
         self.code_ran(frame, names)
         variables = frame.f_locals
         values = [(name, variables.get(name)) for name in (*names.arguments, *names.free)]
-        changed = [
-            value
-            for name, value in values
-            if self._is_created(value) and (name in names.stored_cells or self._is_changed(value, names, 0))
-        ]
+        changed: dict[int, Any] = {}
+        seen: set[int] = set()
+        for name, value in values:
+            if self._is_created(value) and name in names.stored_cells:
+                changed[id(value)] = value
+            self._find_changed(value, names, changed, seen, 0)
         for reader in callers if changed else ():
-            for value in changed:
+            for value in changed.values():
                 self._following.reach(value, reader, None)
 
     def _is_created(self, value: Any) -> bool:
         """Whether a value is an object of the program's, in which it can store others."""
         return _is_object(value) and id(value) not in self._heap.nodes
 
-    def _is_changed(self, value: Any, names: CodeNames, depth: int) -> bool:
-        """Whether code with these names may have stored objects in one that the program created, or in its parts."""
-        if depth > DEEPEST_FRESH or not self._is_created(value):
-            return False
+    def _find_changed(self, value: Any, names: CodeNames, changed: dict[int, Any], seen: set[int], depth: int) -> None:
+        """Add an object that the program created, and its parts, to ``changed`` if the code may have stored in them.
+
+        Callers need not read a part by the path that the code took, as ``self.target`` in a method ``__enter__``.
+        """
+        if depth > DEEPEST_FRESH or id(value) in seen or not self._is_created(value):
+            return
+        seen.add(id(value))
         if any(_has_readers(item) for item in _stored_in_fresh(value, names)):
-            return True
-        return any(self._is_changed(part, names, depth + 1) for _, part in parts_of_fresh(value, names, None))
+            changed[id(value)] = value
+        for _, part in parts_of_fresh(value, names, None):
+            self._find_changed(part, names, changed, seen, depth + 1)
 
     def _variable(self, name: str, value: Any) -> None:
         for reader in tuple(self._entered.values()) if value is not MISSING and _is_object(value) else ():

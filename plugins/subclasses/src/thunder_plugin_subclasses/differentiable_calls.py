@@ -182,7 +182,7 @@ def _rename(
     elif output.requires_grad:
         variable.fake = variable.base = None
     variable.proxy = output
-    variable.key = metadata_key(output)
+    variable.key = metadata_key(output, variable.bits)
 
 
 def _renew(recording: Recording, wrapper: torch.Tensor, defined: set[str]) -> None:
