@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Final
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.symbol import Symbol
-from thunder_core.symbols.opaque import is_of_pytorch
+from thunder_core.pytorch_internals import OpOverload
 from thunder_core.tracing.outcome import Outcome
 
 _SHARED: Final[BoundedCache[Outcome]] = BoundedCache(8192)
@@ -19,8 +20,9 @@ _SHARED: Final[BoundedCache[Outcome]] = BoundedCache(8192)
 class InferredCalls:
     """The outcomes of the calls of one recording, by key.
 
-    Recordings share the outcomes of PyTorch's own functions. So a program that is recorded again, after a guard failed
-    or for another mode, and one with layers as those of another program, infer few calls.
+    Recordings share the outcomes of PyTorch's functions in C, which programs cannot change. So a program that is
+    recorded again, after a guard failed or for another mode, and one with layers as those of another program, infer
+    few calls.
 
     Args:
         state: PyTorch's state before the program, which decides outcomes besides the key of a call; None if the
@@ -57,13 +59,22 @@ class InferredCalls:
         return (
             self._state is not None
             and not call.is_local
-            and is_of_pytorch(symbol)
+            and _is_in_c(symbol.target)
             and all(proxy.layout is torch.strided for proxy in call.proxies)
         )
 
     def _shared_key(self, key: Hashable, switches: list[Any]) -> Hashable:
         device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # that of `tensor.cuda()`
         return key, self._state, tuple(switches), device
+
+
+def _is_in_c(function: Any) -> bool:
+    """Whether a function of PyTorch is implemented in C; those in Python may call functions that a program replaced."""
+    if isinstance(function, BuiltinFunctionType):
+        return str(function.__module__).partition(".")[0] == "torch"
+    if isinstance(function, MethodDescriptorType | WrapperDescriptorType):
+        return issubclass(torch.Tensor, function.__objclass__)
+    return isinstance(function, OpOverload) and function.namespace in ("aten", "prims")
 
 
 def _aliases(outcome: Outcome) -> bool:
