@@ -14,6 +14,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UnsupportedError
+from thunder_core.pytorch_internals import TorchDispatchMode
 
 
 def t(*shape: int) -> torch.Tensor:
@@ -232,3 +233,29 @@ def test_lazy_conjugates_are_resolved(program: Callable[..., Any]) -> None:
         for one, other in zip(actual, expected, strict=True):
             assert (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
             torch.testing.assert_close(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg())
+
+
+class Doubles(TorchDispatchMode):
+    """A mode that counts operators and returns float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {})).double()
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_modes_of_the_dispatcher_see_all_operators() -> None:
+    def program(x: torch.Tensor, mode: Doubles) -> torch.Tensor:
+        inside = x.cos()
+        with mode:
+            return x.sin() + inside
+
+    compiled, x, eager, mode = thunder.jit(program), torch.ones(3), Doubles(), Doubles()
+    expected = program(x, eager)
+    for calls in (1, 2):
+        torch.testing.assert_close(compiled(x, mode), expected)
+        assert mode.calls == calls * eager.calls

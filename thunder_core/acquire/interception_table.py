@@ -20,6 +20,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils import checkpoint as checkpoint_module
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
@@ -37,6 +38,7 @@ from thunder_core.acquire import (
     subclasses,
     tensor_state,
 )
+from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.interception import (
     ApplyInterception,
@@ -53,10 +55,12 @@ from thunder_core.acquire.recorder import Recorder, active_recorder, program_rec
 from thunder_core.acquire.traced_number import function_of_numbers
 from thunder_core.acquire.traced_size import larger_or_smaller
 from thunder_core.guards.buffers import is_array
+from thunder_core.guards.node import is_compiled
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
     ScriptMethod,
     SyncBatchNormFunction,
+    TorchDispatchMode,
     detect_is_causal_mask,
     is_compiling_flag,
     module_backward_hook,
@@ -303,7 +307,19 @@ _TENSORS: Final[Rows] = (
 )
 """Functions that create tensors and storages below the torch functions."""
 
+
+def _enter_dispatch_mode(recorder: Recorder, original: Callable[..., Any], mode: Any, /) -> Any:
+    """Eager PyTorch runs a program that enters a mode which changes or observes ATen operators: ops would bypass it."""
+    module = type(mode).__module__
+    if is_compiled(mode) or module == checkpoint_module.__name__:  # contexts of selective checkpoints
+        return original(mode)
+    raise EagerCallNeeded(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")
+
+
 _ENVIRONMENT: Final[Rows] = (
+    Interception(
+        TorchDispatchMode, "__enter__", _enter_dispatch_mode, "ops would bypass the mode", when=program_recorder
+    ),
     Interception(
         torch,
         "set_default_device",
