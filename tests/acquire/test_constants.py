@@ -46,6 +46,9 @@ def test_a_size_in_a_tensor_is_read_in_a_region_that_writes_it() -> None:
     for length in (3, 4, 5):
         x = torch.randn(length, requires_grad=True)
         assert torch.equal(compiled(x), program(x))
+        y = torch.randn(length, requires_grad=True)
+        y.sin().sum().backward()  # the region has ended: it has no hooks on what other code saves
+        torch.testing.assert_close(y.grad, y.cos())
 
 
 @torch.library.custom_op("thunder_tests::draws_and_raises", mutates_args=())

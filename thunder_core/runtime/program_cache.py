@@ -147,7 +147,8 @@ class ProgramCache:
             try:
                 result = entry.run(inputs, args, kwargs)
             except WrongGuess as error:
-                wrong = error
+                # frees the frames now: a checkpoint region that ended with the error has hooks on saved tensors until then
+                wrong = error.with_traceback(None)
             else:
                 self._likely.learn(key, entry)
                 return result
