@@ -147,7 +147,7 @@ class ProgramCache:
             try:
                 result = entry.run(inputs, args, kwargs)
             except WrongGuess as error:
-                # frees the frames now: a checkpoint region that ended with the error has hooks on saved tensors until then
+                # frees the frames: until then a checkpoint region that ended with the error has hooks on saved tensors
                 wrong = error.with_traceback(None)
             else:
                 self._likely.learn(key, entry)
