@@ -14,7 +14,7 @@ from thunder_core.acquire.created_objects import CreatedObjects
 from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.open_trace import OpenTrace
-from thunder_core.acquire.traced_tensor import Variable, lazy_bits, variable_of
+from thunder_core.acquire.traced_tensor import Variable, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -31,7 +31,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import NEW_GENERATOR
-from thunder_core.tracing.fake_tensors import ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import ObservingFakeMode, lazy_bits, storage_address
 from thunder_core.tracing.user_frames import user_location
 
 

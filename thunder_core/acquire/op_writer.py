@@ -13,7 +13,7 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced_size
-from thunder_core.acquire.traced_tensor import Variable, is_traced, lazy_bits
+from thunder_core.acquire.traced_tensor import Variable, is_traced
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -26,7 +26,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.functions import REBASED, set_grad
 from thunder_core.symbols.opaque import ASSIGNS, is_of_pytorch
-from thunder_core.tracing.fake_tensors import make_alias, storage_address
+from thunder_core.tracing.fake_tensors import lazy_bits, make_alias, storage_address
 from thunder_core.tracing.outcome import Outcome, Result, Slot
 from thunder_core.tracing.user_frames import user_location
 

@@ -34,7 +34,7 @@ class Variable:
         base: the variable whose storage ``fake`` must share when it is created; None for a separate storage.
         detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
         constant: the value depends on no input and on no random state.
-        bits: its lazy conjugation and negation, see `lazy_bits`.
+        bits: its lazy conjugation and negation, see `thunder_core.tracing.fake_tensors.lazy_bits`.
         location: the user's line that created it, for messages.
     """
 
@@ -77,14 +77,6 @@ def metadata_key(proxy: TensorProxy, bits: tuple[bool, bool]) -> MetadataKey:
     """Everything about a tensor that may decide the metadata of a call's results."""
     geometry = (proxy.shape, proxy.stride, proxy.offset)
     return (*geometry, proxy.dtype, proxy.device, proxy.requires_grad, proxy.layout, bits)
-
-
-def lazy_bits(tensor: torch.Tensor | None) -> tuple[bool, bool]:
-    """Whether PyTorch will conjugate and negate the elements of a tensor when they are read; False for None.
-
-    ``resolve_conj()`` returns a tensor without such a bit itself.
-    """
-    return (False, False) if tensor is None else (tensor.is_conj(), tensor.is_neg())
 
 
 class TracedTensor(torch.Tensor):

@@ -230,6 +230,14 @@ def storage_address(tensor: torch.Tensor) -> int:
     return address
 
 
+def lazy_bits(tensor: torch.Tensor | None) -> tuple[bool, bool]:
+    """Whether PyTorch will conjugate and negate the elements of a tensor when they are read; False for None.
+
+    ``resolve_conj()`` returns a tensor without such a bit itself.
+    """
+    return (False, False) if tensor is None else (tensor.is_conj(), tensor.is_neg())
+
+
 @cache
 def _schema_effects(operator: OpOverload) -> tuple[bool, bool, tuple[MutatedArgument, ...], str]:
     """By the schema: whether a call is random, whether it is external, the written arguments; and the schema's name."""

@@ -31,7 +31,7 @@ from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import decomposition_of
-from thunder_core.tracing.fake_tensors import Observed, ObservingFakeMode, storage_address
+from thunder_core.tracing.fake_tensors import Observed, ObservingFakeMode, lazy_bits, storage_address
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import kernels_for_sizes
 
@@ -308,6 +308,5 @@ class _Operators(TorchDispatchMode):
 
 def _shown_elements(tensor: torch.Tensor) -> Any:
     """The storage, dtype and geometry of a tensor: tensors with equal ones have equal values if none is written."""
-    bits = tensor.is_conj(), tensor.is_neg()
     place = from_fake((*tensor.shape, *tensor.stride(), tensor.storage_offset()))
-    return storage_address(tensor), tensor.dtype, tensor.ndim, place, bits
+    return storage_address(tensor), tensor.dtype, tensor.ndim, place, lazy_bits(tensor)
