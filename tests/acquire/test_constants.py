@@ -23,6 +23,23 @@ def test_a_constant_has_the_rounding_of_its_autocast_region() -> None:
     assert torch.equal(thunder.jit(program)(x), program(x))
 
 
+def test_sizes_in_constant_tensors_differ_between_equal_calls() -> None:
+    """PyTorch's fake tensors carry the value of a small constant, which the metadata in a call's key lacks."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
+        few, many = torch.prod(torch.tensor([2])), torch.tensor(3) * 5
+        first, second = torch.arange(0, few), torch.arange(0, many)
+        return x.sum() + first, first.shape, second.view(int(many), 1).shape
+
+    def another(x: torch.Tensor) -> tuple[int, ...]:
+        return torch.arange(0, torch.tensor(7) + 1).shape
+
+    x = torch.randn(3)
+    assert torch.equal(thunder.jit(program)(x)[0], program(x)[0])
+    assert thunder.jit(program)(x)[1:] == program(x)[1:]
+    assert thunder.jit(another)(x) == another(x)
+
+
 def test_a_checkpoint_region_reads_a_constant_from_outside() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         factor = torch.tensor(2.0) * 3

@@ -116,6 +116,7 @@ ROWS: dict[str, Row] = {
     "funnel": Row("FunnelBaseModel", "FunnelConfig", "masked_text",
                   {"vocab_size": VOCABULARY, "d_model": 32, "block_sizes": [1, 1], "n_head": 4, "d_head": 8,
                    "d_inner": 37}),
+    "tapas": Row("TapasModel", "TapasConfig", "masked_text", {**_COMMON, "type_vocab_sizes": [3, 5, 7, 2, 2, 2, 2]}),
     # decoders of text
     "gpt2": Row("GPT2LMHeadModel", "GPT2Config", "text", _GPT2),
     "gpt_neo": Row("GPTNeoForCausalLM", "GPTNeoConfig", "text",

@@ -158,6 +158,8 @@ def _described(
                 detached=view_base(leaf) is None and not leaf.requires_grad,
             )
         )
+        if isinstance(leaf, FakeTensor):
+            leaf.constant = None  # its value would decide later calls, whose keys have metadata only
         tensors.append(leaf)
         result_storages.setdefault(address, index)
         return Slot(index)
