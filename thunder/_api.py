@@ -200,7 +200,7 @@ def _check_program(given: Any, name: str) -> None:
     if isinstance(given, type):
         raise OptionError(
             f"thunder.{name} takes a function or an nn.Module, not the class {given.__name__}",
-            advice=(f"make an instance first: thunder.{name}({given.__name__}(...))",),
+            advice=(f"create an instance first: thunder.{name}({given.__name__}(...))",),
         )
     if not callable(given):
         raise OptionError(

@@ -31,7 +31,7 @@ def compiled_program(jitted: Any) -> Any:
     name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
     raise OptionError(
         f"{name} was not returned by thunder.jit",
-        advice=("give what thunder.jit returned; what it was given stays as it is",),
+        advice=("pass the result of thunder.jit; thunder.jit does not change its argument",),
     )
 
 

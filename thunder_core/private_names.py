@@ -129,11 +129,11 @@ class Missing(NamedTuple):
         """The refusal of the feature."""
         library = "PyTorch" if self.row.library == "torch" else self.row.library
         return PrivateNameError(
-            f"{self.row.feature}: this needs {self.row.path}, which {library} {version_of(self.row.library)} lacks "
+            f"{self.row.feature}: requires {self.row.path}, which {library} {version_of(self.row.library)} lacks "
             f"({self.reason})",
             advice=(
                 f"install a version of {library} that Thunder is tested with; `thunder doctor` lists them",
-                "leave out what needs it; `thunder doctor` says what else is missing",
+                "avoid the feature that needs it; `thunder doctor` lists everything that is missing",
             ),
         )
 

@@ -99,10 +99,16 @@ INVALID = {
     ),
     "a name with a dot": (
         "@hookimpl\ndef thunder_executors(): return [ExecutorSpec('a.b', 'a:b')]",
-        "thunder_executors returned a ExecutorSpec 'a.b', which is no name",
+        "thunder_executors returned a ExecutorSpec 'a.b', which is not a valid name",
     ),
-    "no name": ("@hookimpl\ndef thunder_presets(): return [Preset(3, 'a', 'b')]", "a Preset 3, which is no name"),
-    "a check without a name": ("@hookimpl\ndef thunder_doctor(): return [CheckSpec(' ', 'a:b')]", "which is no name"),
+    "no name": (
+        "@hookimpl\ndef thunder_presets(): return [Preset(3, 'a', 'b')]",
+        "a Preset 3, which is not a valid name",
+    ),
+    "a check without a name": (
+        "@hookimpl\ndef thunder_doctor(): return [CheckSpec(' ', 'a:b')]",
+        "which is not a valid name",
+    ),
     "load without an attribute": (
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a.b')]",
         "whose load is 'a.b', and not of the form 'package.module:attribute'",
@@ -216,7 +222,7 @@ def test_an_attribute_that_is_absent(site: Site) -> None:
 
 
 def test_a_specification_of_nobody(site: Site) -> None:
-    with pytest.raises(ValueError, match="is offered by no plugin that is loaded"):
+    with pytest.raises(ValueError, match="is not offered by a loaded plugin"):
         host().import_object(ExecutorSpec("alpha", "a:b"))
 
 

@@ -118,7 +118,9 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     found = [row for row in rows if pattern is None or matches(row.symbol, pattern)]
     if not found and rows:
         names = ", ".join(sorted({row.symbol for row in rows}))
-        raise ThunderError(f"no operation of the program is called {pattern!r}", advice=(f"there are {names}",))
+        raise ThunderError(
+            f"the program has no operation that matches {pattern!r}", advice=(f"its operations are {names}",)
+        )
     return found
 
 

@@ -347,7 +347,7 @@ _ENVIRONMENT: Final[Rows] = (
         importlib._bootstrap,
         "_find_and_load",
         run_once,
-        "an import runs once in a process and is no part of the program",
+        "an import runs once in a process and is not part of the program",
         when=active_recorder,
     ),
     Interception(

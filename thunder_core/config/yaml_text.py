@@ -105,7 +105,7 @@ class _Reader(yaml.SafeLoader):
             name = _whole(key.value)
             inner = (*trail, name)
             if name in values:
-                self.add_problem(line, inner, f"is there twice; line {self.lines[inner]} has it already")
+                self.add_problem(line, inner, f"is set twice, first in line {self.lines[inner]}")
                 continue
             self.lines[inner] = line
             values[name] = self.plain(value, inner)
@@ -191,7 +191,7 @@ def _json_problem(text: str, file: str) -> Problem | None:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number there")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 class _Writer(yaml.SafeDumper):

@@ -190,7 +190,7 @@ class Observer:
 
     @property
     def lost_number(self) -> bool:
-        """Whether another thread has stored a number over a symbol before the program read it."""
+        """Whether another thread replaced a symbol by a number before the program read it."""
         return self._heap.stand_ins.lost_number
 
     def writes(self) -> tuple[Write, ...]:
@@ -413,8 +413,8 @@ class Observer:
         replaced = replaced_function(function, frame)
         if replaced is not None:
             raise UnsupportedError(
-                f"{replaced} is called by another name, which it got before the program was recorded, and would run "
-                "once, at compile time",
+                f"{replaced} is called through an alias that was created before the program was recorded; it would "
+                "run once, at compile time",
                 location=_location(frame),
                 advice=(
                     "call it as print(...), YourFunction.apply(...), tensor.as_subclass(...) or "
@@ -430,7 +430,7 @@ class Observer:
                     "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
                     "generator at each call",
                     "seed other generators outside of the compiled function, and use them inside",
-                    "make a generator inside, and seed it with manual_seed before it is used",
+                    "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
         name = external_call(function, frame)

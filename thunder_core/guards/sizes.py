@@ -171,8 +171,8 @@ class SizesGuard(Guard):
 
     def remedy(self) -> str:
         if not self.inputs:
-            return "pass it as a tensor, or leave out what the program decides by it"
-        return "pad it to a few shapes, or leave out what the program does by its size"
+            return "pass it as a tensor, or avoid code that depends on its value"
+        return "pad it to a few shapes, or avoid code that depends on its size"
 
     def lines(self, tensors: Sequence[str], floats: Sequence[str]) -> list[str]:
         """Statements that assign the symbols and floats, from Python for the inputs and for the floats."""

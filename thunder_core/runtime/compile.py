@@ -126,7 +126,7 @@ def _compile(
         acquired.observer.close()
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
-            unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
+            unfit = prologue.why(args, kwargs) or "a guard does not hold for the call that was compiled"
             symbols = hints.values() if sizes is not None and sizes.symbols else ()
             inputs = (*acquired.inputs, *program.constants.values(), *symbols)
     with _stage(stages, "code generation"):

@@ -75,8 +75,9 @@ class ProgramCache:
         self._lock = threading.RLock()
         self._outcomes = 0
         self._likely = LikelyOutcomes()
+        limit = settings.config.outcome_limit
         self._at_outcome_limit = (
-            f"it reads other values, and the outcome limit of {settings.config.outcome_limit} is reached"
+            f"it reads values that no entry was compiled for, and the outcome limit of {limit} is reached"
         )
         self._warned_unfit = False
         self._not_recorded = ""
@@ -162,7 +163,7 @@ class ProgramCache:
             if found is None:
                 return self._eager(reason, args, kwargs)
             entry, inputs = found
-        return self._eager("the values that it reads are others each time that they are computed", args, kwargs)
+        return self._eager("the values that it reads differ each time that they are computed", args, kwargs)
 
     def _entry_with(
         self, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -111,7 +111,7 @@ def _seconds_of_environment() -> float | None:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise OptionError(f"{VARIABLE}={text!r} is no number of seconds", advice=("write one; 0 compares nothing",))
+        raise OptionError(f"{VARIABLE}={text!r} is not a number of seconds", advice=("write one; 0 compares nothing",))
     return seconds
 
 
@@ -194,7 +194,7 @@ def publish_exception(name: str, error: Exception) -> None:
         notice = [known.exceptions, f"{_text_of(error)}, in a call of {name}", time.time()]
         store.set(_key_of_exception(torch.distributed.get_rank()), json.dumps(notice))
     except RuntimeError as lost:  # of the store, as where another rank has ended
-        error.add_note(f"Thunder: ranks that wait for this one cannot be told of it: {lost}")
+        error.add_note(f"Thunder: ranks that wait for this one cannot be notified: {lost}")
 
 
 def withdraw_exception() -> None:

@@ -91,7 +91,9 @@ class FusionExecutor(Executor):
             answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
         except Exception as error:  # noqa: BLE001 - becomes the reason
             answer = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
-        return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
+        return (
+            Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused by this executor")
+        )
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> list[list[int]]:
         """The regions of `thunder_fusion.regions.find_regions`, each with operations of one context."""
