@@ -132,7 +132,7 @@ def load_trace(path: Any) -> Callable[..., Any]:
 
     Raises:
         PluginError: the package ``thunder-saving`` is not installed.
-        TraceSyntaxError: the file is no trace.
+        TraceSyntaxError: the file is not a trace.
     """
     program: Callable[..., Any] = _files().load_trace(path)
     return program

@@ -61,7 +61,7 @@ INVALID = {
         "import thunder_test_absent",
         r"ModuleNotFoundError: No module named 'thunder_test_absent', in .*\.py:2",
     ),
-    "is no Python": ("def f(:", r"SyntaxError: .*, in .*_\d+\.py:2"),
+    "is not Python": ("def f(:", r"SyntaxError: .*, in .*_\d+\.py:2"),
     "fails elsewhere": ("import json; json.loads('{')", r"JSONDecodeError: .*, in .*thunder_test_module_\d+\.py:2"),
     "has no hooks": ("x = 1", "names, has none of the hooks: thunder_executors, thunder_transforms"),
     "misspelt": (
@@ -117,7 +117,7 @@ INVALID = {
         "@hookimpl\ndef thunder_symbols(): return [SymbolsSpec(len)]",
         "whose load is <built-in function len>, and not of the form",
     ),
-    "options that are no class": (
+    "options that are not a class": (
         "@hookimpl\ndef thunder_executors(): return [ExecutorSpec('a', 'a:b', {})]",
         r"whose options are \{\}, and not a subclass of ExecutorOptions",
     ),

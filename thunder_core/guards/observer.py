@@ -452,7 +452,7 @@ def _is_generated(frame: FrameType) -> bool:
 
 
 def _is_of_collector(code: CodeType) -> bool:
-    """Whether code is a callback of the garbage collector, which is no part of the program."""
+    """Whether code is a callback of the garbage collector, which is not part of the program."""
     return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 

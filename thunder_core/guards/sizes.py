@@ -14,9 +14,9 @@ from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
 NUMBER: Final = -1
-"""In place of a dimension: the Python number at the path, which is no tensor."""
+"""In place of a dimension: the Python number at the path, which is not a tensor."""
 STRIDES: Final = -2
-"""In place of a dimension: symbolic strides that are no products of sizes. The stride of dimension ``i`` is -2 - i."""
+"""In place of a dimension: symbolic strides that are not products of sizes. The stride of dimension ``i`` is -2 - i."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ def private_names_result(names: PrivateNames, *, except_below: str = "") -> Chec
     missing = names.missing(except_below=except_below)
     if not missing:
         return CheckResult(True, f"all {len(names.rows)} available")
-    refused = "; ".join(f"{one.row.path} is missing ({one.reason}); needed for: {one.row.feature}" for one in missing)
+    refused = "; ".join(f"{one.row.path} ({one.reason}), refused: {one.row.feature}" for one in missing)
     return CheckResult(
         False, refused, "install a version that Thunder is tested with, or do not use the refused features"
     )

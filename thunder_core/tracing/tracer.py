@@ -96,7 +96,7 @@ class Tracer:
         return own
 
     def other_input(self, proxy: Proxy) -> Proxy:
-        """Add an input that is no tensor; return its proxy in the trace, which calls take as argument."""
+        """Add an input that is not a tensor; return its proxy in the trace, which calls take as argument."""
         own = replace(proxy, name=f":{len(self.inputs)}")
         self.inputs.append(own)
         return own

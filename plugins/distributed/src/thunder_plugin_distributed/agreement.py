@@ -301,7 +301,7 @@ class _Comparison:
 
     @property
     def store(self) -> Any:
-        """The store of the default process group. It is no field: `_known` would keep the store alive."""
+        """The store of the default process group. It is not a field: `_known` would keep the store alive."""
         return get_default_store()
 
     @property

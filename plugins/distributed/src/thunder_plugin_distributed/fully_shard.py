@@ -143,7 +143,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         )
     if any(group.is_unsharded or group._all_gather_result is not None for group in groups_of(state)):
         raise RecordAgain("a call by eager PyTorch left parameters whole", partial(shard_again, state))
-    with DisableTorchFunction():  # attributes of DTensors are read, which is no call of the program
+    with DisableTorchFunction():  # attributes of DTensors are read, which is not a call of the program
         plan = plan_of(state)
     if plan.problem:
         state._modules_to_run_forward.clear()  # what PyTorch noted of this call
