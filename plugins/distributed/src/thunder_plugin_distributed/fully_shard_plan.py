@@ -106,12 +106,15 @@ def _problem(group: Any) -> tuple[str, str]:
     """The setting of a group that programs do not support, and what to do instead."""
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
-        return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
+        return (
+            "reshard_after_forward with a number of ranks",
+            "call fully_shard with reshard_after_forward=True or False",
+        )
     policy = type(group.offload_policy).__name__
     if policy not in ("OffloadPolicy", "CPUOffloadPolicy"):
-        return f"fully_shard with {policy}", "give it OffloadPolicy or CPUOffloadPolicy"
+        return f"fully_shard with {policy}", "use OffloadPolicy or CPUOffloadPolicy"
     if group._all_reduce_hook is not None:
-        return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
+        return "set_all_reduce_hook", "call fully_shard with a two-dimensional mesh, for HSDP"
     # Those with memory of the process group send the same, from other memory.
     if type(group._all_gather_comm).__name__ not in ("DefaultAllGather", "ProcessGroupAllocAllGather"):
         return "an all-gather that is not PyTorch's default", "call fully_shard without set_custom_all_gather"
@@ -121,7 +124,7 @@ def _problem(group: Any) -> tuple[str, str]:
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
     for sharded in group.fsdp_params:
         if getattr(sharded.mesh_info, "is_spmd_mesh", False):
-            return "fully_shard with dp_mesh_dims", "give it the mesh of data parallelism, mesh['dp']"
+            return "fully_shard with dp_mesh_dims", "pass the mesh of data parallelism, mesh['dp']"
         if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
             return "a parameter with fsdp_pre_all_gather", "use plain parameters"
         if getattr(sharded, "_has_sharded_grad_dtype_override", False):
