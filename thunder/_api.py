@@ -105,9 +105,9 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
         options: those of `jit`.
 
     Returns:
-        A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or the
-        only argument if it is not a tuple; gradients have the structure of the primals. ``cotangents`` have the structure
-        and shapes of the outputs. Errors and further differentiation are as with `grad`.
+        A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or
+        the only argument if it is not a tuple; gradients have the structure of the primals. ``cotangents`` have the
+        structure and shapes of the outputs. Errors and further differentiation are as with `grad`.
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.

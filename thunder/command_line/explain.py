@@ -139,7 +139,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     print_table(*share_table(shares(entry.decisions)))
     remarks = [] if entry.training is None else list(entry.training.lines())
     if entry.as_recorded is not None:
-        remarks.append(f"It runs line by line under PyTorch's autograd: {entry.as_recorded}")
+        remarks.append(f"It runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
     remarks += [*collective_lines(entry.collectives), *entry.notes]
     print_lines(["", *remarks] if remarks else [])
 

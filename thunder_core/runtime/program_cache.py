@@ -246,7 +246,7 @@ class ProgramCache:
             return
         reason = self._not_recorded = str(needed)
         if self.fallbacks[reason] == 1:
-            warn_user(f"{self.name} runs as eager PyTorch, call after call: {reason}", UncacheableWarning)
+            warn_user(f"{self.name} is run by eager PyTorch in several calls: {reason}", UncacheableWarning)
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self.settings.config.cache == "no caching":
@@ -293,7 +293,7 @@ class ProgramCache:
             return
         self._warned_unfit = True
         warn_user(
-            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the very call that it "
+            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the call that it "
             f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
             UncacheableWarning,
         )

@@ -49,7 +49,7 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     for index, region in enumerate(regions):
         count = len(region.symbols)
         if count < executor.smallest:
-            calls[index] = f"its region has {count} of {executor.smallest} lines"
+            calls[index] = f"its region has {count} of {executor.smallest} required operations"
             continue
         keys_of_all[index] = trace_key(region)
         keys[index] = (index,) if keys_of_all[index] is None else (executor, keys_of_all[index], settings)
@@ -105,5 +105,5 @@ def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[Regio
     if len(regions) > 1:
         return [answer for region in regions for answer in _fused(executor, [region])]
     first, count = regions[0].symbols[0], len(regions[0].symbols)
-    what = f"a region of {count} lines that begins with {first.symbol.name}"
+    what = f"a region of {count} operations that begins with {first.symbol.name}"
     return [declined_by_failing(executor.name, what, "fuse", first.location, problem)]
