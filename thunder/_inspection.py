@@ -36,7 +36,7 @@ def compiled_program(jitted: Any) -> Any:
 
 
 def original(jitted: Any) -> Any:
-    """The function or module that `thunder.jit` was given; a bound method for a bound method.
+    """The function or module that was passed to `thunder.jit`; a bound method for a bound method.
 
     A compiled module shares parameters, attributes and hooks with its original, which runs eagerly.
 

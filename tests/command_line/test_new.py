@@ -76,7 +76,7 @@ def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tm
         ("torch", "torch installs a package 'torch'"),
         ("core", "thunder-core has a plugin 'core'"),
         ("debug", "thunder-plugin-debug has a plugin 'debug'"),
-        ("thunder-plugin-debug", "Python finds a module 'thunder_plugin_debug'"),
+        ("thunder-plugin-debug", "a module 'thunder_plugin_debug' exists"),
     ],
 )
 def test_names_that_are_refused(command, tmp_path, name, message):

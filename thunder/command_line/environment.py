@@ -31,7 +31,7 @@ def facts(torch: Any) -> dict[str, str]:
         "processor": f"{_processor()}, {os.cpu_count()} cores",
     }
     found |= _without_torch(torch) if isinstance(torch, BaseException) else _of_torch(torch)
-    found["driver"] = driver() or "none found"
+    found["driver"] = driver() or "not found"
     found["libraries"] = _joined({name: _version(name) for name in _LIBRARIES}, " ")
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
     found["environment"] = _joined(variables, "=")

@@ -56,7 +56,7 @@ def explain(
     check_is_there(config)
     lists = {"executors": executors, "transforms": transforms}
     options = {"config": config} | {name: None if given is None else names_in(given) for name, given in lists.items()}
-    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not ours
+    with contextlib.redirect_stdout(sys.stderr):  # prints of the program are not part of the report
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
     rows = _rows(report, op)
     if json:

@@ -66,7 +66,7 @@ def taken(name: str) -> str | None:
     found = importlib.util.find_spec(name)  # also packages that are installed as editable
     if found is None or found.origin is None:
         return None
-    return f"Python finds a module {name!r}, {found.origin}; choose another name"
+    return f"a module {name!r} exists, {found.origin}; choose another name"
 
 
 def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:

@@ -22,7 +22,7 @@ _INPUTS: Final = ("inputs", "example_inputs")
 _NONE: Final = object()
 _NO_INPUTS: Final = (
     'how to call it? Give --inputs, like "torch.randn(2, 4)", or define `inputs` next to it: one argument, a tuple of '
-    "arguments, a dict of keyword arguments, or a function that makes one of these"
+    "arguments, a dict of keyword arguments, or a function that returns one of these"
 )
 
 
@@ -35,7 +35,7 @@ class Program:
         module: its module.
         called: a function, an `nn.Module`, or a compiled one.
         without_inputs: whether it takes no inputs.
-        given: inputs that a factory returned with it; `_NONE` for none.
+        given: the inputs that a factory returned with it; `_NONE` for none.
     """
 
     target: str

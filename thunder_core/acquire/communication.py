@@ -35,7 +35,7 @@ class Communication(ABC):
 
     @abstractmethod
     def finish(self, recorder: Recorder) -> None:
-        """Record what is missing once the program has ended, before its result is read."""
+        """Complete the recording after the program has ended, before its result is read."""
 
     @abstractmethod
     def check(self, recorder: Recorder, observer: Observer) -> None:

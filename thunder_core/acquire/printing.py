@@ -266,7 +266,7 @@ def _is_cached(value: Any, code: CodeType) -> bool:
 
 
 def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:
-    """The interception of `torch.set_printoptions`: an op in its place among what is printed."""
+    """The interception of `torch.set_printoptions`: an op in order with other prints."""
     _record(recorder, _SET_PRINTOPTIONS, args, options)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's switches that the program changes: for its own ops, and for what comes after it."""
+"""PyTorch's switches that the program changes: for its later ops, and for the caller."""
 
 from __future__ import annotations
 

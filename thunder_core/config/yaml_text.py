@@ -149,7 +149,7 @@ def read_text(text: str, file: str, *, as_json: bool = False) -> tuple[Any, dict
         problem = _json_problem(text, file)
         if problem is not None:
             return None, {}, [problem]
-        text = text.replace("\t", " ")  # in JSON they stand between values only; PyYAML does not take them there
+        text = text.replace("\t", " ")  # in JSON they are allowed only between values, where PyYAML rejects them
     try:
         reader = (_JsonReader if as_json else _Reader)(text, file)
         node = reader.get_single_node()

@@ -106,7 +106,7 @@ class Transform(Pass[Trace]):
         """
 
     def collectives(self, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]) -> Sequence[Any]:
-        """For the report: a row for each collective of a program, as reports take them (`CollectiveReport`).
+        """For the report: a row for each collective of a program (`CollectiveReport`).
 
         The arguments are those of `before_first_run`.
         """

@@ -66,7 +66,7 @@ class RegionArtifacts:
             return None if artifact is None else self.executor.load(artifact, region)
         except DamagedArtifact as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it can be made again
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the region is compiled again
             reason = f"{self.executor.name} cannot load it: {type(error).__name__}: {error}"
         _note(self.notes, f"an artifact on disk was recompiled: {reason}")
         self.cache.discard(full)

@@ -93,5 +93,5 @@ def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
 
 @cache
 def _table_key() -> str:
-    """The key of the cached answers about operators; a query would import all of Inductor."""
+    """The key of the table of operators that Inductor can fuse, which is cached because a query imports Inductor."""
     return f"operators of Inductor\n{software()}\n{source_hash('thunder_plugin_inductor')} {settings_text()}"
