@@ -142,8 +142,8 @@ WRONG: dict[str, tuple[Partition, str]] = {
     "nothing": (lambda offers: None, "its partition failed with TypeError"),
     "not offered": (lambda offers: [[offers[1] + 1]], "ops that were not offered, or are in another region"),
     "in two regions": (lambda offers: [[offers[0]], [offers[0]]], "ops that were not offered, or are in another"),
-    "not sorted": (lambda offers: [[*offers][::-1]], "no sorted sequence of positions"),
-    "empty": (lambda offers: [[]], "no sorted sequence of positions"),
+    "not sorted": (lambda offers: [[*offers][::-1]], "not a sorted sequence of positions"),
+    "empty": (lambda offers: [[]], "not a sorted sequence of positions"),
     "around a line": (lambda offers: [[*offers]], "regions that wait for each other"),
 }
 

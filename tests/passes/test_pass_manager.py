@@ -70,7 +70,7 @@ def test_broken_trace_is_found(trace):
 
 
 def test_the_pass_that_broke_a_trace_is_named(trace):
-    with pytest.raises(VerificationError, match=r"produced by the pass 'Break', at symbols\[0\]: it uses 't0'") as caught:
+    with pytest.raises(VerificationError, match=r"by the pass 'Break', at symbols\[0\]: it uses 't0'") as caught:
         PassManager(verify=True).run(Break(), trace)
     assert "please report it" in str(caught.value)
 

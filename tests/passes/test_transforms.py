@@ -190,7 +190,10 @@ def test_order() -> None:
     ("transforms", "words"),
     [
         ((named("a"), named("a")), "'a' is listed twice"),
-        ((named("a", requires=("bee",)), named("be")), r"'a' requires 'bee', which is not there; did you mean 'be'\?"),
+        (
+            (named("a", requires=("bee",)), named("be")),
+            r"'a' requires 'bee', which is not in the list; did you mean 'be'\?",
+        ),
         ((named("a", conflicts=("b",)), named("b")), "'a' conflicts with 'b'"),
         ((named("a", before=("b",)), named("b", before=("a",))), "cannot be put in order: (a before b|b before a)"),
     ],
