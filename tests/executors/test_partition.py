@@ -177,10 +177,10 @@ def test_lines_under_different_modes_share_no_region() -> None:
 
 COMPILING: dict[str, tuple[Any, str]] = {
     "raises": (lambda self, regions: 1 // 0, "its compile_regions failed with ZeroDivisionError"),
-    "too few": (lambda self, regions: CompiledRegions(()), "its compile_regions returned something else"),
+    "too few": (lambda self, regions: CompiledRegions(()), "its compile_regions did not return a function"),
     "no function": (
         lambda self, regions: CompiledRegions([1] * len(regions)),
-        "its compile_regions returned something",
+        "its compile_regions did not return a function",
     ),
     "no counts": (
         lambda self, regions: CompiledRegions([compile_trace(region) for region in regions], None),
