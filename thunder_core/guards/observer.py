@@ -49,7 +49,7 @@ class Observer:
         stand_in: returns the replacement of a function implemented in C that the program may call by another name.
         numbers: paths to Python numbers that vary between calls.
         symbol: creates the replacement of such a number.
-        answers: by name, functions that the user's code calls in place of builtins; see `WatchedBuiltins`.
+        replacements: by name, functions that the user's code calls in place of builtins; see `WatchedBuiltins`.
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was created.
@@ -67,7 +67,7 @@ class Observer:
         stand_in: StandIn | None = None,
         numbers: Iterable[Source] = (),
         symbol: Callable[[Any, Source], Any] = lambda number, source: None,
-        answers: Mapping[str, Callable[..., Any]] | None = None,
+        replacements: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
@@ -76,7 +76,7 @@ class Observer:
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
-        self._builtins.watched.answers.update(answers or {})
+        self._builtins.watched.replacements.update(replacements or {})
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT

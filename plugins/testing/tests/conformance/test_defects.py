@@ -78,7 +78,12 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
         "claimed",
         "claim 2 of 2",
     ),
-    "wrong rewrite": (table(F.silu, rewrite=d.rewritten_wrongly), "*-claims", "rewrite", "differ from those of the operation"),
+    "wrong rewrite": (
+        table(F.silu, rewrite=d.rewritten_wrongly),
+        "*-claims",
+        "rewrite",
+        "differ from those of the operation",
+    ),
 }
 
 
