@@ -124,7 +124,7 @@ def test_doctor_works_with_an_unknown_version():
     checks = _checks([])
     version = checks["core", "PyTorch"]
     assert version["ok"]
-    assert version["text"].startswith("version 2.99.0, newer than all that Thunder is tested with: 2.11.0, ")
+    assert version["text"].startswith("version 2.99.0, newer than all versions that Thunder is tested with: 2.11.0, ")
     assert checks["core", "compile on cpu"]["ok"]
     # 2.99 should have what 2.14 has
     known = hasattr(torch.utils.checkpoint, CHECKPOINT)
@@ -219,7 +219,7 @@ def _placeholder(table):
     ],
 )
 def test_a_placeholder_is_refused_at_use(table, use):
-    with pytest.raises(PrivateNameError, match=r"writing: this needs json\._absent, which json 2.0.9 lacks"):
+    with pytest.raises(PrivateNameError, match=r"writing: requires json\._absent, which json 2.0.9 lacks"):
         use(_placeholder(table))
 
 

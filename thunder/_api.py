@@ -44,7 +44,7 @@ def jit(
 
     Raises:
         ConfigError: an option is unknown, or its value is not accepted; with all problems. It is an `OptionError`.
-        OptionError: ``fn`` is no program, or ``dynamic`` declares sizes of a parameter that it does not have.
+        OptionError: ``fn`` cannot be compiled, or ``dynamic`` declares sizes of a parameter that it does not have.
         PluginError: an executor, a transform or another part cannot be used; with the command that repairs it.
     """
     settings = _settings(config, executors=executors, transforms=transforms, **options)
@@ -73,7 +73,7 @@ def grad(
         differentiated for; use `torch.func.functional_call` inside of ``f`` for that.
 
         The call raises RuntimeError or ValueError for what `torch.func.grad` does: another result of ``f``, no such
-        argument, arguments that are no floating-point tensors.
+        argument, arguments that are not floating-point tensors.
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
@@ -105,9 +105,9 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
         options: those of `jit`.
 
     Returns:
-        A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or the
-        only argument if it is no tuple; gradients have the structure of the primals. ``cotangents`` have the structure
-        and shapes of the outputs. Errors and further differentiation are as with `grad`.
+        A function ``(primals, cotangents) -> (outputs, gradients)``. ``primals`` is the tuple of the arguments, or
+        the only argument if it is not a tuple; gradients have the structure of the primals. ``cotangents`` have the
+        structure and shapes of the outputs. Errors and further differentiation are as with `grad`.
 
     Raises:
         OptionError: as `jit`, or ``f`` is not callable.
@@ -196,11 +196,11 @@ def _jit(fn: Any, settings: Any) -> Any:
 
 
 def _check_program(given: Any, name: str) -> None:
-    """Raise OptionError for an object that is no program."""
+    """Raise OptionError for an object that cannot be compiled."""
     if isinstance(given, type):
         raise OptionError(
             f"thunder.{name} takes a function or an nn.Module, not the class {given.__name__}",
-            advice=(f"make an instance first: thunder.{name}({given.__name__}(...))",),
+            advice=(f"create an instance first: thunder.{name}({given.__name__}(...))",),
         )
     if not callable(given):
         raise OptionError(

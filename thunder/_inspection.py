@@ -31,12 +31,12 @@ def compiled_program(jitted: Any) -> Any:
     name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
     raise OptionError(
         f"{name} was not returned by thunder.jit",
-        advice=("give what thunder.jit returned; what it was given stays as it is",),
+        advice=("pass the result of thunder.jit; thunder.jit does not change its argument",),
     )
 
 
 def original(jitted: Any) -> Any:
-    """The function or module that `thunder.jit` was given; a bound method for a bound method.
+    """The function or module that was passed to `thunder.jit`; a bound method for a bound method.
 
     A compiled module shares parameters, attributes and hooks with its original, which runs eagerly.
 
@@ -132,7 +132,7 @@ def load_trace(path: Any) -> Callable[..., Any]:
 
     Raises:
         PluginError: the package ``thunder-saving`` is not installed.
-        TraceSyntaxError: the file is no trace.
+        TraceSyntaxError: the file is not a trace.
     """
     program: Callable[..., Any] = _files().load_trace(path)
     return program

@@ -94,7 +94,7 @@ class ThunderError(Exception):
     Args:
         problem: what happened, one sentence.
         location: the user's line; None if there is none.
-        advice: what to do about it; each item is printed on its own line.
+        advice: what to do about it; each item is printed on a separate line.
     """
 
     def __init__(self, problem: str, *, location: SourceLocation | None = None, advice: tuple[str, ...] = ()) -> None:

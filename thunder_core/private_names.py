@@ -119,7 +119,7 @@ class Missing(NamedTuple):
 
     Attributes:
         row: the row.
-        reason: what was found in its place.
+        reason: why the path cannot be used, such as the missing attribute.
     """
 
     row: Name
@@ -129,11 +129,11 @@ class Missing(NamedTuple):
         """The refusal of the feature."""
         library = "PyTorch" if self.row.library == "torch" else self.row.library
         return PrivateNameError(
-            f"{self.row.feature}: this needs {self.row.path}, which {library} {version_of(self.row.library)} lacks "
+            f"{self.row.feature}: requires {self.row.path}, which {library} {version_of(self.row.library)} lacks "
             f"({self.reason})",
             advice=(
                 f"install a version of {library} that Thunder is tested with; `thunder doctor` lists them",
-                "leave out what needs it; `thunder doctor` says what else is missing",
+                "avoid the feature that needs it; `thunder doctor` lists everything that is missing",
             ),
         )
 
@@ -278,7 +278,7 @@ _RESOLVE: Final[dict[Kind, Callable[[Name, str], Any]]] = {
 
 
 class _Refusing(type):
-    """The class of placeholders: any use raises; what Python itself asks of an object at import does not.
+    """The class of placeholders: any use raises, except for what Python itself does with an object at import.
 
     A placeholder is a class, so that modules can derive from it, name it in a union or catch it. Classes that derive
     from it cannot be instantiated.
@@ -319,5 +319,5 @@ class _Refusing(type):
 
 
 def _placeholder(missing: Missing) -> Any:
-    # an exception, so that `except` takes it; none is ever raised
+    # an exception, so that `except` accepts it; none is ever raised
     return _Refusing(missing.row.name, (Exception,), {"missing": missing, "__module__": __name__})

@@ -110,7 +110,7 @@ def test_it_does_nothing_without_gradients() -> None:
 def test_second_derivatives_are_refused() -> None:
     model = thunder.jit(Model())
     loss = sum(part.square().sum() for part in model(torch.randn(5, 3)))
-    with pytest.raises(UnsupportedError, match="second derivatives go through the program once more"):
+    with pytest.raises(UnsupportedError, match="second derivatives run the program again"):
         torch.autograd.grad(loss, list(model.first.parameters()), create_graph=True)
 
 

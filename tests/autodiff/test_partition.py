@@ -454,7 +454,7 @@ def test_policies_save_less_and_less():
 
 @pytest.mark.parametrize("value", ["most", {"budget": -1}, {"budget": "0.5"}, {}, 0.5, None])
 def test_unknown_policy(value):
-    with pytest.raises(OptionError, match="is no policy"):
+    with pytest.raises(OptionError, match="is not a recompute policy"):
         Partition(chain(), value).run(chain().trace, PassContext())
 
 

@@ -105,9 +105,9 @@ def test_text_and_json() -> None:
     compiled(torch.randn(2, 8))
     report = thunder.explain(compiled)
     text = str(report)
-    assert "lines differentiated: 2 by a hand-written rule, 2 by PyTorch's autograd\n" in text
-    assert "forward of 4 lines saves 2 values of 256 bytes, 1 result and 2 inputs for backward of" in text
-    assert "values computed again in backward: 0 (recompute='cheap')" in text
+    assert "operations differentiated: 2 by a hand-written rule, 2 by PyTorch's autograd\n" in text
+    assert "forward (4 operations) saves 2 values (256 bytes), 1 result and 2 inputs for backward (" in text
+    assert "values recomputed in backward: 0 (recompute='cheap')" in text
     training = json.loads(report.to_json())["entries"][0]["training"]
     assert training["saved_bytes"] == 256
     assert sum(item["lines"] for item in training["derivatives"]) == 4
@@ -120,8 +120,8 @@ def test_text_of_remarks() -> None:
     )
     report = TrainingReport(derivatives, 10, 20, 7, 3 << 20, 2, 1, 4, "none")
     assert report.lines() == (
-        "lines differentiated: 3 by a hand-written rule, 2 by eager at run time",
+        "operations differentiated: 3 by a hand-written rule, 2 by eager at run time",
         "  2 x strange by eager at run time, since it looks at values",
-        "forward of 10 lines saves 7 values of 3.0 MiB, 2 results and 1 input for backward of 20 lines",
-        "values computed again in backward: 4 (recompute='none')",
+        "forward (10 operations) saves 7 values (3.0 MiB), 2 results and 1 input for backward (20 operations)",
+        "values recomputed in backward: 4 (recompute='none')",
     )

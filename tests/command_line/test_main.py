@@ -70,7 +70,7 @@ def test_version(command):
         (["plugin"], "No such command 'plugin'"),
         (["plugins", "--jsn"], "No such option: --jsn"),
         (["explain"], "Missing argument 'PROGRAM'"),
-        (["config", "check", "absent.yaml"], "absent.yaml: there is no such file"),
+        (["config", "check", "absent.yaml"], "absent.yaml: file not found"),
     ],
 )
 def test_what_is_no_command_is_a_usage_error(command, arguments, message):

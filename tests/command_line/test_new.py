@@ -63,20 +63,20 @@ def test_the_name_is_everywhere_and_nothing_is_left_of_the_templates(command, tm
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("2fast", "'2fast' is no name for a package"),
+        ("2fast", "'2fast' is not a valid package name"),
         ("Fast", "lower-case letters"),
-        ("fast.norms", "is no name for a package"),
-        ("../fast", "is no name for a package"),
-        ("fäst", "is no name for a package"),
-        ("lambda", "is no name for a package"),
-        ("", "is no name for a package"),
-        ("a" * 41, "40 are the most"),
+        ("fast.norms", "is not a valid package name"),
+        ("../fast", "is not a valid package name"),
+        ("fäst", "is not a valid package name"),
+        ("lambda", "is not a valid package name"),
+        ("", "is not a valid package name"),
+        ("a" * 41, "the limit is 40"),
         ("json", "Python has a module 'json'"),
         ("thunder", "thunder-core installs a package 'thunder'"),
         ("torch", "torch installs a package 'torch'"),
         ("core", "thunder-core has a plugin 'core'"),
         ("debug", "thunder-plugin-debug has a plugin 'debug'"),
-        ("thunder-plugin-debug", "Python finds a module 'thunder_plugin_debug'"),
+        ("thunder-plugin-debug", "a module 'thunder_plugin_debug' exists"),
     ],
 )
 def test_names_that_are_refused(command, tmp_path, name, message):

@@ -150,7 +150,7 @@ def test_doctor_runs_the_checks_of_plugins_and_names_bad_ones(command, plugins):
         "advice": "install version 7",
     }
     assert found["kernels", "bug"]["text"] == "it raised ZeroDivisionError: division by zero"
-    assert found["kernels", "shape"]["text"] == "it returned 'fine', which is no CheckResult"
+    assert found["kernels", "shape"]["text"] == "it returned 'fine', which is not a CheckResult"
     assert "nowhere" in found["kernels", "nowhere"]["text"]
     assert "no library here" in found["broken", "usable"]["text"]
     assert not found["stale", "usable"]["ok"]

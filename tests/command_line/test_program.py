@@ -131,17 +131,17 @@ def test_file_called_like_a_module_does_not_replace_it(folder):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("src/nets.py", "'src/nets.py' names no object; write program.py:model or package.module:model"),
-        ("nets.py:", "names no object"),
-        ("src/absent.py:model", "there is no file src/absent.py"),
-        ("absent.part:model", "there is no module 'absent'"),
-        ("package.absent:model", "there is no module 'package.absent'"),
-        ("src/netz.py:model", "there is no file src/netz.py; did you mean 'nets.py'?"),
+        ("src/nets.py", "'src/nets.py' does not name an object; write program.py:model or package.module:model"),
+        ("nets.py:", "does not name an object"),
+        ("src/absent.py:model", "file not found: src/absent.py"),
+        ("absent.part:model", "module not found: 'absent'"),
+        ("package.absent:model", "module not found: 'package.absent'"),
+        ("src/netz.py:model", "file not found: src/netz.py; did you mean 'nets.py'?"),
         ("../src:model", "'../src' is not the name of a module; write program.py:model or package.module:model"),
         (".nets:model", "'.nets' is not the name of a module"),
         ("src/data.txt:model", "src/data.txt is a file, but its name does not end with .py"),
         ("src/nets.py:Space:net", "'src/nets.py:Space:net' has more than one colon; write program.py:model.part"),
-        ("src/nets.py:Space.", "names no object"),
+        ("src/nets.py:Space.", "does not name an object"),
         ("src/nets.py:Needs", "src/nets.py:Needs cannot be created without arguments; name an object"),
         ("src/nets.py:Nett", "src/nets.py has no 'Nett'; did you mean 'Net'?"),
         ("src/nets.py:LIMIT", "src/nets.py:LIMIT is an object of type int; it must be an nn.Module, a function"),
@@ -196,7 +196,7 @@ def test_layer_called_inputs_is_no_input(folder):
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("torch.rand(", "'torch.rand\\(' is no Python expression: '\\(' was never closed"),
+        ("torch.rand(", "'torch.rand\\(' is not a Python expression: '\\(' was never closed"),
         ("x=torch.ones(2)", "for keyword arguments write a dict"),
         (" ", "it is empty"),
         ("torch.rnd(2)", "AttributeError"),

@@ -54,11 +54,14 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown policy": (
         "recompute: chep\n",
-        ["1: recompute: 'chep' is no policy; did you mean 'cheap'?"],
+        ["1: recompute: 'chep' is not a recompute policy; did you mean 'cheap'?"],
     ),
     "policy of the wrong type": (
         "recompute: [none]\n",
-        ["1: recompute: a list is no policy; it is one of 'none', 'cheap', 'aggressive', or {budget: share}"],
+        [
+            "1: recompute: a list is not a recompute policy; it is one of 'none', 'cheap', 'aggressive', or "
+            "{budget: share}"
+        ],
     ),
     "misspelt budget": (
         "recompute:\n  budgt: 0.5\n",
@@ -89,11 +92,11 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "missing file": (
         "extends: base.yaml\n",
-        ["1: extends: base.yaml: there is no such file"],
+        ["1: extends: base.yaml: file not found"],
     ),
     "extends itself": (
         "extends: ./c.yaml\n",
-        ["1: extends: is a circle: c.yaml → c.yaml"],
+        ["1: extends: is circular: c.yaml → c.yaml"],
     ),
     "requirements": (
         'requires:\n  - torch>=99\n  - thunder-plugin-vendor[lib]\n  - "two words"\n  - absent\n  - 3\n',
@@ -125,10 +128,7 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "options not indented": (
         "executors:\n  - fast\n  - nvfuser:\n    cache: true\n",
-        [
-            "3: executors[1]: 'cache' stands beside 'nvfuser', not below it; "
-            "indent options further than the name before them"
-        ],
+        ["3: executors[1]: 'cache' is not below 'nvfuser'; indent options further than the name before them"],
     ),
     "two names in one entry": (
         "executors:\n  - nvfuser: {}\n    fast: {}\n",
@@ -149,11 +149,11 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "twice": (
         "executors:\n- nvfuser\n- fast\n- nvfuser: {cache: false}\n",
-        ["4: executors[2]: 'nvfuser' is there twice; entry [0] has it already"],
+        ["4: executors[2]: 'nvfuser' is listed twice, first as entry [0]"],
     ),
     "twice, under two names": (
         "executors:\n- kernels.fast\n- slow\n- fast\n",
-        ["4: executors[2]: 'fast' is there twice: as 'kernels.fast' before"],
+        ["4: executors[2]: 'fast' is listed twice, first as 'kernels.fast'"],
     ),
     "unknown executor": (
         "executors:\n- fast\n- nvfusr\n",
@@ -231,11 +231,11 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
     ),
     "the same option twice": (
         "cache: same input\nrecompile_limit: 3\ncache: no caching\n",
-        ["3: cache: is there twice; line 1 has it already"],
+        ["3: cache: is set twice, first in line 1"],
     ),
     "the same option of a plugin twice": (
         "executors:\n  - nvfuser:\n      size: 2\n      size: 4\n",
-        ["4: executors[0].nvfuser.size: is there twice; line 3 has it already"],
+        ["4: executors[0].nvfuser.size: is set twice, first in line 3"],
     ),
     "tab": (
         "executors:\n\t- fast\n",

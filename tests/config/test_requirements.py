@@ -48,7 +48,7 @@ def test_met(requirement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "for thunder-plugin-vendor[lib], a-vendor-library is not installed; "
             "run: pip install 'thunder-plugin-vendor[lib]'",
         ),
-        ("torch @ https://example.org/torch.whl", "an address cannot be checked; give a version"),
+        ("torch @ https://example.org/torch.whl", "a URL cannot be checked; give a version"),
         ("thunder-plugin-odd[x]", "thunder-plugin-odd has a requirement that cannot be read, '>>>'; "
          "run: pip install 'thunder-plugin-odd[x]'"),
         ("thunder-plugin-odd>=1", "thunder-plugin-odd one is installed, not >=1; "

@@ -101,9 +101,9 @@ def test_equal_options_share_one_executor() -> None:
     ("executors", "told"),
     [
         (["own", OWN], "there is no executor 'own'"),
-        ([OWN, OWN], r"executors\[1\]: 'own' is there twice; entry \[0\] has it already"),
-        ([OperatorExecutor("fast", ()), "fast"], r"executors\[1\]: 'fast' is there twice; entry \[0\] has it already"),
-        ([OperatorExecutor("fast", ()), "kernels.fast"], "'kernels.fast' is there twice: as 'fast' before"),
+        ([OWN, OWN], r"executors\[1\]: 'own' is listed twice, first as entry \[0\]"),
+        ([OperatorExecutor("fast", ()), "fast"], r"executors\[1\]: 'fast' is listed twice, first as entry \[0\]"),
+        ([OperatorExecutor("fast", ()), "kernels.fast"], "'kernels.fast' is listed twice, first as 'fast'"),
         ([Marker()], "must be the name of an executor"),
         ([OperatorExecutor], r"must be an instance of OperatorExecutor, not the class; write OperatorExecutor\(\)"),
         ([{"slow": {"exclude": object()}}], "the options of 'slow' must be text, numbers, true, false, lists"),
@@ -251,7 +251,7 @@ def test_a_disabled_transform_is_not_made() -> None:
         ({"extends": "default"}, "^extends: unknown option"),
         ({"cache": "same inputs"}, "^cache='same inputs' is not accepted; did you mean 'same input'"),
         ({"cache": "symbolic values"}, '^cache="symbolic values" is not available yet: numbers are'),
-        ({"recompute": "chep"}, "^recompute='chep' is no policy; did you mean 'cheap'"),
+        ({"recompute": "chep"}, "^recompute='chep' is not a recompute policy; did you mean 'cheap'"),
         ({"recompute": {"budget": "1"}}, "^recompute.budget: must be a number, not the text '1'; leave out the quotes"),
         ({"recompile_limit": True}, "^recompile_limit: must be an integer, not true"),
         ({"executors": "nvfuser"}, "^executors: must be a list, not the text 'nvfuser'"),
@@ -270,7 +270,7 @@ def test_a_model_that_is_made_in_python_is_checked() -> None:
     with pytest.raises(ConfigError) as caught:
         ThunderConfig(cach=1, recompile_limit=0, executors=["fast", "fast"])
     assert str(caught.value).splitlines() == [
-        "executors[1]: 'fast' is there twice; entry [0] has it already",
+        "executors[1]: 'fast' is listed twice, first as entry [0]",
         "recompile_limit: must be at least 1, not 0",
         "cach: unknown option; did you mean 'cache'?",
     ]

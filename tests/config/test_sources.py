@@ -60,17 +60,17 @@ def test_a_path_without_suffix_is_told_by_its_separator() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("absent.yaml", None, "absent.yaml: there is no such file"),
+        ("absent.yaml", None, "absent.yaml: file not found"),
         ("folder.yaml", "folder", "folder.yaml: is a directory; give the path of a file in it"),
         ("a\0b.yaml", None, "a\0b.yaml: cannot be read: embedded null byte"),
-        ("c.yaml", b"cache: same input\n#\xff\n", "c.yaml:2: is not UTF-8: the byte 0xff does not belong there"),
-        ("c.yaml", "cache: x".encode("utf-16"), "c.yaml:1: is not UTF-8: the byte 0xff does not belong there"),
+        ("c.yaml", b"cache: same input\n#\xff\n", "c.yaml:2: is not UTF-8: unexpected byte 0xff"),
+        ("c.yaml", "cache: x".encode("utf-16"), "c.yaml:1: is not UTF-8: unexpected byte 0xff"),
         ("c.yaml", b"#" * (1 << 20) + b"\n", "c.yaml: is larger than 1 MiB"),
         ("c.json", b"{'a': 1}", "c.json:1: is not JSON: Expecting property name enclosed in double quotes"),
-        ("c.json", b'{\n"recompute": NaN}', "c.json:1: is not JSON: NaN is no number there"),
+        ("c.json", b'{\n"recompute": NaN}', "c.json:1: is not JSON: NaN is not a number in JSON"),
         ("c.json", b"", "c.json:1: is not JSON: Expecting value"),
         ("c.json", b"[" * 100_000, "c.json:1: nested more than 32 deep"),
-        ("c.json", b'{"cache": "same input",\n"cache": 1}', "c.json:2: cache: is there twice; line 1 has it already"),
+        ("c.json", b'{"cache": "same input",\n"cache": 1}', "c.json:2: cache: is set twice, first in line 1"),
         ("c.json", b'{\n\t"cache": "\\ud83d\\ude00"}', "c.json:2: cache: '\U0001f600' is not accepted; it is one of "
          "'constant values', 'same input', 'no caching'"),
     ],
@@ -94,7 +94,7 @@ def torch_identity(x: Any) -> Any:
 
 def test_a_near_file_is_suggested() -> None:
     write("executors.yaml", "")
-    assert problems("executor.yaml") == ["executor.yaml: there is no such file; did you mean 'executors.yaml'?"]
+    assert problems("executor.yaml") == ["executor.yaml: file not found; did you mean 'executors.yaml'?"]
 
 
 def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def test_presets_of_plugins() -> None:
 
 
 def test_presets_that_are_not_where_their_plugin_says() -> None:
-    assert problems("lost") == ["nvfuser_presets/lost.yaml: there is no such file"]
-    assert problems({"extends": "lost"}) == ["extends: nvfuser_presets/lost.yaml: there is no such file"]
+    assert problems("lost") == ["nvfuser_presets/lost.yaml: file not found"]
+    assert problems({"extends": "lost"}) == ["extends: nvfuser_presets/lost.yaml: file not found"]
     (told,) = problems({"extends": "nowhere"})
     assert told.startswith(
         "extends: the preset 'nowhere' of the plugin 'nvfuser' (thunder-plugin-nvfuser 0.3) cannot be read: "
@@ -183,7 +183,7 @@ def test_a_transform_is_the_same_with_the_name_of_its_plugin_and_without(below: 
         {"first": {"enabled": True, "optional": False}},
     ]
     write("c.yaml", f"extends: base.yaml\ntransforms:\n- {above}: {{bits: 3}}\n- {below}: {{bits: 2}}\n")
-    twice = f"{below!r} is there twice: as {above!r} before"
+    twice = f"{below!r} is listed twice, first as {above!r}"
     assert problems("c.yaml") == [f"c.yaml:4: transforms[1]: {twice}"]
     write("d.yaml", f"extends: c.yaml\ntransforms:\n- {below}: {{bits: 1}}\n")
     assert problems("d.yaml") == [f"d.yaml:3: transforms[0]: {twice}"]
@@ -244,7 +244,7 @@ def test_a_circle() -> None:
     write("b.yaml", "extends: folder/c.yaml")
     write("folder/c.yaml", "extends: ../b.yaml")
     assert problems("a.yaml") == [
-        "folder/c.yaml:1: extends: is a circle: b.yaml → folder/c.yaml → folder/../b.yaml",
+        "folder/c.yaml:1: extends: is circular: b.yaml → folder/c.yaml → folder/../b.yaml",
     ]
 
 

@@ -121,7 +121,7 @@ def test_small_regions_are_left_to_others() -> None:
     program(torch.randn(4, 4))
     decisions = thunder.explain(program).entries[0].decisions
     assert [line.executor for line in decisions] == ["pointwise", "pointwise", "reference", "reference"]
-    assert decisions[-1].declined == (("pointwise", "its region has 1 of 2 lines"),)
+    assert decisions[-1].declined == (("pointwise", "its region has 1 of 2 required operations"),)
 
 
 def test_what_is_refused_whole_is_not_offered_again_in_parts() -> None:
@@ -130,7 +130,7 @@ def test_what_is_refused_whole_is_not_offered_again_in_parts() -> None:
     program(torch.randn(3, 4))
     (line,) = thunder.explain(program).decisions
     assert (line.executor, line.parts) == ("reference", ())
-    assert line.declined == (("pointwise", "its region has 1 of 2 lines"),)
+    assert line.declined == (("pointwise", "its region has 1 of 2 required operations"),)
 
 
 def test_in_place_operations_and_inputs_written_later() -> None:
@@ -191,8 +191,8 @@ def _raises(self: Pointwise, region: Any) -> Any:
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "fuse raises": ("fuse", _raises, "its fuse failed with ZeroDivisionError: oops"),
-    "fuse gives nothing": ("fuse", lambda self, region: None, "its fuse returned something else than a function"),
-    "fuse_all gives too few": ("fuse_all", lambda self, regions: [], "its fuse returned something else"),
+    "fuse gives nothing": ("fuse", lambda self, region: None, "its fuse did not return a function"),
+    "fuse_all gives too few": ("fuse_all", lambda self, regions: [], "its fuse did not return a function"),
     "can_fuse raises": ("can_fuse", lambda self, bound: 1 // 0, "its can_fuse failed with ZeroDivisionError"),
 }
 

@@ -97,7 +97,7 @@ def test_of_several_claims_the_first_that_fits() -> None:
     rejected = OperatorExecutor("mine", (Claim(F.gelu, gelu, small_only), Claim(F.gelu, gelu, lambda *a, **k: False)))
     program = thunder.jit(lambda y: F.gelu(y), executors=[rejected])
     program(torch.randn(32))
-    assert decisions(program)[0].declined == (("mine", "it has 32 elements, more than 16; its check says no"),)
+    assert decisions(program)[0].declined == (("mine", "it has 32 elements, more than 16; its check returned False"),)
 
 
 def test_an_executor_below_takes_what_one_above_declines() -> None:

@@ -142,8 +142,8 @@ WRONG: dict[str, tuple[Partition, str]] = {
     "nothing": (lambda offers: None, "its partition failed with TypeError"),
     "not offered": (lambda offers: [[offers[1] + 1]], "ops that were not offered, or are in another region"),
     "in two regions": (lambda offers: [[offers[0]], [offers[0]]], "ops that were not offered, or are in another"),
-    "not sorted": (lambda offers: [[*offers][::-1]], "no sorted sequence of positions"),
-    "empty": (lambda offers: [[]], "no sorted sequence of positions"),
+    "not sorted": (lambda offers: [[*offers][::-1]], "not a sorted sequence of positions"),
+    "empty": (lambda offers: [[]], "not a sorted sequence of positions"),
     "around a line": (lambda offers: [[*offers]], "regions that wait for each other"),
 }
 
@@ -177,10 +177,10 @@ def test_lines_under_different_modes_share_no_region() -> None:
 
 COMPILING: dict[str, tuple[Any, str]] = {
     "raises": (lambda self, regions: 1 // 0, "its compile_regions failed with ZeroDivisionError"),
-    "too few": (lambda self, regions: CompiledRegions(()), "its compile_regions returned something else"),
+    "too few": (lambda self, regions: CompiledRegions(()), "its compile_regions did not return a function"),
     "no function": (
         lambda self, regions: CompiledRegions([1] * len(regions)),
-        "its compile_regions returned something",
+        "its compile_regions did not return a function",
     ),
     "no counts": (
         lambda self, regions: CompiledRegions([compile_trace(region) for region in regions], None),

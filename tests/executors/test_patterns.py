@@ -29,7 +29,7 @@ class Sines(Executor):
 
     def claim(self, bound: BoundSymbol) -> Any:
         if bound.symbol is not registry.symbol_of(torch.sin):
-            return Declined(self.name, "it has nothing for this operation", implements=False)
+            return Declined(self.name, "it does not claim this operation", implements=False)
         symbol = executor_symbol(sine, self.name, bound.symbol.tags, bound.symbol)
         return Claimed(self.name, symbol, variant="plain", passed_over=(("fast", "it is too far away"),))
 

@@ -145,7 +145,7 @@ def test_a_reference_keeps_nothing_alive() -> None:
     assert not holds(prologue_of(check), Plain())
     del value
     assert not holds(prologue_of(check), None)
-    assert prologue_of(check).why((1,), {}) == "x: is another object than before (Plain)"
+    assert prologue_of(check).why((1,), {}) == "x: is not the same object as before (Plain)"
 
 
 def test_a_new_kind_is_a_row() -> None:

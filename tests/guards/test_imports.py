@@ -1,4 +1,4 @@
-"""What runs while a module is imported is no part of the program that imports it."""
+"""What runs while a module is imported is not part of the program that imports it."""
 
 from __future__ import annotations
 

@@ -29,6 +29,16 @@ def test_as_each_pair_by_itself(slices, chosen, separate):
     assert check.apart(*tensors) is expected  # the addresses of the last call
 
 
+def test_a_guard_names_both_inputs():
+    compiled = thunder.jit(lambda x, y: x.add_(y.sum()))
+    compiled(torch.ones(3), torch.ones(3))
+    (entry,) = thunder.explain(compiled).entries
+    assert "x: no overlap with y" in entry.guards
+    memory = torch.ones(4)
+    compiled(memory[:3], memory[1:])
+    assert "y: shared memory with x" in thunder.explain(compiled).entries[-1].guards
+
+
 @pytest.mark.parametrize("kind", ["sparse", "subclass", "meta"])
 def test_tensors_without_addresses(kind):
     class Own(torch.Tensor):

@@ -88,5 +88,5 @@ def check_values(name: str, trace: Any, lowered: Any, inputs: tuple[Any, ...]) -
 
 def test_what_cannot_be_lowered_says_why() -> None:
     trace = acquired("nn.functional.triplet_margin_with_distance_loss").trace
-    with pytest.raises(LoweringError, match="which is no tensor"):
+    with pytest.raises(LoweringError, match="which is not a tensor"):
         lower(trace.symbols[0], trace.context)

@@ -57,6 +57,10 @@ def test_text():
     assert print_trace(build.sample()) == EXPECTED.format(location=build.HERE.describe())
 
 
+def test_the_representation_is_one_line():
+    assert repr(build.sample()) == "<Trace computation: acquired, 7 ops, from a test>"
+
+
 @pytest.mark.parametrize("comments", [True, False])
 def test_it_runs(comments):
     x, weight = torch.randn(2, 4), torch.randn(3, 4)

@@ -83,7 +83,7 @@ def test_what_is_no_line_is_refused():
 
 
 def test_the_message_says_who_made_the_trace_and_where_it_is_broken():
-    with pytest.raises(VerificationError, match="made by the transform 'mine', at its return: it returns 'y'"):
+    with pytest.raises(VerificationError, match="produced by the transform 'mine', at its return: it returns 'y'"):
         verify(chain(output=[Y]), "the transform 'mine'")
     with pytest.raises(VerificationError, match=", at its signature: 'x' is defined twice"):
         verify(chain(inputs=(X, X)))

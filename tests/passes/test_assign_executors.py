@@ -66,6 +66,27 @@ class Parts(Executor):
         return Declined(self.name, "only parts are taken")
 
 
+@dataclass(frozen=True)
+class Everything(Executor):
+    name: str = "everything"
+
+    def claim(self, bound: BoundSymbol) -> Decision:
+        return Claimed(self.name)
+
+
+def test_patterns_match_the_function_of_a_functionalized_write() -> None:
+    norm = torch.nn.BatchNorm1d(4)
+    trace = functionalize(acquire_program(norm, torch.randn(3, 4)).trace).computation
+    (op,) = [op for op in trace.symbols if op.symbol.name.endswith("functional_call")]
+    excluding = ConfiguredExecutor(Everything(), exclude=("*batch_norm*",))
+    assert excluding.claim(op) == Declined("everything", "the configuration excludes '*batch_norm*'")
+    assert excluding.unmatched(trace.symbols) == []
+    including = ConfiguredExecutor(Everything(), include=("torch.nn.functional.batch_norm",))
+    assert [including.claim(each) == Claimed("everything") for each in trace.symbols] == [
+        each is op for each in trace.symbols
+    ]
+
+
 @pytest.mark.parametrize(
     ("patterns", "runs"),
     [

@@ -70,7 +70,7 @@ def test_broken_trace_is_found(trace):
 
 
 def test_the_pass_that_broke_a_trace_is_named(trace):
-    with pytest.raises(VerificationError, match=r"made by the pass 'Break', at symbols\[0\]: it uses 't0'") as caught:
+    with pytest.raises(VerificationError, match=r"by the pass 'Break', at symbols\[0\]: it uses 't0'") as caught:
         PassManager(verify=True).run(Break(), trace)
     assert "please report it" in str(caught.value)
 
@@ -79,7 +79,7 @@ def test_when_a_later_pass_fails_the_one_that_broke_the_trace_is_named(trace):
     manager = PassManager(verify=False)
     manager.run(DeadCode(), trace)
     broken = manager.run(Break(), trace)
-    with pytest.raises(VerificationError, match="made by the pass 'Break'"):
+    with pytest.raises(VerificationError, match="produced by the pass 'Break'"):
         manager.run(Fail(), broken)
 
 

@@ -165,7 +165,7 @@ def test_mistakes(change: Any, words: str) -> None:
 def test_a_broken_trace_is_told_with_its_transform_and_line() -> None:
     breaks = broken(Place.BEFORE_DIFFERENTIATION, lambda trace: replace(trace, symbols=trace.symbols[1:]))
     place = "the transform 'broken' at its place 'before differentiation' in the inference program"
-    with pytest.raises(VerificationError, match=rf"made by {place}, at symbols\[0\]: it uses 't0'") as caught:
+    with pytest.raises(VerificationError, match=rf"produced by {place}, at symbols\[0\]: it uses 't0'") as caught:
         thunder.jit(lambda x: torch.cos(torch.sin(x)), transforms=[breaks])(torch.ones(2))
     assert "-->     t1 = torch.cos(t0)" in str(caught.value)
     assert "leave 'broken' out" in str(caught.value)
@@ -189,8 +189,11 @@ def test_order() -> None:
 @pytest.mark.parametrize(
     ("transforms", "words"),
     [
-        ((named("a"), named("a")), "'a' is there twice"),
-        ((named("a", requires=("bee",)), named("be")), r"'a' requires 'bee', which is not there; did you mean 'be'\?"),
+        ((named("a"), named("a")), "'a' is listed twice"),
+        (
+            (named("a", requires=("bee",)), named("be")),
+            r"'a' requires 'bee', which is not in the list; did you mean 'be'\?",
+        ),
         ((named("a", conflicts=("b",)), named("b")), "'a' conflicts with 'b'"),
         ((named("a", before=("b",)), named("b", before=("a",))), "cannot be put in order: (a before b|b before a)"),
     ],

@@ -157,7 +157,7 @@ def test_a_requirement_that_cannot_be_read(site: Site) -> None:
     [
         ("0", "written for number 0", "pip install --upgrade plugin-alpha"),
         ("99", "written for number 99", "pip install --upgrade thunder-core"),
-        ("new", "written for 'new', which is no number,", "pip install --upgrade plugin-alpha"),
+        ("new", "written for 'new', which is not a number,", "pip install --upgrade plugin-alpha"),
     ],
 )
 def test_another_interface(site: Site, declared: str, why: str, advice: str) -> None:

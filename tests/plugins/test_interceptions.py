@@ -84,7 +84,7 @@ def test_it_is_removed_after_a_program_that_raises(site: Site) -> None:
     ("table", "message"),
     [
         (TABLE.replace('operations, "launch"', 'operations, "land"'), "there is no such attribute"),
-        (TABLE.replace('operations, "launch"', "__import__('torch'), \"cond\""), "torch.cond is intercepted already"),
+        (TABLE.replace('operations, "launch"', "__import__('torch'), \"cond\""), "torch.cond is already intercepted"),
         ("ROWS = ['launch']", "holds str, and not only Interception"),
         ("1 / 0", "its interceptions cannot be added: ZeroDivisionError: division by zero"),
     ],

@@ -61,7 +61,7 @@ INVALID = {
         "import thunder_test_absent",
         r"ModuleNotFoundError: No module named 'thunder_test_absent', in .*\.py:2",
     ),
-    "is no Python": ("def f(:", r"SyntaxError: .*, in .*_\d+\.py:2"),
+    "is not Python": ("def f(:", r"SyntaxError: .*, in .*_\d+\.py:2"),
     "fails elsewhere": ("import json; json.loads('{')", r"JSONDecodeError: .*, in .*thunder_test_module_\d+\.py:2"),
     "has no hooks": ("x = 1", "names, has none of the hooks: thunder_executors, thunder_transforms"),
     "misspelt": (
@@ -99,10 +99,16 @@ INVALID = {
     ),
     "a name with a dot": (
         "@hookimpl\ndef thunder_executors(): return [ExecutorSpec('a.b', 'a:b')]",
-        "thunder_executors returned a ExecutorSpec 'a.b', which is no name",
+        "thunder_executors returned a ExecutorSpec 'a.b', which is not a valid name",
     ),
-    "no name": ("@hookimpl\ndef thunder_presets(): return [Preset(3, 'a', 'b')]", "a Preset 3, which is no name"),
-    "a check without a name": ("@hookimpl\ndef thunder_doctor(): return [CheckSpec(' ', 'a:b')]", "which is no name"),
+    "no name": (
+        "@hookimpl\ndef thunder_presets(): return [Preset(3, 'a', 'b')]",
+        "a Preset 3, which is not a valid name",
+    ),
+    "a check without a name": (
+        "@hookimpl\ndef thunder_doctor(): return [CheckSpec(' ', 'a:b')]",
+        "which is not a valid name",
+    ),
     "load without an attribute": (
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a.b')]",
         "whose load is 'a.b', and not of the form 'package.module:attribute'",
@@ -111,7 +117,7 @@ INVALID = {
         "@hookimpl\ndef thunder_symbols(): return [SymbolsSpec(len)]",
         "whose load is <built-in function len>, and not of the form",
     ),
-    "options that are no class": (
+    "options that are not a class": (
         "@hookimpl\ndef thunder_executors(): return [ExecutorSpec('a', 'a:b', {})]",
         r"whose options are \{\}, and not a subclass of ExecutorOptions",
     ),
@@ -216,7 +222,7 @@ def test_an_attribute_that_is_absent(site: Site) -> None:
 
 
 def test_a_specification_of_nobody(site: Site) -> None:
-    with pytest.raises(ValueError, match="is offered by no plugin that is loaded"):
+    with pytest.raises(ValueError, match="is not offered by a loaded plugin"):
         host().import_object(ExecutorSpec("alpha", "a:b"))
 
 

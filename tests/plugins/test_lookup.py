@@ -125,7 +125,7 @@ def test_nobody_has_it(site: Site) -> None:
     assert {"fast", "one", "reference"} <= set(executors.partition(": ")[2].split(", "))
     for name in ("absent (library missing)", "broken (failed)"):
         assert name in silent
-    assert silent.endswith("; `thunder plugins` says why")
+    assert silent.endswith("; `thunder plugins` shows the reasons")
 
 
 def test_a_misspelt_plugin_is_suggested_too(site: Site) -> None:
@@ -142,7 +142,7 @@ def test_a_name_of_something_else(site: Site) -> None:
     assert raised.value.advice[0] == "the plugin 'alpha' (plugin-alpha 1.0) offers executors: fast, one"
     with pytest.raises(PluginError) as raised:
         find(TransformSpec, "fast")
-    assert raised.value.advice[0] == "'fast' is the name of another kind of thing: executor"
+    assert raised.value.advice[0] == "'fast' is the name of something else: executor"
 
 
 def test_a_plugin_of_the_name_that_cannot_be_used(site: Site) -> None:

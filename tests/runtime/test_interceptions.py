@@ -168,13 +168,15 @@ def test_one_interception_of_a_function() -> None:
     row = Interception(Scale, "by_object", _three, "a test")
     add_interceptions([row])
     add_interceptions([row])
-    with pytest.raises(ValueError, match=r"Scale.by_object is intercepted already: a test"):
+    with pytest.raises(ValueError, match=r"Scale.by_object is already intercepted: a test"):
         add_interceptions([Interception(Scale, "by_object", _three, "another")])
-    with pytest.raises(ValueError, match=r"torch.cond is intercepted already"):
+    with pytest.raises(ValueError, match=r"torch.cond is already intercepted"):
         add_interceptions([Interception(torch, "cond", _three, "another")])
-    with pytest.raises(ValueError, match=r"Scale.by_nothing is to be intercepted, and there is no such attribute"):
+    with pytest.raises(ValueError, match=r"Scale.by_nothing cannot be intercepted, since there is no such attribute"):
         add_interceptions([Interception(Scale, "by_nothing", _three, "a test")])
-    with pytest.raises(ValueError, match=r"Inherits.by_object is to be intercepted, and is inherited: name the class"):
+    with pytest.raises(
+        ValueError, match=r"Inherits.by_object cannot be intercepted, since it is inherited: name the class"
+    ):
         add_interceptions([Interception(Inherits, "by_object", _three, "a test")])
 
 
@@ -182,12 +184,15 @@ def test_a_row_may_take_the_place_of_a_refusal() -> None:
     row = Interception(torch.random, "seed", lambda recorder, original: 7, "a test")
     add_interceptions([row])
     assert thunder.jit(lambda x: x * torch.random.seed())(torch.ones(1)).item() == 7.0
-    with pytest.raises(ValueError, match=r"seed is intercepted already: a test"):
+    with pytest.raises(ValueError, match=r"seed is already intercepted: a test"):
         add_interceptions([Interception(torch.random, "seed", _three, "another")])
 
 
 def test_only_a_class_that_is_refused_can_be_taken_over() -> None:
-    with pytest.raises(ValueError, match="Linear is to be taken over, and is none of the refused classes: FSDPModule"):
+    with pytest.raises(
+        ValueError,
+        match="Linear cannot be supported by a plugin, since it is not one of the refused classes: FSDPModule",
+    ):
         add_interceptions([Interception(Scale, "by_class", _three, "a test", takes_over="Linear")])
 
 

@@ -1,4 +1,4 @@
-"""Numbers that are no instances of Python's own classes: NumPy's scalars, members of enums, instances of subclasses."""
+"""Numbers that are not instances of Python's own classes: NumPy's scalars, members of enums, subclasses."""
 
 from __future__ import annotations
 

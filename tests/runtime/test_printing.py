@@ -238,7 +238,7 @@ def test_print_that_only_a_set_holds_is_refused(jit: Callable[..., Any]) -> None
             function("text")
         return x
 
-    with pytest.raises(UnsupportedError, match="print is called by another name"):
+    with pytest.raises(UnsupportedError, match="print is called through an alias"):
         jit(program)(torch.ones(3))
 
 

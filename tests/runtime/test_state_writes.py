@@ -1,4 +1,4 @@
-"""Tensors stored in Python objects of any kind, and results that are no containers, are those of eager at each call."""
+"""Tensors stored in Python objects of any kind, and results other than containers, are those of eager at each call."""
 
 # ruff: noqa: B006, B039, C417, RUF012, RUF059, F841  the programs do what users do
 

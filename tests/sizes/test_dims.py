@@ -250,7 +250,7 @@ def test_modules_train() -> None:
             torch.testing.assert_close(one.grad, other.grad)
     assert thunder.cache_misses(f) == 1
     assert check(f, eager, torch.randn(5, 4, 8)) == 2
-    with pytest.raises(OptionError, match=r"'token', which is no parameter of Model; did you mean 'tokens'\?"):
+    with pytest.raises(OptionError, match=r"'token', which is not a parameter of Model; did you mean 'tokens'\?"):
         compiled(module, {"token": {0: BATCH}})
 
 
@@ -328,7 +328,7 @@ def test_an_error_of_the_program_is_eagers() -> None:
 @pytest.mark.parametrize(
     ("dynamic", "message"),
     [
-        ({"z": {0: BATCH}}, "'z', which is no parameter of scores"),
+        ({"z": {0: BATCH}}, "'z', which is not a parameter of scores"),
         ({"weights": {0: BATCH}}, r"did you mean 'weight'\?"),
         ({0: {0: BATCH}}, "names of parameters as keys, not 0"),
         ({"x": {0: "batch"}}, r"x\[0\] must be a Dim, .*, not 'batch'"),

@@ -51,7 +51,7 @@ def test_resolved_calls_give_eager_values(name: str) -> None:
     for sample, function in itertools.product(inputs(operator), [item for item in functions if item is not None]):
         try:
             expected = run(function, sample)
-        except Exception:  # noqa: S112 - what eager refuses is no sample
+        except Exception:  # noqa: S112 - what eager refuses is not a sample
             continue
         for ours, theirs in zip(run(resolved(function), sample), expected, strict=True):
             if theirs.layout is torch.strided:

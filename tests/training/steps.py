@@ -104,7 +104,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradient(value: Any) -> torch.Tensor | None:
-    """The values of ``value.grad``; None for what is no leaf that requires grad."""
+    """The values of ``value.grad``; None for what is not a leaf that requires grad."""
     if not isinstance(value, torch.Tensor) or not (value.is_leaf or value.retains_grad) or value.grad is None:
         return None
     return _plain(value.grad)

@@ -98,7 +98,7 @@ def _finding(name: str, plugin: str, check: Callable[[], CheckResult]) -> Findin
     except Exception as error:  # noqa: BLE001 - a check that raises has failed, and the others still run
         return Finding(name, plugin, False, f"it raised {type(error).__name__}: {error}", "")
     if not isinstance(result, CheckResult):
-        return Finding(name, plugin, False, f"it returned {result!r}, which is no CheckResult", "")
+        return Finding(name, plugin, False, f"it returned {result!r}, which is not a CheckResult", "")
     return Finding(name, plugin, result.ok, result.text, result.advice)
 
 

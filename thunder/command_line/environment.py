@@ -31,7 +31,7 @@ def facts(torch: Any) -> dict[str, str]:
         "processor": f"{_processor()}, {os.cpu_count()} cores",
     }
     found |= _without_torch(torch) if isinstance(torch, BaseException) else _of_torch(torch)
-    found["driver"] = driver() or "none found"
+    found["driver"] = driver() or "not found"
     found["libraries"] = _joined({name: _version(name) for name in _LIBRARIES}, " ")
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
     found["environment"] = _joined(variables, "=")
@@ -51,7 +51,7 @@ def driver() -> str | None:
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
     except subprocess.TimeoutExpired:
-        return "nvidia-smi does not answer"
+        return "nvidia-smi timed out after 10 s"
     lines = done.stdout.split()
     return lines[0] if done.returncode == 0 and lines else f"nvidia-smi failed: {' '.join(done.stderr.split())}"
 
@@ -69,7 +69,7 @@ def _toolkit(torch: Any) -> str:
     if torch.version.hip is not None:
         return f"ROCm {torch.version.hip}"
     if torch.version.cuda is None:
-        return "this PyTorch was built without it"
+        return "not in this build of PyTorch"
     return f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
 
 

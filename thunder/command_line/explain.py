@@ -56,7 +56,7 @@ def explain(
     check_is_there(config)
     lists = {"executors": executors, "transforms": transforms}
     options = {"config": config} | {name: None if given is None else names_in(given) for name, given in lists.items()}
-    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is not ours
+    with contextlib.redirect_stdout(sys.stderr):  # prints of the program are not part of the report
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
     rows = _rows(report, op)
     if json:
@@ -118,7 +118,9 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     found = [row for row in rows if pattern is None or matches(row.symbol, pattern)]
     if not found and rows:
         names = ", ".join(sorted({row.symbol for row in rows}))
-        raise ThunderError(f"no operation of the program is called {pattern!r}", advice=(f"there are {names}",))
+        raise ThunderError(
+            f"the program has no operation that matches {pattern!r}", advice=(f"its operations are {names}",)
+        )
     return found
 
 
@@ -137,7 +139,7 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     print_table(*share_table(shares(entry.decisions)))
     remarks = [] if entry.training is None else list(entry.training.lines())
     if entry.as_recorded is not None:
-        remarks.append(f"It runs line by line under PyTorch's autograd: {entry.as_recorded}")
+        remarks.append(f"It runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
     remarks += [*collective_lines(entry.collectives), *entry.notes]
     print_lines(["", *remarks] if remarks else [])
 

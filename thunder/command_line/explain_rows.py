@@ -41,7 +41,7 @@ def operation_table(rows: Sequence[DecisionRow]) -> tuple[list[Column], list[lis
 
 def share_table(shares: Sequence[Share]) -> tuple[list[Column], list[list[str]]]:
     """Columns and rows with the share of each executor in a program; unknown shares are empty."""
-    columns = [Column("EXECUTOR"), *(Column(title, right=True) for title in ("LINES", "SHARE", "BYTES", "FLOPS"))]
+    columns = [Column("EXECUTOR"), *(Column(title, right=True) for title in ("OPERATIONS", "SHARE", "BYTES", "FLOPS"))]
     lines = sum(share.lines for share in shares)
     known_bytes, known_flops = any(share.bytes for share in shares), any(share.flops for share in shares)
     rows = [

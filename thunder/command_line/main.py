@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 for success; 1 if a check failed, or a `ThunderError` was raised, which is then
-        printed without its traceback, or the output could not be written; 2 for what is no command. Any other
+        printed without its traceback, or the output could not be written; 2 for invalid usage. Any other
         exception is raised.
     """
     _open_closed_streams()

@@ -20,7 +20,7 @@ def new(
     """Create a plugin with a kernel and tests.
 
     It is the distribution thunder-plugin-NAME, with a kernel, an executor with options that claims an operation for it,
-    tests, and a README. The tests pass without changes. Replace the example kernel by your own.
+    tests, and a README. The tests pass without changes. Replace the example kernel with yours.
     """
     from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
     from thunder_core.plugins.first_party import install_command

@@ -42,9 +42,12 @@ class NewPlugin:
 def name_problem(name: str) -> str | None:
     """Why ``name`` is not a valid name of a plugin; None if it is."""
     if re.fullmatch("[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
-        return f"{name!r} is no name for a package; take lower-case letters, digits and '_', a letter first: my_kernels"
+        return (
+            f"{name!r} is not a valid package name; use lower-case letters, digits and '_', starting with a letter: "
+            "my_kernels"
+        )
     if len(name) > _LONGEST:
-        return f"{name!r} has {len(name)} characters; {_LONGEST} are the most"
+        return f"{name!r} has {len(name)} characters; the limit is {_LONGEST}"
     if name in sys.stdlib_module_names:
         return f"Python has a module {name!r}; choose another name"
     return None
@@ -63,7 +66,7 @@ def taken(name: str) -> str | None:
     found = importlib.util.find_spec(name)  # also packages that are installed as editable
     if found is None or found.origin is None:
         return None
-    return f"Python finds a module {name!r}, {found.origin}; choose another name"
+    return f"a module {name!r} exists, {found.origin}; choose another name"
 
 
 def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:
@@ -85,7 +88,8 @@ def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:
             written.append(path)
     except OSError as error:
         raise ThunderError(
-            f"{folder} could not be written: {error}", advice=("see whether you may write there, or take --directory",)
+            f"{folder} could not be written: {error}",
+            advice=("check the permissions of the folder, or use --directory",),
         ) from error
     return sorted(written)
 

@@ -87,7 +87,7 @@ def described(plugins: Host) -> list[dict[str, Any]]:
 
 
 def defects() -> frozenset[PluginState]:
-    """The states of defective plugins. An absent library or a blocked plugin is no defect."""
+    """The states of defective plugins. An absent library or a blocked plugin is not a defect."""
     from thunder_core.plugins.states import PluginState
 
     return frozenset(

@@ -22,7 +22,7 @@ _INPUTS: Final = ("inputs", "example_inputs")
 _NONE: Final = object()
 _NO_INPUTS: Final = (
     'how to call it? Give --inputs, like "torch.randn(2, 4)", or define `inputs` next to it: one argument, a tuple of '
-    "arguments, a dict of keyword arguments, or a function that makes one of these"
+    "arguments, a dict of keyword arguments, or a function that returns one of these"
 )
 
 
@@ -35,7 +35,7 @@ class Program:
         module: its module.
         called: a function, an `nn.Module`, or a compiled one.
         without_inputs: whether it takes no inputs.
-        given: inputs that a factory returned with it; `_NONE` for none.
+        given: the inputs that a factory returned with it; `_NONE` for none.
     """
 
     target: str
@@ -82,7 +82,7 @@ def load_program(target: str) -> Program:
     """Import the module of ``target`` and find the program in it; a class or a factory is called.
 
     Raises:
-        typer.BadParameter: there is no such file, module or name, or it is nothing that can be compiled.
+        typer.BadParameter: the file, module or name does not exist, or cannot be compiled.
     """
     module, found = _import(target)
     return _program(target, module, found)
@@ -92,7 +92,7 @@ def _import(target: str) -> tuple[ModuleType, Any]:
     """The module of ``target``, and the object."""
     place, _, name = target.rpartition(":")
     if not place or not all(name.split(".")):
-        raise _problem(f"{target!r} names no object; write program.py:model or package.module:model")
+        raise _problem(f"{target!r} does not name an object; write program.py:model or package.module:model")
     if ".py:" in place:
         raise _problem(f"{target!r} has more than one colon; write program.py:model.part for a part of an object")
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
@@ -143,7 +143,9 @@ def _program(target: str, module: ModuleType, found: Any) -> Program:
         found = made
     if inspect.isclass(found) or not callable(found):
         what = f"the class {found.__name__}" if inspect.isclass(found) else f"an object of type {type(found).__name__}"
-        raise _problem(f"{target} is {what}; it must be an nn.Module, a function, or what makes one of these")
+        raise _problem(
+            f"{target} is {what}; it must be an nn.Module, a function, or a class or function that creates one"
+        )
     return Program(target, module, found, without_inputs=False)
 
 
@@ -184,7 +186,7 @@ def _file(path: Path) -> ModuleType:
     if not path.is_file():
         siblings = [file.name for file in path.parent.glob("*.py")]
         near = suggestion(path.name, siblings, cutoff=0.8)  # high, since all have the same ending
-        raise _problem(f"there is no file {path}{near}")
+        raise _problem(f"file not found: {path}{near}")
     sys.path.insert(0, str(path.resolve().parent))
     name = path.stem if path.stem not in sys.modules else f"_program_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
@@ -207,7 +209,7 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # something that the module imports
-        raise _problem(f"there is no module {error.name!r}; for a file, write its path with .py") from error
+        raise _problem(f"module not found: {error.name!r}; for a file, write its path with .py") from error
 
 
 def _attribute(place: str, holder: Any, name: str) -> Any:
@@ -227,7 +229,7 @@ def _evaluate(expression: str, module: ModuleType) -> Any:
         return eval(expression, {"torch": torch} | vars(module))
     except SyntaxError as error:
         advice = """for keyword arguments write a dict: {"x": torch.randn(2, 4)}"""
-        raise _problem(f"{expression!r} is no Python expression: {error.msg}; {advice}", "--inputs") from error
+        raise _problem(f"{expression!r} is not a Python expression: {error.msg}; {advice}", "--inputs") from error
     except (Exception, SystemExit) as error:
         raise _problem(f"{expression!r} raises {type(error).__name__}: {error}", "--inputs") from error
 

@@ -24,11 +24,11 @@ def tested_versions() -> str:
 def how_tested(version: str) -> str:
     """The part of a sentence that says how the installed version was tested; it follows the version."""
     if release(version) in map(release, SUITES):
-        return "which the test suites run with"
+        return "which the test suites use"
     if release(version) in map(release, FIRST_CALLS):
-        return "which small programs were tried with"
+        return "which was tested with small programs"
     newest = max(release(one) for one in (*SUITES, *FIRST_CALLS))
-    age = "newer than all that" if release(version) > newest else "which is none of those that"
+    age = "newer than all versions that" if release(version) > newest else "which is not among the versions that"
     return f"{age} Thunder is tested with: {', '.join(sorted((*SUITES, *FIRST_CALLS), key=release))}"
 
 

@@ -27,8 +27,8 @@ def _loss(outputs: Any) -> torch.Tensor:
     real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
     if not real:
         raise ThunderError(
-            "no output of the program has a gradient, so there is nothing to train",
-            advice=("leave out --train", "give it parameters or inputs with requires_grad=True"),
+            "no output of the program requires grad, so backward cannot run",
+            advice=("leave out --train", "use parameters or inputs with requires_grad=True"),
         )
     loss: torch.Tensor = torch.stack([tensor.sum().to(device="cpu", dtype=torch.float64) for tensor in real]).sum()
     return loss

@@ -12,7 +12,7 @@ def bytes_text(number: float) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """``1 line``, ``2 lines``."""
+    """``1 operation``, ``2 operations``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

@@ -41,7 +41,8 @@ class CollectiveReport:
         """The report as cells of a row: program, operator, group, bytes sent, ops before the wait, the user's line."""
         between = "not waited for"
         if self.lines is not None:
-            between = f"{counted(self.lines, 'line')}, {operations_text(self.flops)}" if self.lines else "nothing"
+            work = f"{counted(self.lines, 'operation')} ({operations_text(self.flops)})" if self.lines else "nothing"
+            between = f"{work} before the wait"
         group = f"group {self.group!r} of {counted(self.ranks, 'rank')}"
         operator = f"{self.kind} of {counted(self.tensors, 'tensor')}"
         return [self.phase, operator, group, bytes_text(self.bytes), between, self.location or ""]
@@ -56,5 +57,5 @@ def collective_lines(collectives: Sequence[CollectiveReport]) -> list[str]:
     cells = [[f"{count} x", *row] for row, count in rows.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    title = f"collectives: {len(collectives)}, each rank sends {bytes_text(total)}; before the wait for each stand"
+    title = f"collectives: {len(collectives)}, each rank sends {bytes_text(total)}"
     return [title, *[f"  {row}" for row in shown]]

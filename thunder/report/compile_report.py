@@ -128,7 +128,7 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     cached = "" if entry.cached else " (not cached)"
     lines = [f"compilation {number}{cached}: {entry.seconds * 1e3:.1f} ms, because {entry.reason}"]
     for stage in entry.stages:
-        size = f"{stage.lines:6d} lines" if stage.lines is not None else ""
+        size = f"{stage.lines:6d} operations" if stage.lines is not None else ""
         lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
     if entry.preset is not None:
         lines.extend(f"  {line}" for line in entry.preset.lines())
@@ -144,7 +144,7 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     lines.extend(f"  {line}" for line in collective_lines(entry.collectives))
     lines.extend(f"  {note}" for note in entry.notes)
     if entry.as_recorded is not None:
-        lines.append(f"  runs line by line under PyTorch's autograd: {entry.as_recorded}")
+        lines.append(f"  runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
     lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
     lines.extend(f"    {guard}" for guard in entry.guards)
     return lines

@@ -164,10 +164,10 @@ def shares(decisions: Sequence[OpDecisions]) -> tuple[Share, ...]:
 def share_lines(decisions: Sequence[OpDecisions]) -> list[str]:
     """The shares as text."""
     rows = [
-        f"{share.lines} by {share.executor} ({share.bytes:.0%} of bytes, {share.flops:.0%} of operations)"
+        f"{share.lines} by {share.executor} ({share.bytes:.0%} of bytes, {share.flops:.0%} of FLOPs)"
         for share in shares(decisions)
     ]
-    return [f"lines claimed: {', '.join(rows) or 'none'}"]
+    return [f"operations claimed: {', '.join(rows) or 'none'}"]
 
 
 @dataclass(frozen=True)

@@ -91,13 +91,14 @@ class TrainingReport:
             for item in self.derivatives
             if item.reason
         ]
-        saved = f"{counted(self.saved_values, 'value')} of {bytes_text(self.saved_bytes)}, "
+        saved = f"{counted(self.saved_values, 'value')} ({bytes_text(self.saved_bytes)}), "
         saved += f"{counted(self.saved_results, 'result')} and {counted(self.saved_inputs, 'input')}"
+        forward, backward = counted(self.forward_lines, "operation"), counted(self.backward_lines, "operation")
         return (
-            f"lines differentiated: {counts}",
+            f"operations differentiated: {counts}",
             *remarks,
-            f"forward of {self.forward_lines} lines saves {saved} for backward of {self.backward_lines} lines",
-            f"values computed again in backward: {self.recomputed} (recompute={self.recompute!r})",
+            f"forward ({forward}) saves {saved} for backward ({backward})",
+            f"values recomputed in backward: {self.recomputed} (recompute={self.recompute!r})",
         )
 
 

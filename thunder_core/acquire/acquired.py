@@ -114,7 +114,7 @@ class Acquired:
     def has_subclasses(self) -> bool:
         """Whether inputs are of classes with a ``__torch_function__`` or a ``__torch_dispatch__``.
 
-        The trace has the calls that these methods made.
+        The trace contains the calls of these methods.
         """
         kinds = {type(value) for value in self.inputs if isinstance(value, torch.Tensor)}
         return any(map(subclasses.has_torch_function, kinds))

@@ -95,7 +95,7 @@ class CallArguments:
         self.kwargs: dict[str, Any] = _convert(kwargs, self) if kwargs else {}
 
     def size(self, value: Any) -> Size:
-        """Note a size that varies between calls: the result of the call is no constant of the program."""
+        """Note a size that varies between calls: the result of the call is not a constant of the program."""
         size: Size = from_fake(value) if self.inputs.owns_size(value) else int(value)
         self.foldable = self.foldable and type(size) is int
         self.key.append((type(size), size))

@@ -50,7 +50,7 @@ def record_aten(
         with recorder.tensors.fake_mode:
             return communication().record(recorder, func, args, kwargs)
     with DisableTorchFunction(), recorder.tensors.fake_mode, warnings.catch_warnings():
-        # functorch's own tensors are no leaves, and meta kernels read their ``.grad``
+        # functorch's own tensors are not leaves, and meta kernels read their ``.grad``
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         args = _with_tensors(recorder, func, args)
         if torch.Tag.inplace_view in func.tags:

@@ -31,7 +31,7 @@ class Guesses:
 
 
 CONSTANT_NUMBERS: Final = Guesses(numbers=False)
-"""The guesses of a recording that takes all numbers which the program reads from tensors as constants of this call."""
+"""The guesses of a recording in which all numbers that the program reads from tensors are constants of this call."""
 
 
 @dataclass(frozen=True)

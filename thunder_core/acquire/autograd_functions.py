@@ -104,9 +104,9 @@ def autograd_function(
             return recorder.call_symbol(symbol, args, kwargs)
         except WrapperResultError as error:  # its forward has run, and must not run a second time
             raise UnsupportedError(
-                f"{cls.__qualname__}.apply makes a {error}, a tensor that holds tensors, of plain ones",
+                f"{cls.__qualname__}.apply creates a {error}, a tensor that holds tensors, from plain tensors",
                 location=user_location(),
-                advice=("make it in a function, outside of an autograd.Function", "or before the compiled function"),
+                advice=("create it in a function, outside of an autograd.Function", "or before the compiled function"),
             ) from None
 
 

@@ -363,7 +363,7 @@ def enter_saved_tensors_hooks(recorder: Recorder, original: Callable[..., Any], 
     if is_missing(_EXPECTED) and type(hooks).__module__ == torch_checkpoint.__name__:
         _EXPECTED()  # raises the error that this name is missing
     raise UnsupportedError(
-        f"{type(hooks).__name__} inside a compiled program would run once, while the program is recorded, and not on "
+        f"{type(hooks).__name__} inside a compiled program would run once, while the program is recorded, and not for "
         "the tensors that are saved for backward",
         location=user_location(),
         advice=("put it around the call of the compiled function: it is called for the tensors that forward saves",),

@@ -35,7 +35,7 @@ class Communication(ABC):
 
     @abstractmethod
     def finish(self, recorder: Recorder) -> None:
-        """Record what is missing once the program has ended, before its result is read."""
+        """Complete the recording after the program has ended, before its result is read."""
 
     @abstractmethod
     def check(self, recorder: Recorder, observer: Observer) -> None:
@@ -73,7 +73,7 @@ def add_communication(communication: Communication) -> None:
     """
     if communication not in _added:
         if _added:
-            raise ValueError(f"communication is recorded by {type(_added[0]).__qualname__} already")
+            raise ValueError(f"communication is already recorded by {type(_added[0]).__qualname__}")
         _added.append(communication)
 
 

@@ -1,4 +1,4 @@
-"""Python objects that the program creates and passes to an op: each call creates them anew.
+"""Python objects that the program creates and passes to an op: each call creates new ones.
 
 A hook, or an argument of an ``autograd.Function``, may be a function that closes over variables of the program. It is
 an input of the trace: the prologue creates it, over the tensors and objects of the call. A variable of its closure must

@@ -58,7 +58,7 @@ def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     (proxy,) = request.call.proxies
     count = proxy.shape[0] if len(proxy.shape) == 1 else None
     if type(count) is not int or count > _LONGEST or proxy.dtype not in _INTS or recorder.definable_sizes is None:
-        return Declined("it gives no short list of ints that may be sizes")
+        return Declined("it does not return a short list of ints that may be sizes")
     results = [NumberProxy(recorder.trace.names.intermediate(), int) for _ in range(count)]
     position = len(recorder.trace.ops)
     recorder.trace.write(request.symbol, request.call.args, {}, results)

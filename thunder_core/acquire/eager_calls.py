@@ -178,4 +178,4 @@ def update(
     start = len(recorder.trace.ops)
     original(*args, **kwargs)
     if is_one_op and any(Tag.GUESS in op.symbol.tags for op in with_bodies(recorder.trace.ops[start:])):
-        raise RecordAgain("an update of an optimizer depends on values", eager_updates=one_ops | {function})
+        raise RecordAgain("an optimizer update depends on values", eager_updates=one_ops | {function})

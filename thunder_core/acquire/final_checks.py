@@ -180,7 +180,7 @@ def check_generators(generators: TorchGenerators) -> None:
 
 
 def check_outliving_generators(generators: TorchGenerators) -> None:
-    """Refuse generators of the recording that outlive it: each call of the program creates its generators anew."""
+    """Refuse generators that outlive the recording which created them: each call of the program creates new ones."""
     if generators.outliving():
         raise UnsupportedError(
             "the program seeds or uses a random generator without an access path, or stores one that it creates where "

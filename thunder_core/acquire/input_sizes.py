@@ -108,7 +108,7 @@ class VaryingSizes:
         return {index: bounds.get(index, (None, None)) for index in sorted((wanted | marked) - static)}
 
     def have_strides(self, source: Source) -> bool:
-        """Whether strides of the tensor may vary that are no products of its sizes."""
+        """Whether strides of the tensor may vary that are not products of its sizes."""
         return STRIDES in self.dimensions.get(source.describe(), ())
 
     def with_dimensions(self, dimensions: Mapping[Source, frozenset[int]]) -> VaryingSizes:

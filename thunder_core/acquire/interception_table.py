@@ -181,7 +181,9 @@ _MODULES: Final[Rows] = (
 
 _RANDOM: Final[Rows] = (
     *[
-        Interception(module, name, partial(generator_state.write, symbol), "each run seeds anew", when=program_recorder)
+        Interception(
+            module, name, partial(generator_state.write, symbol), "each run seeds again", when=program_recorder
+        )
         for module, name, symbol in generators.WRITES
     ],
     *[
@@ -222,7 +224,7 @@ _AUTOCAST: Final[Rows] = (
         torch,
         "clear_autocast_cache",
         _clear_autocast_cache,
-        "each region of autocast converts parameters anew",
+        "each region of autocast converts parameters again",
         when=program_recorder,
     ),
 )
@@ -347,7 +349,7 @@ _ENVIRONMENT: Final[Rows] = (
         importlib._bootstrap,
         "_find_and_load",
         run_once,
-        "an import runs once in a process and is no part of the program",
+        "an import runs once in a process and is not part of the program",
         when=active_recorder,
     ),
     Interception(

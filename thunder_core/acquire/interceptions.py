@@ -100,13 +100,13 @@ def _check(row: Interception) -> None:
         try:
             static_attribute(owner, row.name)
         except AttributeError as error:
-            raise ValueError(f"{where} is to be intercepted, and there is no such attribute") from error
+            raise ValueError(f"{where} cannot be intercepted, since there is no such attribute") from error
         inherited = row.name not in vars(owner) and not isinstance(row, ApplyInterception)
         if inherited:  # setting an attribute of the class would make guards of the class fail
-            raise ValueError(f"{where} is to be intercepted, and is inherited: name the class that has it")
+            raise ValueError(f"{where} cannot be intercepted, since it is inherited: name the class that defines it")
     for other in (*TABLE, *_added):
         if _is_same_function(row, other) and not (other in TABLE and isinstance(other, Interception) and other.refuses):
-            raise ValueError(f"{where} is intercepted already: {other.purpose}")
+            raise ValueError(f"{where} is already intercepted: {other.purpose}")
 
 
 def _is_same_function(row: Interception | Setting, other: Interception | Setting) -> bool:

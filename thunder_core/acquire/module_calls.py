@@ -140,7 +140,10 @@ def take_over(name: str) -> None:
         ValueError: ``name`` is not one of the refused classes of `torch.distributed`.
     """
     if name not in _WRAPPINGS:
-        raise ValueError(f"{name} is to be taken over, and is none of the refused classes: {', '.join(_WRAPPINGS)}")
+        raise ValueError(
+            f"{name} cannot be supported by a plugin, since it is not one of the refused classes: "
+            f"{', '.join(_WRAPPINGS)}"
+        )
     _taken_over.add(name)
 
 

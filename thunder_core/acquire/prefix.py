@@ -232,7 +232,7 @@ _BODY: Final = Symbol("thunder_core.acquire.prefix._run_body", _run_body, tags=f
 def execute(
     ops: Sequence[BoundSymbol], values: Mapping[str, Any], ambient: Context, *, graph: bool = False
 ) -> dict[str, Any]:
-    """Run recorded ops on real tensors, beside the program; returns the values that they define, by name.
+    """Run recorded ops on real tensors while the program is recorded; returns the values that they define, by name.
 
     Args:
         values: the values that the ops may use, by name. Ops may write to tensors among them.

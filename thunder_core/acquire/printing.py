@@ -1,6 +1,6 @@
 """Prints, logs and warnings of the program: ops of its trace, so that each run issues them with its own values.
 
-Code in a ``functools.lru_cache``, and warnings under filters that the program sets, run once in eager and are no ops.
+Code in a ``functools.lru_cache``, and warnings under filters that the program sets, run once in eager and are not ops.
 While the recorder runs the user's code, that of an autograd.Function on fake tensors for example, nothing is printed,
 as that code runs again.
 """
@@ -266,7 +266,7 @@ def _is_cached(value: Any, code: CodeType) -> bool:
 
 
 def set_printoptions(recorder: Recorder, original: Callable[..., None], /, *args: Any, **options: Any) -> None:
-    """The interception of `torch.set_printoptions`: an op in its place among what is printed."""
+    """The interception of `torch.set_printoptions`: an op in order with other prints."""
     _record(recorder, _SET_PRINTOPTIONS, args, options)
 
 

@@ -168,7 +168,7 @@ def _run_checked(
         raise RecordAgain(_REPEATED, watches_functions=True)
     if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
         # a number over a symbol would be a constant; it is unlikely to happen twice
-        raise RecordAgain("another thread has stored a number over a symbol", lost_number=True)
+        raise RecordAgain("another thread replaced a symbol by a number", lost_number=True)
     check_cached_functions(observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)

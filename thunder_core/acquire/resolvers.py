@@ -1,7 +1,7 @@
 """The resolvers of values while a program is recorded, in the order in which they are tried.
 
 To add one, write a class with a method ``resolve`` (`thunder_core.acquire.data_dependence.Resolver`) in a new file, and
-add it here. A result that needs another recording of the program is no case for a resolver: see
+add it here. A result that needs another recording of the program is not a case for a resolver: see
 `thunder_core.acquire.attempt`.
 """
 

@@ -45,7 +45,7 @@ def has_torch_function(kind: type) -> bool:
 def has_torch_dispatch(kind: type) -> bool:
     """Whether the class replaces operators below autograd, as `DTensor` and quantized weights do.
 
-    Classes that define ``__torch_function__`` and are no tensors have no ``__torch_dispatch__``.
+    Classes that define ``__torch_function__`` and are not tensors have no ``__torch_dispatch__``.
     """
     return getattr(kind, "__torch_dispatch__", _BELOW) is not _BELOW
 

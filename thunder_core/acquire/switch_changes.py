@@ -1,4 +1,4 @@
-"""PyTorch's switches that the program changes: for its own ops, and for what comes after it."""
+"""PyTorch's switches that the program changes: for its later ops, and for the caller."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SwitchChanges:
 
     @contextmanager
     def autograd_in_this_thread(self) -> Iterator[None]:
-        """Have autograd run all nodes in this thread, which is no change of a switch by the program.
+        """Have autograd run all nodes in this thread, which is not a change of a switch by the program.
 
         Otherwise it runs nodes of GPUs in threads of its own, where the program is not observed.
         """

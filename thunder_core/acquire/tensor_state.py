@@ -210,7 +210,7 @@ def _may_be_changed(recorder: Recorder, variable: Variable) -> bool:
 
 
 class TracedNode:
-    """Represents a node of the autograd graph, which each run creates anew."""
+    """Represents a node of the autograd graph, which each run creates."""
 
     __slots__ = ()
 

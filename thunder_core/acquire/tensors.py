@@ -77,7 +77,7 @@ class Tensors:
         return self.variable(tensor).proxy
 
     def find(self, tensor: torch.Tensor) -> Variable | None:
-        """The variable of a tensor object; None for a real tensor that is no input of the trace."""
+        """The variable of a tensor object; None for a real tensor that is not an input of the trace."""
         return variable_of(tensor) or self._inputs.find(tensor)
 
     def traced(self, variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 The program may return, store and print such a number, compute with it, and pass a float to elementwise functions of
 PyTorch: all of these are recorded as ops. A comparison is an op whose result is checked in each run. Any other use
-of the number takes its value in this call, with a check. For floats that vary between calls, and what is computed from
+of the number takes its value in this call, with a check. For floats that vary between calls, and numbers computed from
 them, a comparison is a guard instead; where their values are needed they are constants in the next recording.
 """
 
@@ -286,7 +286,7 @@ _LONGEST_CONDITION: Final = 1000
 
 
 class InputNumbers:
-    """The floats of one recording; the `Numbers` of what is computed with them."""
+    """The floats of one recording, and the `Numbers` that implements operations on them."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
@@ -310,7 +310,7 @@ class InputNumbers:
         """Make the floats inputs of the trace that ``recorder`` writes.
 
         Args:
-            of_tensors: returns the `Numbers` of what a recorder reads from tensors.
+            of_tensors: returns the `Numbers` for numbers that a recorder reads from tensors.
         """
         self._recorder, self._of_tensors = recorder, of_tensors
         for number, source, value in self._waiting:
@@ -420,7 +420,7 @@ class InputNumbers:
         return self._of_tensors(recorder).decided(function, operands, number)
 
     def _read(self, operands: tuple[Any, ...]) -> TracedNumber | None:
-        """The first operand from a tensor: what is computed with it has its value as that number has."""
+        """The first operand that was read from a tensor; its `Numbers` implements operations with it."""
         return next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
 
     def _text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> str:

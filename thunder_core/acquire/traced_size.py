@@ -135,7 +135,7 @@ def traced(value: Any) -> Any:
 
 
 def untraced(value: Any) -> Any:
-    """A number of the program as fakes take it: its operations are PyTorch's, and are not observed."""
+    """A number of the program as an argument of fakes: its operations are PyTorch's, and are not observed."""
     return torch.SymInt(value.node) if type(value) is TracedSize else value
 
 

@@ -32,7 +32,7 @@ class Variable:
         fake: the fake tensor with the same metadata, or None until it is needed. That of an input is created when it is
             read: the parameters of all layers but one need none, as equal calls are inferred once.
         base: the variable whose storage ``fake`` must share when it is created; None for a separate storage.
-        detached: ``fake`` is no view to autograd, although it shares the storage of ``base``.
+        detached: ``fake`` is not a view to autograd, although it shares the storage of ``base``.
         constant: the value depends on no input and on no random state.
         bits: its lazy conjugation and negation, see `thunder_core.tracing.fake_tensors.lazy_bits`.
         location: the user's line that created it, for messages.

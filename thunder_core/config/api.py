@@ -25,9 +25,9 @@ from thunder_core.errors import ConfigError, ConfigWarning, ThunderError, sugges
 from thunder_core.tracing.user_frames import warn_user
 
 _ADVICE = {
-    "mode": "`mode` is torch.compile's; name who runs operations, and passes: executors=[...], transforms=[...]; "
+    "mode": "`mode` is torch.compile's; name executors and transforms: executors=[...], transforms=[...]; "
     "`thunder plugins` lists them",
-    "fullgraph": "`fullgraph` is torch.compile's; leave it out: what thunder.jit compiles is always one graph",
+    "fullgraph": "`fullgraph` is torch.compile's; leave it out: thunder.jit always compiles one graph",
     "options": "`options` is torch.compile's; options belong to the executor: executors=[{name: {option: value}}]",
 }
 _EAGER_BACKENDS = ("eager", "aot_eager")

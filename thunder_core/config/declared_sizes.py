@@ -88,7 +88,7 @@ class DeclaredSizes:
         for name, _ in self.parameters:
             if name not in names:
                 raise OptionError(
-                    f"dynamic declares sizes of {name!r}, which is no parameter of {title}{suggestion(name, names)}",
+                    f"dynamic declares sizes of {name!r}, which is not a parameter of {title}{suggestion(name, names)}",
                     advice=(f"its parameters are {', '.join(names)}" if names else "it has no parameters",),
                 )
         return signature

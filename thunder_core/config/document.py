@@ -194,7 +194,7 @@ def _base(documents: list[Document]) -> Document | Problem:
     for index, document in enumerate(extending):
         if document.identity == base.identity:
             files = [document.file or "" for document in [*extending[index:], base]]
-            return first.problem(("extends",), f"is a circle: {' → '.join(files)}")
+            return first.problem(("extends",), f"is circular: {' → '.join(files)}")
     return base
 
 
@@ -255,7 +255,7 @@ def _parsed(content: bytes, name: str) -> tuple[dict[str, Any], dict[Trail, int]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         byte = f"{content[error.start]:#04x}"
-        return {}, {}, [Problem(name, line, "", f"is not UTF-8: the byte {byte} does not belong there")]
+        return {}, {}, [Problem(name, line, "", f"is not UTF-8: unexpected byte {byte}")]
     value, lines, problems = read_text(text, name, as_json=name.endswith(".json"))
     if value is None:
         return {}, lines, problems
@@ -269,7 +269,7 @@ def _why_unreadable(file: Path | Traversable, error: Exception) -> str:
     """The message for a file that cannot be read."""
     if isinstance(error, FileNotFoundError) and isinstance(file, Path):
         siblings = [sibling.name for sibling in file.parent.glob("*") if sibling.suffix in SUFFIXES]
-        return f"there is no such file{suggestion(file.name, siblings, cutoff=0.8)}"  # high, as the suffix is common
+        return f"file not found{suggestion(file.name, siblings, cutoff=0.8)}"  # high, as the suffix is common
     if isinstance(error, IsADirectoryError):
         return "is a directory; give the path of a file in it"
     return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"

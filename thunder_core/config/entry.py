@@ -123,7 +123,7 @@ def _entries(values: Any, of: EntryList) -> Iterator[Entry | PydanticCustomError
             yield error
             continue
         first = seen.setdefault(entry.name, index)
-        yield entry if first == index else refusal(f"{entry.name!r} is there twice; entry [{first}] has it already")
+        yield entry if first == index else refusal(f"{entry.name!r} is listed twice, first as entry [{first}]")
 
 
 def _entry(value: Any, of: EntryList) -> Entry:
@@ -172,7 +172,7 @@ def _no_entry(value: Any, of: EntryList) -> str:
     if isinstance(value, Mapping) and value:
         first, second = list(value)[:2]
         if value[first] is None:
-            return f"{second!r} stands beside {first!r}, not below it; indent options further than the name before them"
+            return f"{second!r} is not below {first!r}; indent options further than the name before them"
         return f"has two names, {first!r} and {second!r}; begin each entry with `- ` on a line of its own"
     if of.kind is not None and isinstance(value, type) and issubclass(value, of.kind):
         return f"must be an instance of {value.__name__}, not the class; write {value.__name__}()"

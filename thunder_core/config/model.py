@@ -57,7 +57,7 @@ def _dynamic(value: Any) -> Any:
             raise refusal(error.problem) from error
     if value is not None and not isinstance(value, bool | DeclaredSizes) and value != "automatic":
         raise refusal(
-            f'must be true, false or "automatic", or what thunder.jit takes besides: sizes by parameter, '
+            f'must be true, false or "automatic", or, in thunder.jit, sizes by parameter: '
             f'{{"x": {{0: Dim("batch")}}}}; not {describe(value)}'
         )
     return "automatic" if value is None else value
@@ -74,7 +74,11 @@ def _recompute(value: Any) -> Any:
     if isinstance(value, RecomputeBudget) or value in names:
         return value
     hint = suggestion(value, names) if isinstance(value, str) else ""
-    named = f"{value!r} is no policy" if isinstance(value, str) else f"{describe(value)} is no policy"
+    named = (
+        f"{value!r} is not a recompute policy"
+        if isinstance(value, str)
+        else f"{describe(value)} is not a recompute policy"
+    )
     raise refusal(named + (hint or f"; it is one of {', '.join(map(repr, names))}, or {{budget: share}}"))
 
 
@@ -89,7 +93,7 @@ def _requirements(values: Any) -> Iterator[str | PydanticCustomError]:
 
     for value in values:
         try:
-            yield value if Requirement(value).url is None else refusal("an address cannot be checked; give a version")
+            yield value if Requirement(value).url is None else refusal("a URL cannot be checked; give a version")
         except (InvalidRequirement, TypeError) as error:
             what = str(error).partition("\n")[0] if isinstance(value, str) else f"not {describe(value)}"
             yield refusal(f"must be a requirement like 'thunder-plugin-cudnn>=0.1': {what}")
@@ -132,7 +136,7 @@ class ThunderConfig(BaseModel):
     executors: Annotated[Entries | None, BeforeValidator(read_entries("executors"))] = Field(
         default=None,
         description="The executors that are offered the operations, in order. The reference executor is always last. "
-        "Absent: those of the preset for the program's device.",
+        "By default those of the preset for the program's device.",
     )
     transforms: Annotated[Entries, BeforeValidator(read_entries("transforms"))] = Field(
         default=(), description="Passes to add to the pipeline, or options of those that run by default."
@@ -157,7 +161,7 @@ class ThunderConfig(BaseModel):
     )
     dynamic: Dynamic = Field(
         default="automatic",
-        description='Which sizes of inputs may vary without another compilation: "automatic", those that differed '
+        description='The sizes of inputs that may vary without recompilation: "automatic", those that differed '
         "between calls, or that `torch._dynamo.mark_dynamic` marked; true, all that can, from the first "
         "call on; false, none. Sizes of single arguments are declared in Python: "
         '`thunder.jit(f, dynamic={"x": {0: Dim("batch")}})`.',

@@ -27,7 +27,7 @@ _ADVICE = (
 def unmatched_patterns(resolved: ResolvedConfig, executors: Iterable[Executor]) -> list[Problem]:
     """A problem for each pattern in the options of an executor that matches no operation.
 
-    A pattern for a library or a package that is not imported yet is no problem.
+    A pattern for a library or a package that is not imported yet is not a problem.
 
     Args:
         executors: the created executors of ``resolved``. All are imported by then, so the operations that their

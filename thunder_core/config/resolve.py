@@ -133,7 +133,7 @@ class _Resolver:
             if first == entry.name:
                 yield part
             else:
-                self.problem(trail, f"{entry.name!r} is there twice: as {first!r} before")
+                self.problem(trail, f"{entry.name!r} is listed twice, first as {first!r}")
 
     def _part(self, entry: Entry, kind: type[PartSpec], trail: Trail) -> Part | None:
         optional = entry.options.get("optional") is True
@@ -159,5 +159,5 @@ class _Resolver:
             return None
         except FAILURES as error:  # of a validator of the plugin
             why = failure(error, offered.spec.options.__module__)
-            self.problem(trail, f"the {offered.plugin.title} could not check these options: {why}")
+            self.problem(trail, f"the {offered.plugin.title} failed to check these options: {why}")
             return None

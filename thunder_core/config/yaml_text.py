@@ -105,7 +105,7 @@ class _Reader(yaml.SafeLoader):
             name = _whole(key.value)
             inner = (*trail, name)
             if name in values:
-                self.add_problem(line, inner, f"is there twice; line {self.lines[inner]} has it already")
+                self.add_problem(line, inner, f"is set twice, first in line {self.lines[inner]}")
                 continue
             self.lines[inner] = line
             values[name] = self.plain(value, inner)
@@ -149,7 +149,7 @@ def read_text(text: str, file: str, *, as_json: bool = False) -> tuple[Any, dict
         problem = _json_problem(text, file)
         if problem is not None:
             return None, {}, [problem]
-        text = text.replace("\t", " ")  # in JSON they stand between values only; PyYAML does not take them there
+        text = text.replace("\t", " ")  # in JSON they are allowed only between values, where PyYAML rejects them
     try:
         reader = (_JsonReader if as_json else _Reader)(text, file)
         node = reader.get_single_node()
@@ -191,7 +191,7 @@ def _json_problem(text: str, file: str) -> Problem | None:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number there")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 class _Writer(yaml.SafeDumper):

@@ -11,10 +11,12 @@ from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import CompiledRegions, DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.operation_names import matches, names_of
+from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import warn_user
 
 
@@ -72,7 +74,7 @@ class ConfiguredExecutor(Executor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """The executor's decision; a decline for excluded symbols."""
-        excluded = self._exclusion(bound.symbol)
+        excluded = self._exclusion(bound)
         if excluded is None:
             return self.executor.claim(bound)
         claimed = self.executor.claimed_symbols
@@ -80,7 +82,7 @@ class ConfiguredExecutor(Executor):
 
     def for_parts(self, whole: BoundSymbol) -> Executor | None:
         """Patterns that match an op apply to its parts as well."""
-        names = names_of(whole.symbol)
+        names = _names_of_op(whole)
         if any(matches(pattern, names) for pattern in self.exclude):
             return None
         if any(matches(pattern, names) for pattern in self.include):
@@ -93,7 +95,7 @@ class ConfiguredExecutor(Executor):
 
     def rewritten(self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
         """The executor's rewrite, unless the configuration excludes the op's symbol."""
-        return self.executor.rewritten(bound, producers) if self._exclusion(bound.symbol) is None else None
+        return self.executor.rewritten(bound, producers) if self._exclusion(bound) is None else None
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> Sequence[Sequence[int]]:
         """As the executor does."""
@@ -107,7 +109,7 @@ class ConfiguredExecutor(Executor):
         """Warn or raise about a decline according to ``on_decline``, unless the patterns exclude the op."""
         if self.on_decline == "next" or isinstance(decision, Claimed) or not decision.implements:
             return
-        if self._exclusion(bound.symbol) is not None:
+        if self._exclusion(bound) is not None:
             return
         problem = f"{self.name} declined {bound.symbol.name}, because {decision.reason}"
         if self.on_decline == "error":
@@ -121,7 +123,7 @@ class ConfiguredExecutor(Executor):
         of_options = self.executor.unmatched(ops)
         if not self.include and not self.exclude:
             return of_options
-        names = {name for op in ops for name in names_of(op.symbol)}
+        names = {name for op in ops for name in _names_of_op(op)}
         return of_options + [
             f"{option} of {self.name}: the pattern {pattern!r} matches no operation of this program"
             for option, patterns in (("include", self.include), ("exclude", self.exclude))
@@ -129,11 +131,19 @@ class ConfiguredExecutor(Executor):
             if not matches(pattern, names)
         ]
 
-    def _exclusion(self, symbol: Symbol) -> str | None:
-        """The reason why the patterns exclude a symbol; None if they do not."""
+    def _exclusion(self, op: BoundSymbol) -> str | None:
+        """The reason why the patterns exclude an op; None if they do not."""
         if not self.include and not self.exclude:
             return None
-        return _exclusion(names_of(symbol), self.include, self.exclude)
+        return _exclusion(_names_of_op(op), self.include, self.exclude)
+
+
+def _names_of_op(op: BoundSymbol) -> tuple[str, ...]:
+    """The names of an op's symbol, and of a function that the op calls, its first argument (functionalized writes)."""
+    names, function = names_of(op.symbol), op.args[0] if op.args else None
+    if not callable(function) or import_path(function) is None:
+        return names
+    return (*names, *names_of(registry.symbol_of(function)))
 
 
 @lru_cache(maxsize=4096)

@@ -61,7 +61,7 @@ def problem_of_calls(calls: Any, count: int) -> str:
     fits = isinstance(calls, Sequence) and len(calls) == count
     if fits and all(callable(call) or isinstance(call, str) for call in calls):
         return ""
-    return "returned something else than a function, or a reason, for each region"
+    return "did not return a function or a reason for each region"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class OperatorExecutor(Executor):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))
-        object.__setattr__(self, "_nothing", Declined(self.name, "it has nothing for this operation", implements=False))
+        object.__setattr__(self, "_nothing", Declined(self.name, "it does not claim this operation", implements=False))
 
     @cached_property
     def _index(self) -> dict[Symbol, tuple[Claim, ...]]:
@@ -159,7 +159,7 @@ class OperatorExecutor(Executor):
             outcome = self._run_check(claim, bound)
             if outcome is True:
                 return self._claimed(claim, bound)
-            reasons.append(outcome or "its check says no")
+            reasons.append(outcome or "its check returned False")
         return Declined(self.name, "; ".join(dict.fromkeys(map(str, reasons))))
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:

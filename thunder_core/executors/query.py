@@ -53,5 +53,5 @@ def unfusible(bound: BoundSymbol) -> str | None:
         return "it has effects"
     for proxy in bound.proxies():
         if not isinstance(proxy, TensorProxy):
-            return f"it works on {proxy.name}, which is no tensor"
+            return f"it works on {proxy.name}, which is not a tensor"
     return None

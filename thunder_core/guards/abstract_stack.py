@@ -107,7 +107,7 @@ def _call_arguments(operands: Sequence[StackValue]) -> Sequence[StackValue]:
 
 _ANY = StackValue()
 _CLASS = StackValue(is_class=True)
-_NULL = StackValue(constant=None)  # pushed beside a function that is no bound method
+_NULL = StackValue(constant=None)  # pushed together with a function that is not a bound method
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:

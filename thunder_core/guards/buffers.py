@@ -33,7 +33,7 @@ def array_content(value: Any, *, content: bool = True) -> tuple[Any, ...]:
     """The format and shape of a buffer; also its bytes, unless it is an input of the compiled program.
 
     Raises:
-        TypeError, ValueError, BufferError: ``value`` is no buffer.
+        TypeError, ValueError, BufferError: ``value`` is not a buffer.
     """
     if is_array(value):  # arrays of dates have no buffer protocol
         return value.dtype.str, value.shape, value.tobytes() if content else None

@@ -34,7 +34,7 @@ class WatchedBuiltins:
 
     Attributes:
         active: False while Thunder's code runs: between `suspend` and `resume`.
-        answers: by name of the builtin, a function that the user's code calls instead. If that returns
+        replacements: by name of the builtin, a function that the user's code calls instead. If that returns
             `NotImplemented`, the builtin is called.
 
     Args:
@@ -54,7 +54,7 @@ class WatchedBuiltins:
         self._pause, self._resume = pause, resume
         self._on_hash = on_hash
         self.active = True
-        self.answers: dict[str, Callable[..., Any]] = {}
+        self.replacements: dict[str, Callable[..., Any]] = {}
         self._thread = threading.get_ident()
         self._replaced: dict[str, tuple[Any, Any]] = {}
         self._hash_of_tensors: tuple[Any, Any] | None = None
@@ -63,10 +63,10 @@ class WatchedBuiltins:
     def watch(self, names: Iterable[str]) -> None:
         """Replace the builtins among ``names`` that have a callback, from the next `resume` until `restore`."""
         for name in names:
-            if (name in self._callbacks or name in self.answers) and name not in self._replaced:
+            if (name in self._callbacks or name in self.replacements) and name not in self._replaced:
                 original = _BUILTINS[name]
-                answered = name in self.answers
-                wrapper = self._answering(original) if answered else self._wrapper(original, self._callbacks[name])
+                is_replaced = name in self.replacements
+                wrapper = self._replacement(original) if is_replaced else self._wrapper(original, self._callbacks[name])
                 self._replaced[name] = (original, wrapper)
 
     def watch_hashes(self) -> None:
@@ -116,13 +116,13 @@ class WatchedBuiltins:
     def _observes(self) -> bool:
         return self.active and threading.get_ident() == self._thread
 
-    def _answering(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        answer = self.answers[original.__name__]
+    def _replacement(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        replacement = self.replacements[original.__name__]
 
         def builtin(*args: Any) -> Any:
             if not is_users(sys._getframe(1).f_code) or not self._observes():
                 return original(*args)
-            given = answer(*args)
+            given = replacement(*args)
             return original(*args) if given is NotImplemented else given
 
         return self._named(builtin, original)
@@ -192,7 +192,7 @@ class BuiltinCalls:
         """A frame is entered whose code may call builtins."""
         called = {chain[0] for chain in names.chains}
         watched = called & _ALWAYS
-        watched |= called & self.watched.answers.keys()
+        watched |= called & self.watched.replacements.keys()
         if names.whole:
             watched |= called & _BY_NAME
         if called & _CLASSES and (self._heap.visited_abstract or _names_abstract(names, namespace)):

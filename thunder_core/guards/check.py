@@ -155,7 +155,7 @@ class Check(Guard):
     def remedy(self) -> str:
         number = isinstance(self.expected, int | float | complex) and not isinstance(self.expected, bool)
         if number and self.condition.comparison is IDENTICAL:
-            return "pass it, or store it, as a tensor: torch.tensor(number); a compiled program is for one number"
+            return "pass or store it as a tensor, torch.tensor(number): a compiled program is specialized to the number"
         return Guard.remedy(self)
 
     def failure(self, value: str, names: Names) -> str:

@@ -72,8 +72,8 @@ class ComputedReads:
             kind = type(node.object).__qualname__
             code = inspect.getattr_static(type(node.object), "__getattribute__").__code__
             raise UnsupportedError(
-                f"{kind}.{name} is read through {kind}.__getattribute__, which changes something: no guard can ask "
-                "for it without doing so, too",
+                f"{kind}.{name} is read through {kind}.__getattribute__, which has side effects; a guard that reads "
+                "the attribute would repeat them",
                 location=SourceLocation(code.co_filename, code.co_firstlineno, code.co_qualname),
                 advice=(
                     "define __getattr__ or a property instead of __getattribute__",

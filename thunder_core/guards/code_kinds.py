@@ -20,7 +20,7 @@ class CodeKind(enum.Enum):
     MODULE = enum.auto()  # modules of torch.nn: reads of attributes of the module
     MODULE_CALL = enum.auto()  # nn.Module.__call__: reads of hooks and forward
     LIBRARY = enum.auto()  # the standard library: it may read any attribute of its arguments
-    IMPORT = enum.auto()  # the import of a module, which runs once in a process and is no part of the program
+    IMPORT = enum.auto()  # the import of a module, which runs once in a process and is not part of the program
     IGNORED = enum.auto()  # PyTorch's internals, NumPy, SymPy, Thunder
 
 

@@ -44,7 +44,7 @@ REFERENT: Final = Condition(
     "identity",
     "{value}",
     Comparison("{actual} is None or {actual} is not {expected}()"),  # a dead reference returns None
-    lambda value, expected: f": is another object than before ({expected.name})",
+    lambda value, expected: f": is not the same object as before ({expected.name})",
 )
 """Identity, with a weak reference to the object."""
 ALIAS: Final = Condition("alias", "{value}", IS, lambda value, expected: f": is no longer {expected.describe()}")
@@ -124,9 +124,7 @@ CLASS_ATTRIBUTE_NAMES: Final = Condition(
     "names",
     "{class_attribute_names}({value})",
     EQUAL,
-    lambda value, expected: (
-        f": has other attributes than before: {show(tuple(sorted(class_attribute_names(value) ^ expected)))}"
-    ),
+    lambda value, expected: f": its attributes changed: {show(tuple(sorted(class_attribute_names(value) ^ expected)))}",
     uses=(class_attribute_names,),
 )
 _ADDED_BY_PYTHON: Final = frozenset(
@@ -146,7 +144,9 @@ DEFINED_NAMES: Final = Condition(
     "{value}",
     # comparing the keys first is sufficient for most checks, and takes half of the time
     Comparison("vars({actual}).keys() != {expected} and {newly_defined}({actual}, {expected})", (newly_defined,)),
-    lambda value, expected: f": defines other names than before: {show(tuple(sorted(newly_defined(value, expected))))}",
+    lambda value, expected: (
+        f": the names that it defines changed: {show(tuple(sorted(newly_defined(value, expected))))}"
+    ),
 )
 """All names that a class defines itself, special names included."""
 
@@ -155,7 +155,7 @@ BASES: Final = Condition(
     "bases",
     "{value}.__mro__",
     EQUAL,
-    lambda value, expected: ": inherits from other classes than before",
+    lambda value, expected: ": its bases changed",
     lambda expected: ", ".join(map(type_name, expected[1:])),
 )
 """The classes in which Python looks up the attributes of a class."""
@@ -257,7 +257,7 @@ ARRAY: Final = Condition(
     "array",
     "{value}",
     Comparison("not {same_array}({actual}, {expected})", (same_array,)),
-    lambda value, expected: f": expected the same array as before of {expected[:2]}, got {show(value)}",
+    lambda value, expected: f": expected an equal array of {expected[:2]}, got {show(value)}",
 )
 
 OTHER_MEMORY: Final = Condition(

@@ -45,7 +45,7 @@ _INSIDE: Final = {
 """Functions of these modules with the same result in each run, or without effects on the program."""
 _DATES: Final = frozenset({"now", "utcnow", "today"})
 _SUBCLASSES: Final = "__subclasses__"
-# Reads of the standard library for logging, warnings and imports are no part of the program.
+# Reads of the standard library for logging, warnings and imports are not part of the program.
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
 

@@ -405,17 +405,17 @@ class DynamicReads:
         if is_attribute_of_module(node, name):
             return
         is_module = node.kind is NodeKind.MODULE
-        answer = look_up(node.object, name)
-        if answer is not MISSING and answer is not COMPUTED:
+        value = look_up(node.object, name)
+        if value is not MISSING and value is not COMPUTED:
             return
         node.guarded.add(name)
-        if answer is MISSING and not is_module:
+        if value is MISSING and not is_module:
             self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
             return
         if kind.__dictoffset__:  # else it has slots only
             for dictionary in ("__dict__", *MODULE_DICTIONARIES) if is_module else ("__dict__",):
                 self._heap.guards.append(not_in_dict(node.source, name, dictionary))
-        if answer is MISSING:
+        if value is MISSING:
             self._absent_on_class(kind, name)
 
     def _absent_on_class(self, kind: type, name: str) -> None:

@@ -50,7 +50,7 @@ class Guard:
 
     def remedy(self) -> str:
         """How to change a program that is recompiled often because this guard fails."""
-        return "make it the same at each call, or store what changes in a tensor"
+        return "use the same value in each call, or store a changing value in a tensor"
 
     def failure(self, value: str, names: Names) -> str:
         """A Python condition that is true if the guard fails, where ``value`` is Python for the object."""

@@ -49,7 +49,7 @@ class Observer:
         stand_in: returns the replacement of a function implemented in C that the program may call by another name.
         numbers: paths to Python numbers that vary between calls.
         symbol: creates the replacement of such a number.
-        answers: by name, functions that the user's code calls in place of builtins; see `WatchedBuiltins`.
+        replacements: by name, functions that the user's code calls in place of builtins; see `WatchedBuiltins`.
 
     Attributes:
         global_state: PyTorch's modes and flags when the observer was created.
@@ -67,7 +67,7 @@ class Observer:
         stand_in: StandIn | None = None,
         numbers: Iterable[Source] = (),
         symbol: Callable[[Any, Source], Any] = lambda number, source: None,
-        answers: Mapping[str, Callable[..., Any]] | None = None,
+        replacements: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.global_state = GlobalState.current()
         self._heap = Heap(stand_in, args, kwargs)
@@ -76,7 +76,7 @@ class Observer:
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
-        self._builtins.watched.answers.update(answers or {})
+        self._builtins.watched.replacements.update(replacements or {})
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT
@@ -190,7 +190,7 @@ class Observer:
 
     @property
     def lost_number(self) -> bool:
-        """Whether another thread has stored a number over a symbol before the program read it."""
+        """Whether another thread replaced a symbol by a number before the program read it."""
         return self._heap.stand_ins.lost_number
 
     def writes(self) -> tuple[Write, ...]:
@@ -413,8 +413,8 @@ class Observer:
         replaced = replaced_function(function, frame)
         if replaced is not None:
             raise UnsupportedError(
-                f"{replaced} is called by another name, which it got before the program was recorded, and would run "
-                "once, at compile time",
+                f"{replaced} is called through an alias that was created before the program was recorded; it would "
+                "run once, at compile time",
                 location=_location(frame),
                 advice=(
                     "call it as print(...), YourFunction.apply(...), tensor.as_subclass(...) or "
@@ -430,7 +430,7 @@ class Observer:
                     "call torch.manual_seed, torch.get_rng_state and torch.set_rng_state, which act on the default "
                     "generator at each call",
                     "seed other generators outside of the compiled function, and use them inside",
-                    "make a generator inside, and seed it with manual_seed before it is used",
+                    "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
         name = external_call(function, frame)
@@ -452,7 +452,7 @@ def _is_generated(frame: FrameType) -> bool:
 
 
 def _is_of_collector(code: CodeType) -> bool:
-    """Whether code is a callback of the garbage collector, which is no part of the program."""
+    """Whether code is a callback of the garbage collector, which is not part of the program."""
     return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 

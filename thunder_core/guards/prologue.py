@@ -59,7 +59,7 @@ class Prologue:
         if difference is not None:
             return Miss("the arguments", difference, "pass the same number and names of arguments at each call")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is no leaf warns
+            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
             return self._violation(args, kwargs)
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:

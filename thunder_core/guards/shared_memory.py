@@ -17,7 +17,7 @@ _address = torch.Tensor.data_ptr
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The base of a view in autograd; the tensor itself if it is no view, or one with another dtype or layout."""
+    """The base of a view in autograd; the tensor itself if it is not a view, or a view with another dtype or layout."""
     base: torch.Tensor | None = view_base(tensor)
     if base is None or base.layout is not torch.strided or base.dtype != tensor.dtype:
         return tensor
@@ -61,6 +61,9 @@ class SharedMemoryGuard(Guard):
     relations: Relations | None
     kind: ClassVar[str] = "shared memory"
 
+    def summary(self) -> str:
+        return "with " + ", ".join(source.describe() for source in self.others)
+
     def violation(self, args: Any, kwargs: Any) -> str | None:
         tensors = [source.read(args, kwargs) for source in (self.source, *self.others)]
         return self.reason(tensors[0]) if relations(*tensors) != self.relations else None
@@ -68,7 +71,7 @@ class SharedMemoryGuard(Guard):
     def reason(self, value: Any) -> str:
         others = ", ".join(source.describe() for source in self.others)
         return (
-            f"{self.source.describe()}: shares memory with {others} in another way than when the "
+            f"{self.source.describe()}: shares memory with {others} in a different way than when the "
             "program, which writes it, was recorded"
         )
 
@@ -81,7 +84,10 @@ class NonOverlappingGuard(Guard):
     """
 
     expected: Source
-    kind: ClassVar[str] = "overlap"
+    kind: ClassVar[str] = "no overlap"
+
+    def summary(self) -> str:
+        return f"with {self.expected.describe()}"
 
     def violation(self, args: Any, kwargs: Any) -> str | None:
         one, other = self.source.read(args, kwargs), self.expected.read(args, kwargs)

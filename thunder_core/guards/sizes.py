@@ -14,9 +14,9 @@ from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 
 NUMBER: Final = -1
-"""In place of a dimension: the Python number at the path, which is no tensor."""
+"""In place of a dimension: the Python number at the path, which is not a tensor."""
 STRIDES: Final = -2
-"""In place of a dimension: symbolic strides that are no products of sizes. The stride of dimension ``i`` is -2 - i."""
+"""In place of a dimension: symbolic strides that are not products of sizes. The stride of dimension ``i`` is -2 - i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class SizesGuard(Guard):
 
     def remedy(self) -> str:
         if not self.inputs:
-            return "pass it as a tensor, or leave out what the program decides by it"
-        return "pad it to a few shapes, or leave out what the program does by its size"
+            return "pass it as a tensor, or avoid code that depends on its value"
+        return "pad it to a few shapes, or avoid code that depends on its size"
 
     def lines(self, tensors: Sequence[str], floats: Sequence[str]) -> list[str]:
         """Statements that assign the symbols and floats, from Python for the inputs and for the floats."""

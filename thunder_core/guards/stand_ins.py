@@ -243,7 +243,9 @@ class StandIns:
         if owner is None or not owner.__flags__ & _HEAP_TYPE:
             return
         before = vars(owner)[name]
-        held = staticmethod(value) if type(value) is FunctionType else value  # a function implemented in C is no method
+        held = (
+            staticmethod(value) if type(value) is FunctionType else value
+        )  # a function implemented in C is not a method
         type.__setattr__(owner, name, held)
 
         def undo() -> None:

@@ -38,14 +38,14 @@ def builtin_class(container: Any) -> Any:
     """The builtin base class of a container.
 
     Raises:
-        TypeError: the object is no container.
+        TypeError: the object is not a container.
     """
     if type(container) in _BASES:
         return type(container)
     for base in _BASES:
         if isinstance(container, base):
             return base
-    raise TypeError(f"{type(container).__qualname__} is no container")
+    raise TypeError(f"{type(container).__qualname__} is not a container")
 
 
 def _overrides(kind: type) -> bool:

@@ -39,7 +39,7 @@ def _fact(expression: str) -> Condition:
 
 
 def read(fact: Condition, tensor: torch.Tensor) -> Any:
-    """The value of a property, without PyTorch's warning for ``grad`` of tensors that are no leaves."""
+    """The value of a property, without PyTorch's warning for ``grad`` of tensors that are not leaves."""
     with DisableTorchFunction(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return compiled_reader(fact)(tensor)

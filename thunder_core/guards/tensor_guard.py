@@ -185,7 +185,7 @@ class TensorGuard(Guard):
         """Whether a value satisfies all conditions.
 
         Raises:
-            one of PATH_ERRORS: the value is no tensor, or a sparse tensor in place of a strided one.
+            one of PATH_ERRORS: the value is not a tensor, or a sparse tensor in place of a strided one.
         """
         return compiled_test(self.conditions)(value, *self.expected)
 

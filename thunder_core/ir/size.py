@@ -96,7 +96,7 @@ class SizeExpr:
     def scope(self) -> SizeScope:
         """The scope of its compilation, which must be alive."""
         scope: SizeScope | None = self._scope()
-        assert scope is not None, f"the compilation of {self} is gone"
+        assert scope is not None, f"the compilation that {self} belongs to has been freed"
         return scope
 
     @property
@@ -163,7 +163,7 @@ class SizeExpr:
         return self._computed(operator.sub, 0, self)
 
     def _value(self, *_: Any) -> NoReturn:
-        raise SizeVariesError(f"the value of the size {self} is needed, which varies between calls")
+        raise SizeVariesError(f"the value of the size {self}, which varies between calls, is needed")
 
     __bool__ = __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _value
 
@@ -192,7 +192,7 @@ def from_fake(value: Any) -> Any:
     """
     if isinstance(value, torch.SymInt):
         scope: SizeScope | None = value.node.shape_env.sizes()
-        assert scope is not None, "a number of a compilation that is gone"
+        assert scope is not None, "a number of a compilation that has been freed"
         return scope.size(value)
     if isinstance(value, tuple | list) and any(isinstance(item, torch.SymInt) for item in value):
         items = [from_fake(item) for item in value]

@@ -236,6 +236,9 @@ class Trace:
 
         return print_trace(self, lowered=lowered)
 
+    def __repr__(self) -> str:
+        return f"<Trace {self.name}: {self.stage.value}, {len(self.symbols)} ops, from {self.provenance}>"
+
     def __str__(self) -> str:
         return self.python()
 

@@ -117,7 +117,7 @@ class _Verifier:
         location = getattr(self.trace.symbols[index], "location", None) if inside else None
         place = f"symbols[{index}]" if inside else "its signature" if index < 0 else "its return"
         stage = getattr(self.trace.stage, "value", self.trace.stage)
-        where = f"In the {stage} trace {self.trace.name!r} made by {self.maker}, at {place}"
+        where = f"In the {stage} trace {self.trace.name!r} produced by {self.maker}, at {place}"
         return VerificationError(f"{where}: {problem}\n{excerpt(self.trace, index)}", location=location)
 
     def _check_header(self) -> None:

@@ -128,7 +128,7 @@ class _WithData(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        return data.detach()  # shares memory, and is no view to autograd: it may be written later
+        return data.detach()  # shares memory, and is not a view to autograd: it may be written later
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -353,7 +353,7 @@ def _problem(ops: Sequence[BoundSymbol], offered: Sequence[int], groups: Sequenc
     left = set(offered)
     for group in groups:
         if not group or list(group) != sorted(set(group)):
-            return "returned a region that is no sorted sequence of positions"
+            return "returned a region that is not a sorted sequence of positions"
         if not left.issuperset(group):
             return "returned a region of ops that were not offered, or are in another region"
         left.difference_update(group)

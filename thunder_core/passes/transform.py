@@ -106,7 +106,7 @@ class Transform(Pass[Trace]):
         """
 
     def collectives(self, programs: Mapping[Phase, Trace], groups: Mapping[str, tuple[int, ...]]) -> Sequence[Any]:
-        """For the report: a row for each collective of a program, as reports take them (`CollectiveReport`).
+        """For the report: a row for each collective of a program (`CollectiveReport`).
 
         The arguments are those of `before_first_run`.
         """
@@ -209,13 +209,13 @@ def ordered(transforms: Sequence[Transform]) -> tuple[Transform, ...]:
 def _check(transforms: Sequence[Transform], names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise TransformError(f"the transform {name!r} is there twice", advice=("keep one of them",))
+            raise TransformError(f"the transform {name!r} is listed twice", advice=("keep one of them",))
     for transform in transforms:
         for other in transform.requires:
             if other not in names:
                 near = suggestion(other, names)
                 raise TransformError(
-                    f"the transform {transform.name!r} requires {other!r}, which is not there{near}",
+                    f"the transform {transform.name!r} requires {other!r}, which is not in the list{near}",
                     advice=(f"add {other!r} to the transforms", f"or remove {transform.name!r}"),
                 )
         for other in transform.conflicts:

@@ -21,9 +21,7 @@ def thunder_executors() -> list[ExecutorSpec]:
 @hookimpl
 def thunder_front_ends() -> list[FrontEndSpec]:
     """The front end that runs the program once."""
-    return [
-        FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and writes down its calls")
-    ]
+    return [FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and records its calls")]
 
 
 @hookimpl
@@ -31,8 +29,8 @@ def thunder_presets() -> list[Preset]:
     """The defaults, those by type of device, and a minimal configuration."""
     package = "thunder.presets"
     return [
-        Preset("default", package, "default.yaml", "what all configurations extend in the end"),
-        Preset("cpu", package, "cpu.yaml", "who runs programs on a CPU where no executors are named", "cpu"),
-        Preset("cuda", package, "cuda.yaml", "who runs programs on an NVIDIA GPU where none are named", "cuda"),
+        Preset("default", package, "default.yaml", "the options that all other configurations extend"),
+        Preset("cpu", package, "cpu.yaml", "the executors for programs on a CPU, if none are named", "cpu"),
+        Preset("cuda", package, "cuda.yaml", "the executors for programs on an NVIDIA GPU, if none are named", "cuda"),
         Preset("reference", package, "reference.yaml", "no executor, and no transform that changes programs"),
     ]

@@ -66,7 +66,7 @@ def _obstacle(
 def _clash(name: str, distribution: PluginDistribution, offering: list[PluginDistribution]) -> Obstacle | None:
     remove = f"pip uninstall {distribution.name}"
     if name == CORE_PLUGIN:
-        why = f"the name belongs to {CORE}, and {distribution.name} {distribution.version} offers a plugin called so"
+        why = f"the name belongs to {CORE}, and {distribution.name} {distribution.version} offers a plugin of this name"
         return Obstacle(PluginState.NAME_CLASH, why, remove)
     if len(offering) == 1:
         return None
@@ -79,8 +79,8 @@ def _api_mismatch(name: str, distribution: PluginDistribution) -> Obstacle | Non
     if declared == str(API):
         return None
     number = int(declared) if declared.isdecimal() else None
-    what = f"number {number}" if number is not None else f"{declared!r}, which is no number,"
-    why = f"it was written for {what} of the plugin interface, and this Thunder has number {API}"
+    what = f"number {number}" if number is not None else f"{declared!r}, which is not a number,"
+    why = f"it was written for {what} of the plugin interface, but this Thunder has number {API}"
     newer = number is not None and number > API
     return Obstacle(PluginState.API_MISMATCH, why, upgrade(CORE if newer else distribution.name))
 

@@ -126,7 +126,7 @@ class Host:
             loaded = tuple(self._loaded.values())
         plugin = next((record for record in loaded if any(spec is other for other in record.specs)), None)
         if plugin is None:
-            raise ValueError(f"{spec} is offered by no plugin that is loaded")
+            raise ValueError(f"{spec} is not offered by a loaded plugin")
         if not isinstance(spec, CheckSpec | CommandSpec):  # checks run although tables fail, commands without PyTorch
             self._add_tables(plugin)
         try:

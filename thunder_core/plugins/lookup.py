@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thunder_core.errors import PluginError, suggestion
 from thunder_core.plugins.distributions import CORE_PLUGIN
-from thunder_core.plugins.first_party import first_party_items, how_to_get
+from thunder_core.plugins.first_party import first_party_items, first_party_names, how_to_get
 from thunder_core.plugins.host import Host, host, new_manager
 from thunder_core.plugins.importing import FAILURES, imported
 from thunder_core.plugins.registration import register
@@ -108,17 +108,20 @@ def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[st
     advice = _other_meanings(plugins, kind, name, names)
     if kind is ExecutorSpec and name in _PYTORCH:
         advice.append(
-            "PyTorch runs what no executor takes, last and without being named: executors=[] for PyTorch alone"
+            "the reference executor, PyTorch, is always last and is not named: executors=[] for PyTorch alone"
         )
     if not advice and name in first_party_items():
         advice.append(how_to_get(name))
+    problem = f"there is no {kind.word} {name!r}"
+    if name in first_party_names() and name not in names:
+        problem += f": the plugin {name!r} is not installed"
     near = "" if advice else suggestion(name, dict.fromkeys([*known, *names, *first_party_items()]))
     advice.append(f"{plural(kind)} of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in plugins.records if record.state is not PluginState.LOADED}
     if silent:
         states = ", ".join(f"{plugin} ({state})" for plugin, state in silent.items())
-        advice.append(f"plugins that are not loaded: {states}; `thunder plugins` says why")
-    return PluginError(f"there is no {kind.word} {name!r}{near}", advice=tuple(advice))
+        advice.append(f"plugins that are not loaded: {states}; `thunder plugins` shows the reasons")
+    return PluginError(problem + near, advice=tuple(advice))
 
 
 def _other_meanings(plugins: Host, kind: type[Specification], name: str, names: list[str]) -> list[str]:
@@ -127,4 +130,4 @@ def _other_meanings(plugins: Host, kind: type[Specification], name: str, names: 
         loaded = plugins.load(name)
         return [f"the {loaded.title} offers {loaded.summary()}"]
     words = [other.word for other in KINDS.values() if any(item.spec.name == name for item in plugins.offered(other))]
-    return [f"{name!r} is the name of another kind of thing: {', '.join(words)}"] if words else []
+    return [f"{name!r} is the name of something else: {', '.join(words)}"] if words else []

@@ -16,7 +16,7 @@ class Options(BaseModel):
 
     optional: bool = Field(
         default=False,
-        description="Leave it out, and say so in the report, where it cannot be used. Otherwise that is an error.",
+        description="Leave it out if it cannot be used, and list it in the report. Otherwise this is an error.",
     )
 
     def __hash__(self) -> int:
@@ -29,9 +29,9 @@ class ExecutorOptions(Options):
 
     include: tuple[str, ...] = Field(
         default=(),
-        description="Patterns (`*`, `?`): it is offered the operations that one of them matches; empty: all.",
+        description="Patterns (`*`, `?`) of the operations that are offered to it; empty: all.",
     )
-    exclude: tuple[str, ...] = Field(default=(), description="Patterns of operations that it is never offered.")
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns of operations that are never offered to it.")
     on_decline: Literal["next", "warn", "error"] = Field(
         default="next",
         description="What to do when it has an implementation of an operation, but not for this call of it.",

@@ -115,9 +115,9 @@ def _check(hook: str, spec: Any) -> None:
     what = f"{hook} returned a {type(spec).__name__} {name!r}"
     if isinstance(spec, CheckSpec):
         if not (isinstance(name, str) and name.strip()):
-            raise InvalidPlugin(f"{what}, which is no name")
+            raise InvalidPlugin(f"{what}, which is not a valid name")
     elif not isinstance(spec, TABLES) and not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise InvalidPlugin(f"{what}, which is no name: letters, digits, underscores and hyphens make one")
+        raise InvalidPlugin(f"{what}, which is not a valid name: use letters, digits, underscores and hyphens")
     if isinstance(spec, Preset):
         if not all(isinstance(part, str) and part for part in (spec.package, spec.file)):
             raise InvalidPlugin(f"{what} without the name of a package and of a file in it")

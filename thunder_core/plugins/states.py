@@ -36,7 +36,7 @@ class PluginState(enum.Enum):
 
 
 DEFECTS = (PluginState.FAILED, PluginState.NAME_CLASH, PluginState.API_MISMATCH, PluginState.VERSION_CONFLICT)
-"""States that ``THUNDER_STRICT=1`` makes errors. An absent library and a blocked plugin are no defects."""
+"""States that ``THUNDER_STRICT=1`` makes errors. An absent library and a blocked plugin are not defects."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def _rules(load: str) -> Mapping[str, Callable[..., Any]]:
     """The mapping from names to functions at the path ``load``."""
     rules = imported(load)
     if not isinstance(rules, Mapping) or not all(isinstance(name, str) and callable(rules[name]) for name in rules):
-        raise InvalidPlugin(f"{load} is no mapping from names of operations to functions")
+        raise InvalidPlugin(f"{load} is not a mapping from names of operations to functions")
     return rules
 
 

@@ -126,7 +126,7 @@ def _compile(
         acquired.observer.close()
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
-            unfit = prologue.why(args, kwargs) or "the guards disagree with themselves"
+            unfit = prologue.why(args, kwargs) or "a guard does not hold for the call that was compiled"
             symbols = hints.values() if sizes is not None and sizes.symbols else ()
             inputs = (*acquired.inputs, *program.constants.values(), *symbols)
     with _stage(stages, "code generation"):
@@ -248,7 +248,7 @@ def _prologue(
     checked = settings.config.cache != "same input"  # with which the user promises that only data of tensors changes
     guarded = acquired.guarded or not checked
     names = [proxy.name for proxy in program.final.inputs]
-    constants = [(ConstantSource(value, "made by a transform"), value) for value in program.constants.values()]
+    constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
     inputs = [*zip(acquired.sources, acquired.inputs, strict=True), *constants]
     return build_prologue(
         () if guarded else (*acquired.observer.guards(), *acquired.number_guards),

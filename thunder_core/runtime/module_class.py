@@ -100,8 +100,8 @@ def _create(base: type, original: type[torch.nn.Module]) -> type:
     builtin = next(kind for kind in original.__mro__ if not kind.__flags__ & _HEAP_TYPE)
     if builtin is not object:
         raise UnsupportedError(
-            f"thunder.jit cannot replace a {original.__qualname__}: it is a module and a {builtin.__name__} at "
-            "once, and what the latter holds cannot be shared",
+            f"thunder.jit cannot replace a {original.__qualname__}: it is both a module and a "
+            f"{builtin.__name__}, whose contents cannot be shared",
             advice=("make it an attribute of the module instead of a base class",),
         )
     namespace: dict[str, Any] = {

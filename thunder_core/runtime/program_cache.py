@@ -75,8 +75,9 @@ class ProgramCache:
         self._lock = threading.RLock()
         self._outcomes = 0
         self._likely = LikelyOutcomes()
+        limit = settings.config.outcome_limit
         self._at_outcome_limit = (
-            f"it reads other values, and the outcome limit of {settings.config.outcome_limit} is reached"
+            f"it reads values that no entry was compiled for, and the outcome limit of {limit} is reached"
         )
         self._warned_unfit = False
         self._not_recorded = ""
@@ -162,7 +163,7 @@ class ProgramCache:
             if found is None:
                 return self._eager(reason, args, kwargs)
             entry, inputs = found
-        return self._eager("the values that it reads are others each time that they are computed", args, kwargs)
+        return self._eager("the values that it reads differ each time that they are computed", args, kwargs)
 
     def _entry_with(
         self, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -245,7 +246,7 @@ class ProgramCache:
             return
         reason = self._not_recorded = str(needed)
         if self.fallbacks[reason] == 1:
-            warn_user(f"{self.name} runs as eager PyTorch, call after call: {reason}", UncacheableWarning)
+            warn_user(f"{self.name} is run by eager PyTorch in several calls: {reason}", UncacheableWarning)
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self.settings.config.cache == "no caching":
@@ -292,7 +293,7 @@ class ProgramCache:
             return
         self._warned_unfit = True
         warn_user(
-            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the very call that it "
+            f"{self.name} is compiled again at each call: a guard of its entry does not hold for the call that it "
             f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
             UncacheableWarning,
         )

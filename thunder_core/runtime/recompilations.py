@@ -38,10 +38,10 @@ class Recompilations:
             return
         self._warned = True
         warn_user(
-            f"{self.name} was compiled {entries} times and is compiled again, because of what changes between calls:"
+            f"{self.name} was compiled {entries} times and is compiled again, because of changes between calls:"
             f"{self._changes()}\nWhat to do:{self._remedies()}\n"
-            f"  - or leave it: at {self.config.recompile_limit} entries (recompile_limit) compiling ends, and eager "
-            "PyTorch runs the calls that fit none of them",
+            f"  - or ignore this warning: after {self.config.recompile_limit} entries (recompile_limit) eager "
+            "PyTorch runs the calls that match none of them",
             RecompileWarning,
         )
 
@@ -56,7 +56,7 @@ class Recompilations:
             f"{self.name} has {self.config.recompile_limit} compiled entries (recompile_limit) and is not compiled "
             "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
             f"What changed between calls:{self._changes()}\nWhat to do:{self._remedies()}\n"
-            "  - or raise recompile_limit, if the values are few and come again",
+            "  - or raise recompile_limit, if there are few values, which recur",
             RecompileWarning,
         )
 
@@ -68,11 +68,11 @@ class Recompilations:
         place = at(guess.location, "\n  at ")
         warn_user(
             f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
-            "(outcome_limit): eager PyTorch runs calls with others. The value that is another now is "
+            "(outcome_limit): eager PyTorch runs calls with other outcomes. The value that differs now is "
             f"{guess.text}{place}\n"
             "What to do:\n"
             "  - keep the value a tensor: torch.where, a product with a mask, torch.cond\n"
-            "  - or raise outcome_limit, if the outcomes are few and come again",
+            "  - or raise outcome_limit, if there are few outcomes, which recur",
             RecompileWarning,
         )
 

@@ -1,4 +1,4 @@
-"""Restore the state that a run changed before it found that a value differs from the recorded one."""
+"""Restore the state that a run changed before a check found a value that differs from the recorded one."""
 
 from __future__ import annotations
 

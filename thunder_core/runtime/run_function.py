@@ -79,7 +79,7 @@ def _computation(
 def without_autocast(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
     """A function that calls ``function`` with autocast disabled; ``function`` itself if autocast is disabled already.
 
-    Unlike `torch.autocast` it is no region, so PyTorch's cache of cast weights, which belongs to the caller, stays.
+    Unlike `torch.autocast` it is not a region, so PyTorch's cache of cast weights, which belongs to the caller, stays.
 
     Args:
         function: takes positional arguments.

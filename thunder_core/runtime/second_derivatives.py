@@ -142,7 +142,7 @@ class SecondDerivatives:
             if tensor is None or _versions([tensor]) != (version,):
                 name, what = self.joint.primals[position].name, "was freed" if tensor is None else "was written"
                 raise UnsupportedError(
-                    f"second derivatives go through the program once more, and its input {name} {what} since",
+                    f"second derivatives run the program again, and its input {name} {what} since",
                     advice=(
                         "keep a reference to the inputs of the program, unchanged, until its second derivatives are "
                         "computed",
@@ -161,7 +161,7 @@ def _versions(tensors: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
 
 def _not_repeatable(called: str, location: SourceLocation | None = None) -> UnsupportedError:
     return UnsupportedError(
-        f"second derivatives go through the program once more, and it calls {called}, which does not do the same twice",
+        f"second derivatives run the program again, and it calls {called}, which is not deterministic",
         location=location,
         advice=("run the program that needs second derivatives in eager PyTorch",),
     )

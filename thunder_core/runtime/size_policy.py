@@ -58,8 +58,8 @@ def _error(dimension: DeclaredDimension, why: str, location: SourceLocation | No
         f"{dimension.path} is declared as {dimension.declared.text}, and the program makes it a constant: {why}",
         location=location,
         advice=(
-            "leave out what needs the number itself",
-            "declare Dim.AUTO, or nothing: then another size is another compilation",
+            "avoid code that needs the value of the size",
+            "declare Dim.AUTO, or nothing: then each size is compiled separately",
         ),
     )
 

@@ -87,7 +87,7 @@ def function_printed_as(name: str, style: CallStyle) -> Function:
     if style is CallStyle.ATTRIBUTE:
         return getter(value)
     if not callable(value):
-        raise LookupError(f"{name} is no function")
+        raise LookupError(f"{name} is not a function")
     function: Function = value
     return function
 

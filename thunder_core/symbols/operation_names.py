@@ -3,7 +3,7 @@
 An operation has the dotted names of all functions, methods and in-place variants that its row lists, or its own where
 it has no row: ``torch.softmax``, ``torch.Tensor.softmax``, ``torch.nn.functional.softmax``. The leading ``torch.`` may
 be left out, and methods and properties have their bare name too: ``nn.functional.silu``, ``softmax``. An operator of
-``torch.ops`` also has the name of its packet, ``torch.ops.aten.add`` beside ``torch.ops.aten.add.Tensor``.
+``torch.ops`` also has the name of its packet: ``torch.ops.aten.add`` as well as ``torch.ops.aten.add.Tensor``.
 """
 
 from __future__ import annotations

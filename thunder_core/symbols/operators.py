@@ -17,7 +17,7 @@ _aten = torch.ops.aten
 
 
 def _to_copy(tensor: Any, **options: Any) -> Call | None:
-    """A conversion of the dtype alone, which `torch.Tensor.to` makes a copy for."""
+    """A conversion of only the dtype, for which `torch.Tensor.to` copies."""
     plain = {"layout": torch.strided, "device": getattr(tensor, "device", None), "pin_memory": False}
     given = {
         name: value

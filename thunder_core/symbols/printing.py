@@ -20,7 +20,7 @@ def print_values(*values: Any, to_stderr: bool = False, **options: Any) -> None:
 
 
 def log_values(logger: str, level: int, place: tuple[str, int, str], message: Any, *args: Any) -> None:
-    """Log ``message % args``, if the logger of that name takes the level.
+    """Log ``message % args``, if the logger of that name is enabled for the level.
 
     Args:
         place: file, line and function that the record names.

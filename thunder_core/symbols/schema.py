@@ -108,7 +108,7 @@ def written_values(
 
 
 def _overloads(func: Any) -> tuple[OpOverload, ...] | None:
-    """The overloads that a call of ``func`` may select; None if it is no operator."""
+    """The overloads that a call of ``func`` may select; None if it is not an operator."""
     if isinstance(func, CustomOpDef):
         return (overload_of(func),)
     if isinstance(func, OpOverload):

@@ -317,7 +317,7 @@ class Sizes:
         if expression.is_Integer:
             return int(expression)
         if hint is None or not expression.free_symbols <= self._symbols.keys():
-            raise SizeVariesError(f"PyTorch cannot tell the size {expression} from the sizes of the inputs")
+            raise SizeVariesError(f"PyTorch cannot compute the size {expression} from the sizes of the inputs")
         return SizeExpr(expression, int(hint), self)
 
     # ------------------------------------------------------------ facts

@@ -74,7 +74,7 @@ def refuse_objects(bound: BoundSymbol) -> None:
         if isinstance(leaf, Trace):
             raise LoweringError(f"{bound.symbol.name} takes a program")
         if isinstance(leaf, PROXY_TYPES) and not isinstance(leaf, TensorProxy):
-            raise LoweringError(f"{bound.symbol.name} works on {leaf.name}, which is no tensor")
+            raise LoweringError(f"{bound.symbol.name} works on {leaf.name}, which is not a tensor")
         if isinstance(leaf, TensorProxy) and leaf.layout is not torch.strided:
             raise LoweringError(f"{bound.symbol.name} works on the sparse tensor {leaf.name}")
 
@@ -106,7 +106,9 @@ def _record(bound: BoundSymbol, function: Callable[..., Any], context: Context) 
         raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error
     results = [proxy for proxy in list_proxies((trace.output,)) if isinstance(proxy, TensorProxy)]
     if [metadata_of(proxy) for proxy in results] != [metadata_of(proxy) for proxy in tensor_outputs_of(bound)]:
-        raise LoweringError(f"the rewrite of {name} returns something else than it does")
+        raise LoweringError(
+            f"the results of the rewrite of {name} differ from those of the operation in metadata or aliasing"
+        )
     names = {proxy.name for proxy in results}
     if len(names) < len(results) or not names <= trace.producers.keys():
         raise LoweringError("a rewrite returns one of its arguments, or a result twice")

@@ -48,7 +48,7 @@ class Level(enum.Enum):
 
     TORCH = "torch functions, as they are called"
     ATEN = "ATen operators, forward and backward alike, by the names of the torch functions that call them"
-    CORE_ATEN = "operators of core ATen, into which PyTorch's decompositions take others apart"
+    CORE_ATEN = "operators of core ATen, into which PyTorch's decompositions split other operators"
 
 
 class Tracer:
@@ -96,7 +96,7 @@ class Tracer:
         return own
 
     def other_input(self, proxy: Proxy) -> Proxy:
-        """Add an input that is no tensor; return its proxy in the trace, which calls take as argument."""
+        """Add an input that is not a tensor; return its proxy in the trace, which calls take as argument."""
         own = replace(proxy, name=f":{len(self.inputs)}")
         self.inputs.append(own)
         return own
@@ -180,7 +180,7 @@ class Tracer:
     def call_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run and record a call of an ATen operator."""
         if depends_on_grad_mode(func):
-            raise LoweringError(f"{func} does something else where no gradients are recorded")
+            raise LoweringError(f"{func} behaves differently without gradients")
         if func in NATIVE_ATTENTION:
             raise LoweringError(f"{func} calls operators that are not dispatched")
         with self.mode.observing() as observed:
@@ -227,7 +227,7 @@ class Tracer:
 
     def _argument(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.UntypedStorage):
-            raise LoweringError("it works on memory itself")
+            raise LoweringError("it accesses memory directly")
         return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else from_fake(leaf)
 
     def _result(self, leaf: Any) -> Any:
@@ -263,7 +263,7 @@ class Tracer:
         """A real tensor that a formula created from Python numbers."""
         fake = isinstance(tensor, FakeTensor)
         if fake or tensor.numel() > _LARGEST_CONSTANT or tensor.layout is not torch.strided:
-            raise LoweringError("it uses a tensor that no operation of it computed")
+            raise LoweringError("it uses a tensor that none of its operations computed")
         proxy = self._new(tensor)
         self._proxies[id(tensor)] = proxy
         with disable_current_modes():

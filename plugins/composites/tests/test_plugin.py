@@ -42,7 +42,7 @@ def test_loading_the_plugin_adds_nothing_twice() -> None:
 
 def test_only_patterns_can_be_added() -> None:
     before = all_patterns()
-    with pytest.raises(TypeError, match="'silu' is no Pattern"):
+    with pytest.raises(TypeError, match="'silu' is not a Pattern"):
         add_patterns([*PATTERNS, "silu"])  # type: ignore[list-item]
     assert all_patterns() == before
 

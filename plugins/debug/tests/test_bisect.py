@@ -435,5 +435,5 @@ def test_programs_without_executors() -> None:
 
 
 def test_wrong_option() -> None:
-    with pytest.raises(thunder.ThunderError, match="take one of 'error', 'warn', 'record'"):
+    with pytest.raises(thunder.ThunderError, match="use one of 'error', 'warn', 'record'"):
         Bisect(action="log")  # type: ignore[arg-type]

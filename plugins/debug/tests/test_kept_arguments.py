@@ -79,7 +79,7 @@ def test_more_backwards() -> None:
 
 @pytest.mark.parametrize("lines", [(forward("a", X, 2), forward("b", X, 3), backward(X)), (backward(X),)])
 def test_what_cannot_be_told(lines: tuple[BoundSymbol, ...]) -> None:
-    assert kept(*lines) == ["it cannot be told which call of forward is its own"]
+    assert kept(*lines) == ["it is unknown which call of forward belongs to it"]
 
 
 def product_forward(x: torch.Tensor, y: torch.Tensor) -> Any:

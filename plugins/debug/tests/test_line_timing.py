@@ -122,7 +122,7 @@ def test_copies_of_compiled_modules(again: Any) -> None:
 
 
 def test_wrong_option() -> None:
-    with pytest.raises(thunder.ThunderError, match="take one of 'exit', 'none'"):
+    with pytest.raises(thunder.ThunderError, match="use one of 'exit', 'none'"):
         LineTiming(report="always")  # type: ignore[arg-type]
 
 

@@ -265,5 +265,5 @@ def test_sparse_results() -> None:
 
 
 def test_wrong_option() -> None:
-    with pytest.raises(thunder.ThunderError, match="take one of 'error', 'warn'"):
+    with pytest.raises(thunder.ThunderError, match="use one of 'error', 'warn'"):
         NanFinder(action="log")  # type: ignore[arg-type]

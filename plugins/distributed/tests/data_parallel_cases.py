@@ -431,7 +431,7 @@ def sparse_gradients_of_results_that_are_not_used() -> None:
             return self.last(self.words(x))
 
     compiled = thunder.jit(pair(OneOfTwo, find_unused_parameters=True)[1])
-    with pytest.raises(UnsupportedError, match=r"gives no gradient to bags\.weight, whose gradients are sparse"):
+    with pytest.raises(UnsupportedError, match=r"computes no gradient for bags\.weight, whose gradients are sparse"):
         loss_of(compiled(torch.tensor([1, 2]))).backward()
 
 
@@ -582,7 +582,7 @@ def backward_refusals() -> None:
     """Nothing is sent by a backward that would not average all gradients."""
     x = own(data(0))
     model = thunder.jit(pair(Unused)[1])
-    with refused("gives no gradient to layers.4.weight, layers.4.bias"):
+    with refused("computes no gradient for layers.4.weight, layers.4.bias"):
         loss_of(model(x)).backward()
     assert all(p.grad is None for p in model.parameters())
     model = thunder.jit(pair(Layers)[1])

@@ -36,7 +36,7 @@ def test_the_timeout_is_that_of_the_process_group_unless_the_environment_says_ot
 @pytest.mark.parametrize("text", ["soon", "-1", "nan"])
 def test_a_timeout_that_is_no_number_of_seconds_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(thunder.OptionError, match=f"{VARIABLE}='{text}' is no number of seconds"):
+    with pytest.raises(thunder.OptionError, match=f"{VARIABLE}='{text}' is not a number of seconds"):
         agreement.timeout("0")
 
 

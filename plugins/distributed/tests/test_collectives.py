@@ -284,6 +284,7 @@ def test_the_report_tells_what_each_line_sends_and_what_stands_before_its_wait()
     assert (found.phase, found.kind, found.group, found.ranks) == ("inference", "all_gather", "0", 2)
     assert (found.bytes, found.lines, found.flops) == (2 * 3 * 4, 1, 2 * 2 * 2 * 3)
     assert "all_gather of 1 tensor" in str(report)
+    assert "24 bytes  1 operation (24 FLOP) before the wait" in str(report)
 
 
 @pytest.mark.usefixtures("fake_group")

@@ -254,7 +254,7 @@ def test_parameters_that_are_read_far_apart_are_gathered_apart() -> None:
     model = sharded(Net(16), reshard_after_forward=True)
     forward, backward = parts_of(model, transforms=[{"distributed.schedule_collectives": {"hardware": QUICK}}])
     assert [count for _, count in forward] == [2, 6, 6, 2]
-    assert [count for name, count in backward if "gather" in name] == [4, 6, 6]  # what nobody reads is no part
+    assert [count for name, count in backward if "gather" in name] == [4, 6, 6]  # what nobody reads is not part
     assert [count for _, count in parts_of(model)[0]] == [4, 6, 6]
 
 

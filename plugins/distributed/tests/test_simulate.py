@@ -117,6 +117,13 @@ def test_peak_holds_whole_parameters_that_backward_keeps() -> None:
     assert again.programs > PARAMETERS // LAYERS  # one layer's at least
 
 
+def test_modules_of_pytorch_have_no_line_at_the_peak() -> None:
+    def make(mesh: Any) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), (torch.ones(2, 8),), {}
+
+    assert step(make, 2).memory.location is None
+
+
 def test_inference_of_a_function_has_the_peak_of_its_values() -> None:
     def make(mesh: Any) -> Any:
         return lambda x: (x + 1).sin().sum(), (torch.ones(1000),), {}
@@ -171,8 +178,8 @@ def test_large_weights_take_no_memory() -> None:
 @pytest.mark.parametrize(
     ("size", "mesh", "rank", "problem"),
     [
-        (8, {"dp": 4}, 0, "the mesh dp=4 has 4 ranks, and the world 8"),
-        (8, {}, 8, "rank 8 is none of 8 ranks"),
+        (8, {"dp": 4}, 0, "the mesh dp=4 has 4 ranks, but the world size is 8"),
+        (8, {}, 8, "rank 8 is out of range for 8 ranks"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_an_error(size: int, mesh: dict[str, int], rank: int, problem: str) -> None:
@@ -183,7 +190,7 @@ def test_a_mesh_that_does_not_fit_is_an_error(size: int, mesh: dict[str, int], r
 def test_a_process_group_that_is_there_is_an_error() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        with pytest.raises(ThunderError, match="a process group is initialized"):
+        with pytest.raises(ThunderError, match="a process group is already initialized"):
             step(replicated, 2)
     finally:
         dist.destroy_process_group()

@@ -43,7 +43,7 @@ def test_what_shares_memory_may_change(order: list[bool]) -> None:
     (graph,) = thunder_plugin_dynamo.report(compiled).graphs
     assert (len(graph.compiled.entries), graph.compiled.cache_hits) == (2, 1)
     guards = {guard for entry in graph.compiled.entries for guard in entry.guards}
-    assert guards == {"L_x_: shared memory", "L_x_: overlap"}
+    assert guards == {"L_x_: shared memory with L_y_", "L_x_: no overlap with L_y_"}
 
 
 def test_one_object_twice() -> None:

@@ -107,7 +107,7 @@ def test_damaged_files_are_made_again(folder: Path, damage: str) -> None:
     report = run(Saving())
     assert counts(report) == (1, 0)
     (note,) = report.notes
-    assert note.startswith("an artifact on disk was made again: ")
+    assert note.startswith("an artifact on disk was recompiled: ")
     assert path.read_bytes() == content
     assert counts(run(Saving())) == (0, 1)
 
@@ -123,7 +123,7 @@ def test_folders_that_cannot_be_written(folder: Path) -> None:
     report = run(Saving())
     assert counts(report) == (1, 0)
     (note,) = report.notes
-    assert note.startswith(f"compiled regions are not kept on disk, because {folder} cannot be written")
+    assert note.startswith(f"compiled regions are not cached on disk, because {folder} cannot be written")
 
 
 def test_folders_of_others_are_not_read(folder: Path) -> None:

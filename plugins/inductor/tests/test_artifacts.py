@@ -137,7 +137,7 @@ def test_a_file_that_is_no_region(folder: Path) -> None:
     found = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
     assert found.read == 0
     assert found.notes == (
-        "an artifact on disk was made again: inductor cannot load it: TypeError: the file holds list",
+        "an artifact on disk was recompiled: inductor cannot load it: TypeError: the file holds list",
     )
 
 

@@ -69,7 +69,7 @@ def test_devices() -> None:
 def test_small_regions() -> None:
     program = compiled(lambda x: x * 2, smallest=2)
     program(X)
-    assert reasons(program) == {"its region has 1 of 2 lines"}
+    assert reasons(program) == {"its region has 1 of 2 required operations"}
 
 
 def test_what_nvfuser_refuses_goes_to_the_next_executor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ def test_older_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "_accepted", lambda accepts, given: False)
     rows = {backend.name: backend for backend in BACKENDS if backend.device == "cuda"}
     assert rows["flash"].refusal(call()) == "the GPU has compute capability (7, 5), and (8, 0) is needed"
-    assert rows["efficient"].refusal(call()) == "torch.backends.cuda.can_use_efficient_attention says no"
+    assert rows["efficient"].refusal(call()) == "torch.backends.cuda.can_use_efficient_attention returned False"
 
 
 @pytest.mark.parametrize("accepts", [True, False])

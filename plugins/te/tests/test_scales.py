@@ -105,7 +105,7 @@ def test_the_first_scales_are_not_made_by_a_graph() -> None:
     matrix = Mock(is_cuda=True)
     with (
         patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
-        pytest.raises(RuntimeError, match="made by a call outside of CUDA graphs"),
+        pytest.raises(RuntimeError, match="created by a call outside of CUDA graphs"),
     ):
         state.forward.quantize(0, matrix, False)
     assert state.state_dict() == {}

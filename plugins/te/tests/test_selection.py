@@ -154,7 +154,7 @@ def test_on_the_cpu_it_declines() -> None:
 
 
 def test_grouped_products_are_left_alone(calls: list[str]) -> None:
-    """What is no call of linear has no implementation; it runs as it is."""
+    """What is not a call of linear has no implementation; it runs as it is."""
     x, weights = values(2, 16, 32), values(2, 32, 48, seed=1)
     program = thunder.jit(torch.bmm, executors=[executor()])
     torch.testing.assert_close(program(x, weights), torch.bmm(x, weights))

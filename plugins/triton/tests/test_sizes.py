@@ -97,4 +97,4 @@ def test_a_width_that_varies() -> None:
         torch.testing.assert_close(norm(x), F.rms_norm(x, (width,)))
     assert thunder.cache_misses(softmax) == thunder.cache_misses(norm) == 1
     assert "triton.rows or blocks" in table(softmax)
-    assert "the value of the size s1 is needed, which varies between calls" in table(norm)
+    assert "the value of the size s1, which varies between calls, is needed" in table(norm)

@@ -93,7 +93,7 @@ class _Run:
         if [metadata_of(tensor) for tensor in tensors] != [metadata_of(proxy) for proxy in self.results]:
             raise LoweringError("its result differs from that of the op")
         if not isinstance(residuals, tuple):
-            raise LoweringError("its residuals are no tuple")
+            raise LoweringError("its residuals are not a tuple")
         for tensor, proxy in zip(tensors, self.results, strict=True):
             if storage_address(tensor) in self._storages:
                 raise LoweringError("its result shares memory with an argument, or with another result")

@@ -37,7 +37,7 @@ class Cut:
         return self._nodes - 1
 
     def edge(self, tail: int, head: int, capacity: int) -> None:
-        """Add an edge, at most one for each pair of nodes unless they are unbounded. Zero capacity is no edge."""
+        """Add an edge, at most one for each pair of nodes unless they are unbounded. Zero capacity is not an edge."""
         if capacity:
             self._edges[tail, head] = capacity
 

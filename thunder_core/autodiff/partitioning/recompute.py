@@ -100,7 +100,7 @@ def parse_policy(value: str | Mapping[str, float], fused: bool) -> Policy | Budg
             return Budget(float(fraction))
     names = ", ".join(repr(name) for name in POLICIES)
     raise OptionError(
-        f"recompute={value!r} is no policy",
+        f"recompute={value!r} is not a recompute policy",
         advice=(f"Pass {names}, or {{'budget': f}} with a number f of at least 0.",),
     )
 

@@ -152,7 +152,7 @@ class Rewriter:
         """Rewrite ``x.requires_grad_()`` and the like, which return the same object under a new name."""
         if view.block.version and proxy.name not in self.views and view.proxy.name in view.block.inputs:
             raise UnsupportedError(
-                f"autograd metadata of the input {view.proxy.name} is changed after a write to it",
+                f"the autograd metadata of the input {view.proxy.name} is changed after a write to it",
                 location=self.emitter.location,
                 advice=("do that before the first write, or outside of the compiled function",),
             )

@@ -94,7 +94,7 @@ def call_on_copies(
     operation, _, _ = registry.resolve(operations.functional_call, (), {})
     symbol, function = call.symbol, call.symbol.target
     arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
-    if import_path(function) is None:  # it is no literal: make it part of the op's symbol
+    if import_path(function) is None:  # it is not a literal: make it part of the op's symbol
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
     gradient = requires_grad(call, emitter)
     recorded = [gradient] * len(targets)

@@ -191,7 +191,9 @@ class State:
             raise FunctionalizationError(
                 f"{view.proxy.name} shares written storage with {view.block.root.name}, which does not cover it",
                 location=self.emitter.location,
-                advice=("make one of them a view of the other inside of the compiled function, or copy one of them",),
+                advice=(
+                    "create one of them as a view of the other inside of the compiled function, or copy one of them",
+                ),
             )
 
 

@@ -34,7 +34,7 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
             raise FunctionalizationError(
                 view.block.conflict,
                 location=bound.location,
-                advice=("pass tensors that do not overlap, or pass one of them and make views of it inside",),
+                advice=("pass tensors that do not overlap, or pass one of them and create views of it inside",),
             )
         if geometry.expanded(view.proxy):
             raise _overlapping(bound, "an expanded tensor")
@@ -70,7 +70,7 @@ def _fills(bound: BoundSymbol) -> bool:
 
 def _overlapping(bound: BoundSymbol, description: str) -> FunctionalizationError:
     return FunctionalizationError(
-        f"{bound.symbol.name} writes to {description}: several elements are one place in memory",
+        f"{bound.symbol.name} writes to {description}: several elements have the same address",
         location=bound.location,
         advice=("clone() the tensor before the write",),
     )

@@ -1,4 +1,4 @@
-"""Losses and distances. The deprecated ``size_average`` and ``reduce`` are no part of the canonical calls."""
+"""Losses and distances. The deprecated ``size_average`` and ``reduce`` are not part of the canonical calls."""
 
 from thunder_core.ir.symbol import Tag
 from thunder_core.symbols.row import Row, row, rows

@@ -68,7 +68,7 @@ def problem(name: str) -> str | None:
             return f"{name} of Apex has no {function}; {advice}, from its newest sources"
         count = _number_of_arguments(attribute)
         if count not in (None, len(parameters)):
-            return f"{name}.{function} of Apex takes {count} arguments, not {len(parameters)}; {advice}, anew"
+            return f"{name}.{function} of Apex takes {count} arguments, not {len(parameters)}; {advice} again"
     return None
 
 

@@ -60,10 +60,10 @@ class RecognizeComposites(Transform):
 
         def claimed(match: PatternMatch) -> tuple[BoundSymbol] | None:
             reason = program.obstacle(match)
-            answers = offers.refuse(match.composite, reason) if reason else offers.decisions(match)
-            if takes_whole(executors, answers):
+            decisions = offers.refuse(match.composite, reason) if reason else offers.decisions(match)
+            if takes_whole(executors, decisions):
                 return (match.composite,)
-            unclaimed.append(Assignment(match.composite, answers))
+            unclaimed.append(Assignment(match.composite, decisions))
             return None
 
         rule = Rule(lambda line: _candidates(program, line, rows), claimed)

@@ -80,7 +80,7 @@ class CUDABackend:
         for generator in generators:
             graph.register_generator_state(generator)
         torch.cuda.synchronize(self.device)
-        torch.cuda.empty_cache()  # memory cached for eager would be unused beside the pool
+        torch.cuda.empty_cache()  # the pool cannot use memory that is cached for eager
         outputs = self._captured(graph, pool.id, lambda: function(arguments))
         return Capture(graph.replay, outputs, _segments(pool.id))
 

@@ -88,7 +88,7 @@ class Inputs:
         return bool(self.symbolic) or Role.OBJECT in self.roles
 
     def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What a graph is specialized on, besides addresses."""
+        """The properties on which a graph is specialized, besides addresses."""
         objects = [_identity(value) for value, role in zip(values, self.roles, strict=True) if role is Role.OBJECT]
         shapes = [(values[position].shape, values[position].stride()) for position in self.symbolic]
         return (*objects, *shapes)

@@ -47,11 +47,11 @@ class CudnnExecutor(OperatorExecutor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """The decision of the table; attention writes its result with the strides of the trace."""
-        answer = super().claim(bound)
-        if not isinstance(answer, Claimed) or not _needs_strides(bound):
-            return answer
+        decision = super().claim(bound)
+        if not isinstance(decision, Claimed) or not _needs_strides(bound):
+            return decision
         run = partial(attention.run_with_strides, bound.output.stride)
-        return replace(answer, implementation=executor_symbol(run, self.name, bound.symbol.tags, bound.symbol))
+        return replace(decision, implementation=executor_symbol(run, self.name, bound.symbol.tags, bound.symbol))
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The derivative of the table; attention writes its result with the strides of the trace."""

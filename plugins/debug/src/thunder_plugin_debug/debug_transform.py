@@ -47,7 +47,7 @@ class DebugTransform(Transform):
         value = getattr(self, option)
         if value not in allowed:
             raise TransformError(
-                f"{self.name}: {option} is {value!r}", advice=(f"take one of {', '.join(map(repr, allowed))}",)
+                f"{self.name}: {option} is {value!r}", advice=(f"use one of {', '.join(map(repr, allowed))}",)
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DebugTransform:

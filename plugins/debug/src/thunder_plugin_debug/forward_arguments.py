@@ -55,7 +55,7 @@ def _keeping(backward: BoundSymbol, forward: BoundSymbol | None) -> BoundSymbol:
     symbol, args = backward.symbol, backward.args
     why_not = None
     if forward is None:
-        why_not = "it cannot be told which call of forward is its own"
+        why_not = "it is unknown which call of forward belongs to it"
     elif forward.effects.random:
         why_not = "its forward draws random numbers"
     else:

@@ -43,7 +43,7 @@ class LineCallbacks(DebugTransform):
             raise TransformError(
                 "line_callbacks has no function",
                 advice=(
-                    "give before_line or after_line",
+                    "set before_line or after_line",
                     "in a configuration: before_line: my_package.module:function",
                 ),
             )

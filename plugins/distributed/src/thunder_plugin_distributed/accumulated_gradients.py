@@ -1,8 +1,7 @@
 """Gradients of whole parameters that `fully_shard` accumulates without communication.
 
-After ``set_requires_gradient_sync(False)`` backward keeps the whole gradient of a parameter on each rank, until a
-backward with communication reduces it. Programs keep it where eager PyTorch does, so that both continue what the other
-accumulated.
+After ``set_requires_gradient_sync(False)`` backward accumulates the whole gradient of a parameter on each rank, until a
+backward with communication reduces it. Programs store it where eager PyTorch does, so calls of both can alternate.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from thunder_plugin_distributed import pytorch_internals
 
 
 def is_accumulating(group: Any) -> bool:
-    """Whether backward accumulates the gradients of a group, and does not reduce them."""
+    """Whether backward accumulates the gradients of a group without reducing them."""
     return not group.reduce_grads
 
 
 def reduction_dtype(sharded: Any) -> torch.dtype | None:
-    """The dtype that the gradient of a parameter is accumulated and reduced in; None for that of the gradient."""
-    # Since PyTorch 2.15 gradients are reduced in the parameter's dtype where the policy does not say it.
+    """The dtype in which the gradient of a parameter is accumulated and reduced; None for the dtype of the gradient."""
+    # Since PyTorch 2.15 gradients are reduced in the parameter's dtype if the policy has none.
     dtype: torch.dtype | None = getattr(sharded, "unsharded_grad_dtype", sharded.reduce_dtype)
     return dtype
 
@@ -36,22 +35,22 @@ def layout_of(sharded: Any) -> Any:
 
 
 def accumulated(sharded: Any) -> torch.Tensor | None:
-    """The gradient of a whole parameter that was accumulated so far; None if there is none.
+    """The accumulated gradient of a whole parameter; None if there is none.
 
     It is a DTensor if the parameter was one before `fully_shard` was applied.
     """
     gradient: torch.Tensor | None = sharded.unsharded_accumulated_grad
     if gradient is None and hasattr(sharded, "_unsharded_param"):
-        gradient = sharded._unsharded_param.grad  # where older versions have it if it needs no other dtype
+        gradient = sharded._unsharded_param.grad  # where older versions store it unless it has another dtype
     return gradient
 
 
 @torch.no_grad()
 def accumulate(sharded: Any, gradient: torch.Tensor) -> None:
-    """Add a gradient of the whole parameter to what was accumulated, in the dtype of reductions.
+    """Add a gradient of the whole parameter to the accumulated one, in the dtype of reductions.
 
     Args:
-        gradient: of this rank's part if tensor parallelism has one. It may share memory with other tensors.
+        gradient: with tensor parallelism, the gradient of this rank's part. It may share memory with other tensors.
     """
     before = accumulated(sharded)
     if before is not None:
@@ -70,13 +69,13 @@ def accumulate(sharded: Any, gradient: torch.Tensor) -> None:
 
 
 def local_part(gradient: Any) -> torch.Tensor:
-    """What this rank has of an accumulated gradient."""
+    """The part of an accumulated gradient on this rank."""
     part: torch.Tensor = getattr(gradient, "_local_tensor", gradient)
     return part
 
 
 def release(sharded: Any) -> None:
-    """Forget what was accumulated."""
+    """Delete the accumulated gradient."""
     if not casts_before_sums():
         sharded.unsharded_accumulated_grad = None
     if hasattr(sharded, "_unsharded_param"):
@@ -85,8 +84,8 @@ def release(sharded: Any) -> None:
 
 @cache
 def casts_before_sums() -> bool:
-    """Whether a gradient is cast to the dtype of what was accumulated before it is added, and not their sum.
+    """Whether a gradient is cast before it is added to the accumulated one; otherwise their sum is cast.
 
-    Newer versions of PyTorch have autograd accumulate it in the whole parameter, which has a `grad_dtype`.
+    In newer versions of PyTorch autograd accumulates it in the whole parameter, which has a `grad_dtype`.
     """
     return hasattr(pytorch_internals.fsdp_param, "unsharded_accumulated_grad")

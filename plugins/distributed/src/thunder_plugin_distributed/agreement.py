@@ -42,11 +42,11 @@ from thunder_plugin_distributed.pytorch_internals import (
 
 VARIABLE: Final = "THUNDER_COLLECTIVES_TIMEOUT"
 _SECONDS_AFTER_EXCEPTION: Final = 30.0
-_RECENT: Final = 60.0  # seconds between an exception and the wait that it has to do with
-_PAUSE: Final = 0.01  # seconds between two looks at the store, at first
+_RECENT: Final = 60.0  # seconds between an exception on one rank and the wait on another that it explains
+_PAUSE: Final = 0.01  # initial seconds between two reads of the store
 _LONGEST_PAUSE: Final = 0.1
 _NOTHING: Final = json.dumps(["", 0, "", False])
-"""Written by a rank that waits for no other."""
+"""The value that a rank writes if it does not wait."""
 _ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
 
 
@@ -111,7 +111,7 @@ def _seconds_of_environment() -> float | None:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise OptionError(f"{VARIABLE}={text!r} is no number of seconds", advice=("write one; 0 compares nothing",))
+        raise OptionError(f"{VARIABLE}={text!r} is not a number of seconds", advice=("write one; 0 compares nothing",))
     return seconds
 
 
@@ -193,12 +193,12 @@ def publish_exception(name: str, error: Exception) -> None:
         known.shows_exception = True
         notice = [known.exceptions, f"{_text_of(error)}, in a call of {name}", time.time()]
         store.set(_key_of_exception(torch.distributed.get_rank()), json.dumps(notice))
-    except RuntimeError as lost:  # of the store, as where another rank has ended
-        error.add_note(f"Thunder: ranks that wait for this one cannot be told of it: {lost}")
+    except RuntimeError as lost:  # of the store, for example if another rank has ended
+        error.add_note(f"Thunder: ranks that wait for this one cannot be notified: {lost}")
 
 
 def withdraw_exception() -> None:
-    """Remove this rank's exception from the store, because it continues: ranks that wait for it keep waiting."""
+    """Remove this rank's exception from the store, because the rank continues: other ranks keep waiting for it."""
     if not _compares():
         return
     store = get_default_store()
@@ -236,11 +236,11 @@ def _can_compare(group: str, ranks: tuple[int, ...]) -> bool:
 class _Known:
     """The collectives that this process published and compared, in one store."""
 
-    published: dict[str, _Comparison] = field(default_factory=dict)  # by their keys
+    published: dict[str, _Comparison] = field(default_factory=dict)  # the published programs, by key
     agreed: set[str] = field(default_factory=set)
-    mismatches: Counter[str] = field(default_factory=Counter)  # so far, by process group: as many on all its ranks
-    exceptions: int = 0  # that calls raised so far
-    shows_exception: bool = False  # whether the store has the latest of them
+    mismatches: Counter[str] = field(default_factory=Counter)  # by process group; equal on all of its ranks
+    exceptions: int = 0  # number of exceptions that calls raised
+    shows_exception: bool = False  # whether the store has the last exception
 
 
 _lock: Final = threading.Lock()
@@ -260,13 +260,13 @@ def _agreed(store: Any) -> set[str]:
 class _Comparison:
     """The collectives of one program in one process group, and where ranks publish them.
 
-    A rank writes the texts of its collectives at ``prefix/rank/digest``, with the exception that the program ends with,
-    and at ``prefix/rank`` the digest that it waits for, empty for none, with the number of mismatches before. A
-    mismatch is one on all ranks, so what a rank with fewer waits for is over.
+    At ``prefix/rank/digest`` a rank writes the texts of its collectives, and the exception with which the program ends.
+    At ``prefix/rank`` it writes the digest that it waits for (empty if it does not wait) and the number of earlier
+    mismatches. All ranks count the same mismatches, so a wait with a smaller number has ended.
 
-    A program whose sizes vary on one rank, where it was called with other sizes before, agrees with one of constant
-    sizes on another: ``base`` is the digest without numbers of elements. Ranks with programs of that base are at
-    ``prefix/rank/any/base``, those with varying sizes at ``prefix/rank/varies/base`` as well.
+    A program with varying sizes on one rank agrees with a program of constant sizes on another, because ranks may have
+    been called with different sizes before: ``base`` is the digest without numbers of elements. Ranks with programs of
+    this base write ``prefix/rank/any/base``, and those with varying sizes also ``prefix/rank/varies/base``.
     """
 
     name: str
@@ -301,7 +301,7 @@ class _Comparison:
 
     @property
     def store(self) -> Any:
-        """The store of the default process group. It is no field: `_known` would keep the store alive."""
+        """The store of the default process group. It is not a field: `_known` would keep the store alive."""
         return get_default_store()
 
     @property
@@ -444,10 +444,10 @@ class _Exceptions:
         self._store = store
         self._seen: dict[tuple[int, int], float] = {}
         self._start = time.time()
-        self._waits = _seconds_of_environment() is None  # else for the seconds that the environment gives
+        self._waits = _seconds_of_environment() is None  # else for the number of seconds in the environment variable
 
     def read(self, ranks: Sequence[int], now: float, *, at_once: bool) -> dict[int, str]:
-        """The exceptions by rank, of those that had time to go on since; of all of them with ``at_once``."""
+        """The exceptions by rank, if enough time to continue has passed since each; all of them with ``at_once``."""
         found = {}
         for rank in ranks:
             key = _key_of_exception(rank)

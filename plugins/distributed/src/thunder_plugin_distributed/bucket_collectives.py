@@ -28,17 +28,17 @@ from thunder_plugin_distributed.hardware import Hardware, hardware_of
 
 @dataclass(frozen=True)
 class BucketCollectives(Transform):
-    """Collectives whose latency is larger than the time of their bytes, by the cost model, join the next ones.
+    """Merges small collectives, whose latency exceeds the transfer time of their bytes by the cost model.
 
-    Gathers of parameters join where one of both is small, and start where the first did. A reduce-scatter that is small
-    waits for the next one, if lines in between need nothing of it. Others stay alone: gradients that are large do not
-    stay in memory until others are there. Only neighbours join, of one process group, dtype and options; nothing is
-    copied, as one call of NCCL sends several tensors. Which ones join follows from the program and the sizes of
-    parameters, so that all ranks join the same.
+    Two consecutive gathers of parameters are merged if one of them is small, and start where the first one did. A small
+    reduce-scatter is merged with the next one, if no op in between reads its results. Large reduce-scatters are not
+    merged, so that large gradients are freed early. Merged collectives have the same process group, dtype and options.
+    Nothing is copied, since one NCCL call sends several tensors. The result depends only on the program and the sizes
+    of parameters, so all ranks merge the same collectives.
 
     Attributes:
-        hardware: the machine of the cost model, a name or its rates.
-        largest: bytes of the whole tensors of a bucket.
+        hardware: the machine of the cost model: its name or its rates.
+        largest: the maximum number of bytes of the whole tensors of a merged collective.
     """
 
     name: ClassVar[str] = "bucket_collectives"
@@ -80,7 +80,7 @@ class BucketCollectives(Transform):
     def _buckets(
         self, lines: Iterable[BoundSymbol], trace: Trace, position: dict[int, int], hardware: Hardware
     ) -> Iterator[list[BoundSymbol]]:
-        """The lines that become one, in order."""
+        """The ops that are merged, in order."""
         opened: _Bucket | None = None
         for line in lines:
             added = _Bucket.of(line, hardware)
@@ -103,7 +103,7 @@ class BucketCollectives(Transform):
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Lines that become one, with their costs."""
+    """Ops that are merged, with their costs."""
 
     lines: list[BoundSymbol]
     key: Any
@@ -113,7 +113,7 @@ class _Bucket:
 
     @staticmethod
     def of(line: BoundSymbol, hardware: Hardware) -> _Bucket | None:
-        """None for a collective that always stays alone."""
+        """None for a collective that is never merged."""
         if not is_parameter_gather(line) and not is_scatter(line):
             return None
         costs = transfer_seconds(line, hardware), latency_seconds(line, hardware)
@@ -129,9 +129,9 @@ class _Bucket:
 
 
 def _followers(trace: Trace, lines: Iterable[BoundSymbol], start: int, position: dict[int, int]) -> list[int] | None:
-    """The positions before ``start`` of lines that wait for what collectives give, and of those that read that.
+    """The positions before ``start`` of waits for these collectives, and of ops that read their results.
 
-    None if one of them may not move behind ``start``.
+    None if one of these ops cannot move after ``start``.
     """
     found: set[int] = set()
     names = [proxy.name for line in lines for proxy in line.outputs()]

@@ -1,4 +1,4 @@
-"""Collectives that all-gather or reduce-scatter several tensors at once: split, merged, and what they cost."""
+"""Split and merge collectives that all-gather or reduce-scatter several tensors, and compute their costs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from thunder_plugin_distributed.sharded_parameters import gather, gather_again
 
 
 def is_parameter_gather(line: BoundSymbol) -> bool:
-    """Whether the line gathers parameters. Its second argument has a length for each."""
+    """Whether the op gathers parameters. Its second argument has a length for each of them."""
     return line.symbol is registry.symbol_of(gather) or line.symbol is registry.symbol_of(gather_again)
 
 
 def is_scatter(line: BoundSymbol) -> bool:
-    """Whether the line reduces and scatters gradients."""
+    """Whether the op reduces and scatters gradients."""
     return line.symbol is registry.symbol_of(reduce_scatter)
 
 
 def gathers_of_inputs(trace: Trace) -> set[int]:
-    """The identities of lines that gather parameters which are inputs of the trace, so that they may start with it.
+    """The ids of ops that gather parameters which are inputs of the trace, so that they can start at its beginning.
 
-    Other collectives of the program, even of an input, keep their place among its effects.
+    Other collectives of the program, even of an input, keep their order among its effects.
     """
     given = {proxy.name for proxy in trace.inputs}
     gathers = [line for line in trace.symbols if is_parameter_gather(line)]
@@ -50,7 +50,7 @@ def without_collectors(trace: Trace) -> Trace:
 
 
 def part_of(line: BoundSymbol, places: Sequence[int]) -> BoundSymbol:
-    """The line for the tensors at these places of its list."""
+    """The op for the tensors at these places of its list."""
     lists, others = _split(line)
     args = [type(values)([values[place] for place in places]) for values in lists]
     kwargs = {name: [values[place] for place in places] for name, values in line.kwargs.items()}
@@ -58,7 +58,7 @@ def part_of(line: BoundSymbol, places: Sequence[int]) -> BoundSymbol:
 
 
 def merged(lines: Sequence[BoundSymbol]) -> BoundSymbol:
-    """One line for those of several with the same `merge_key`, in order."""
+    """One op in place of several with equal `merge_key`, in order."""
     first, others = lines[0], _split(lines[0])[1]
     columns = zip(*[_split(line)[0] for line in lines], strict=True)
     args = [type(column[0])([item for values in column for item in values]) for column in columns]
@@ -67,24 +67,24 @@ def merged(lines: Sequence[BoundSymbol]) -> BoundSymbol:
 
 
 def merge_key(line: BoundSymbol) -> Any:
-    """Equal for lines that can be one: of a symbol, dtype and device, in a process group, with the same options."""
+    """Equal for ops that can be merged: of one symbol, dtype, device and process group, with the same options."""
     kinds = {(proxy.dtype, proxy.device) for proxy in tensor_inputs_of(line)}
     return line.symbol, frozenset(kinds), _split(line)[1], tuple(line.kwargs), line.effects
 
 
 def _split(line: BoundSymbol) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The positional arguments that have an item for each tensor, and the others. Keyword arguments have one, too."""
+    """The positional arguments with an item for each tensor, and the others. Keyword arguments have such items, too."""
     lists = 2 if is_parameter_gather(line) else 1
     return line.args[:lists], line.args[lists:]
 
 
 def latency_seconds(line: BoundSymbol, hardware: Hardware) -> float:
-    """The time of a collective that is there however few bytes it sends."""
+    """The latency of a collective, in seconds: its time without any bytes."""
     return sum(hardware.latency_seconds(ranks_of(each.group)) for each in collectives_of(line))
 
 
 def transfer_seconds(line: BoundSymbol, hardware: Hardware) -> float:
-    """The time of the bytes that a collective sends."""
+    """The transfer time of the bytes that a collective sends, in seconds."""
     return sum(_transfer(each, hardware) for each in collectives_of(line))
 
 

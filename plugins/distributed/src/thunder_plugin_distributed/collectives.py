@@ -1,8 +1,7 @@
 """Collectives as operators: one op starts to communicate several tensors, `wait` returns each result once complete.
 
-They are PyTorch's functional collectives under names of Thunder's own. So they keep their order and none is removed, as
-any operator that may do more than to compute, and passes know them by the tags of their rows
-(`thunder_plugin_distributed.symbols`).
+They call PyTorch's functional collectives. As operators with side effects they keep their order and are not removed,
+and passes recognize them by the tags of their rows (`thunder_plugin_distributed.symbols`).
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ def _define() -> None:
 _define()
 
 all_gather: Final = torch.ops.thunder_distributed.all_gather.default
-"""``(shards, size, group)``: for each shard those of all ranks, one after the other along the first dimension."""
+"""``(shards, size, group)``: for each shard, the shards of all ranks, concatenated along the first dimension."""
 
 reduce_scatter: Final = torch.ops.thunder_distributed.reduce_scatter.default
-"""``(wholes, operation, size, group)``: this rank's part, along the first dimension, of what all ranks give."""
+"""``(wholes, operation, size, group)``: this rank's part, along the first dimension, of the reduced tensors."""
 
 all_reduce: Final = torch.ops.thunder_distributed.all_reduce.default
-"""``(values, operation, group)``: what all ranks' tensors give."""
+"""``(values, operation, group)``: the tensors reduced over all ranks."""
 
 wait: Final = torch.ops.thunder_distributed.wait.default
-"""``(value)``: one of the tensors that a collective gives, once it is there; nothing else may read ``value``."""
+"""``(value)``: a result of a collective, once it is complete; no other op may read ``value``."""

@@ -1,10 +1,10 @@
 """`torch.nn.parallel.DistributedDataParallel` in a compiled program.
 
 Its forward broadcasts buffers, and prepares the reducer that averages gradients when autograd accumulates them. While a
-program is recorded, `forward` takes its place: buffers are broadcast by lines, and one line asks for the gradients of
-all parameters, so that backward averages them bucket by bucket (`thunder_plugin_distributed.data_parallel_gradients`).
-PyTorch's reducer is never prepared, and does nothing. What is read of the module is guarded, as this code is observed
-like the user's.
+program is recorded, `forward` replaces it: ops broadcast the buffers, and one op, whose derivative averages gradients
+bucket by bucket, receives the gradients of all parameters (`thunder_plugin_distributed.data_parallel_gradients`).
+PyTorch's reducer is never prepared, and does nothing. Reads of the module are guarded, since this code is observed like
+the user's.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def forward(
         device = torch.device(module.device_type, module.device_ids[0])
         args, kwargs = apply_to_tensors(lambda tensor: tensor.to(device), (args, kwargs))
     output = module.module(*args, **kwargs)
-    if synchronizes:  # after it: no value could be read behind a line with effects
+    if synchronizes:  # after forward: after an op with effects no value can be read
         _ask_for_gradients(recorder, module)
-    if buffers:  # it is of no use to others, and would have to be guarded
+    if buffers:  # without buffers nothing reads it, and it would have to be guarded
         module.require_forward_param_sync = synchronizes
     return output
 
@@ -56,11 +56,11 @@ def forward(
 def _ask_for_gradients(recorder: Recorder, module: DistributedDataParallel) -> None:
     """Have backward average the gradients of all parameters.
 
-    Those of one rank are their averages. They are in buckets if the module's `gradient_as_bucket_view` says so.
+    With one rank the gradients are the averages. With `gradient_as_bucket_view` they are views of buckets.
 
     Raises:
-        DataDependentError: a submodule is called as eager calls it, so that PyTorch's autograd would compute gradients;
-            recorded once more, the program takes the values that the submodule reads.
+        DataDependentError: a submodule is called as in eager, so PyTorch's autograd would compute gradients; the
+            program is recorded again with the values that the submodule reads.
     """
     if _is_alone(module) and not module._comm_hooks and not module.gradient_as_bucket_view:
         return
@@ -96,7 +96,7 @@ def _is_alone(module: DistributedDataParallel) -> bool:
 
 
 def _unobserved(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that reads what is guarded where the program uses it."""
+    """Call a function without observing it: the program reads the same attributes where it uses them."""
     recorder.mode.observer.pause()
     try:
         with recorder.suspension, DisableTorchFunction():
@@ -110,7 +110,7 @@ def _buffers(module: DistributedDataParallel) -> list[torch.Tensor]:
 
 
 def _broadcast(module: DistributedDataParallel, buffers: list[torch.Tensor]) -> None:
-    """Give all ranks the buffers of rank 0, those of one dtype together."""
+    """Broadcast the buffers of rank 0 to all ranks, those of one dtype together."""
     alike: dict[tuple[Any, ...], list[torch.Tensor]] = {}
     for buffer in buffers:
         alike.setdefault((buffer.dtype, buffer.device), []).append(buffer)
@@ -124,10 +124,10 @@ def _broadcast(module: DistributedDataParallel, buffers: list[torch.Tensor]) -> 
 
 
 def _check(module: DistributedDataParallel) -> None:
-    """Refuse what a module was configured with that programs do not do.
+    """Refuse options of the module that programs do not support.
 
     Raises:
-        EagerCallNeeded: the call is in a context that PyTorch has to know of.
+        EagerCallNeeded: the call is in a context that only PyTorch implements.
     """
     if module._join_config.enable:
         reason = "DistributedDataParallel.join: ranks tell each other how many of them still have inputs"
@@ -145,7 +145,7 @@ def _check(module: DistributedDataParallel) -> None:
 
 
 def _check_parts(module: DistributedDataParallel) -> None:
-    """Likewise, of its submodules and parameters, which are guarded where they are used."""
+    """Refuse unsupported submodules and parameters, which are guarded where they are used."""
     if not module._comm_hooks and module._get_ddp_logging_data().get("comm_hook"):
         _refuse("a communication hook that is built into PyTorch", "register that of torch.distributed.algorithms")
     for name, parameter in named_parameters(module):

@@ -1,4 +1,4 @@
-"""Which gradients are reduced together."""
+"""The buckets of gradients that are reduced together."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _Open:
 
 
 def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int, sparse: Collection[int] = ()) -> Buckets:
-    """Buckets for those of the parameters that require a gradient, from the last one to the first.
+    """Buckets of the parameters that require grad, from the last parameter to the first.
 
-    In this order backward is likely to compute the gradients. It depends on the parameters alone: ranks whose programs
-    differ reduce the same buckets in the same order.
+    Backward usually computes the gradients in this order. It depends only on the parameters, so ranks with different
+    programs reduce the same buckets in the same order.
 
     Args:
-        first, cap: bytes at which the first bucket, and each other one, of a dtype and device is full.
+        first, cap: the size in bytes of the first bucket of a dtype and device, and of the other ones.
         sparse: positions of parameters with sparse gradients, each of which is a bucket.
     """
     full: list[list[int]] = []
@@ -48,4 +48,4 @@ def buckets_of(parameters: Sequence[TensorProxy], first: int, cap: int, sparse: 
             full.append(bucket.places)
             opened[key] = _Open(cap)
     full += [bucket.places for bucket in opened.values() if bucket.places]
-    return tuple(sorted(map(tuple, full), key=lambda places: -places[-1]))  # by the gradient that is there last
+    return tuple(sorted(map(tuple, full), key=lambda places: -places[-1]))  # by the gradient that is computed last

@@ -1,8 +1,8 @@
 """The functions that backward calls to average gradients over ranks, as DistributedDataParallel does.
 
-What is averaged is the gradient that a parameter has accumulated so far, ``parameter.grad``, plus that of this
-backward: after steps without synchronization all of it is reduced. The average takes the place of both: what had been
-accumulated is set to zero right before autograd adds the average to it.
+The sum of the accumulated gradient, ``parameter.grad``, and the gradient of this backward is averaged, which includes
+gradients of steps without synchronization. The average replaces both: ``parameter.grad`` is set to zero directly
+before autograd adds the average to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Averages(NamedTuple):
     """How the gradients of a module are averaged.
 
     Attributes:
-        buckets: those that are reduced together.
+        buckets: the positions of gradients that are reduced together.
         group, size: the name of the process group, and its number of ranks.
         finds_unused: some parameters may have no gradients on some ranks.
         hooked: a communication hook reduces the buckets.
@@ -51,12 +51,12 @@ def average_gradients(
 ) -> Gradients:
     """The averages of gradients over all ranks; each bucket is reduced by itself, all of them after backward.
 
-    The transform ``overlap_gradients`` puts the lines of `Averaging` in the place of this call, each bucket's as soon
-    as its gradients are there.
+    The transform ``overlap_gradients`` replaces this call by the ops of `Averaging`, and starts each bucket as soon as
+    its gradients are computed.
 
     Args:
-        gradients: of the parameters of the module in `named_parameters`; None for those that are zero.
-        reached: which parameters results of this rank depend on.
+        gradients: the gradients of the module's parameters, in the order of `named_parameters`; None for zero.
+        reached: for each parameter, whether results of this rank depend on it.
     """
     averaging = Averaging(_call, gradients, reached, module, averages)
     for _ in averaging.starts():
@@ -72,7 +72,7 @@ class Averaging:
     """The steps of `average_gradients`.
 
     Args:
-        do: called as ``do(symbol, *args)`` for each: calls it, or writes a line.
+        do: called as ``do(symbol, *args)`` for each step: calls the symbol, or writes an op.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Averaging:
         self._used: Any = None
 
     def starts(self) -> Iterator[None]:
-        """Check all buckets, then start to reduce each, and last the mask of the used parameters."""
+        """Check all buckets, then start the reduction of each bucket, and last that of the mask of used parameters."""
         missing, unfit = absent(self._gradients, self._how.buckets), self._of_other_layout()
         self._do(CHECK, self._module, self._how.buckets, missing, self._how.finds_unused, unfit)
         for index, places in enumerate(self._how.buckets):
@@ -111,7 +111,7 @@ class Averaging:
             yield
 
     def averages(self) -> Gradients:
-        """Wait for all that was started; the gradients."""
+        """Wait for all reductions; return the gradients."""
         used = self._awaited(self._used) if self._how.finds_unused else None
         results: list[Any] = [None] * len(self._gradients)
         for places, pending in zip(self._how.buckets, self._pending, strict=True):
@@ -143,7 +143,7 @@ def _is_sparse(gradient: Any) -> bool:
 
 
 def absent(gradients: Sequence[Any], buckets: Buckets) -> tuple[int, ...]:
-    """Positions of parameters that require a gradient and get none."""
+    """Positions of parameters that require grad but have no gradient in this backward."""
     return tuple([place for places in buckets for place in places if gradients[place] is None])
 
 
@@ -157,24 +157,24 @@ def check(
     """Refuse, before anything is sent, a backward that would not average all gradients.
 
     Args:
-        missing: positions of parameters that get no gradient.
-        unfit: positions of those that get a dense one in place of a sparse one, or the reverse.
+        missing: positions of parameters without a gradient.
+        unfit: positions of parameters with a dense gradient in place of a sparse one, or the reverse.
 
     Raises:
-        UnsupportedError: parameters get no gradient; they have hooks of their own, which in eager see what this rank
-            computed; gradients are not accumulated; or what is accumulated is dense in place of sparse, or the reverse.
+        UnsupportedError: parameters have no gradient; they have hooks, which in eager receive the gradients of this
+            rank; gradients are not accumulated; or accumulated gradients are dense in place of sparse, or the reverse.
     """
-    known = prepared(module)  # nodes of parameters that were frozen since, or converted, are new
+    known = prepared(module)  # parameters that were frozen or converted since then have new nodes
     if missing and not finds_unused:
         names = ", ".join(known[place].name for place in sorted(missing))
         raise UnsupportedError(
-            f"DistributedDataParallel: this backward gives no gradient to {names}",
+            f"DistributedDataParallel: this backward computes no gradient for {names}",
             advice=("DistributedDataParallel(..., find_unused_parameters=True)", "have the loss depend on all outputs"),
         )
     lacking = [known[place].name for place in missing if known[place].sparse]
     if lacking:
         raise UnsupportedError(
-            f"DistributedDataParallel: this backward gives no gradient to {', '.join(lacking)}, "
+            f"DistributedDataParallel: this backward computes no gradient for {', '.join(lacking)}, "
             "whose gradients are sparse",
             advice=("have the loss depend on it", "use an embedding with dense gradients"),
         )
@@ -191,7 +191,7 @@ def check(
             )
         if not _accumulates(item.node):
             raise UnsupportedError(
-                "DistributedDataParallel averages what backward() accumulates in `grad` of all parameters: "
+                "DistributedDataParallel averages the gradients that backward() accumulates in `grad`: "
                 "torch.autograd.grad and backward(inputs=...) do not",
                 advice=("call loss.backward()", "call the module in `with model.no_sync():` for this rank's gradients"),
             )
@@ -210,7 +210,7 @@ def _refuse_layout(item: Averaged) -> NoReturn:
 
 
 def _accumulates(node: Any) -> bool:
-    """Whether the backward that runs now accumulates a gradient; one that it gives no gradient to counts."""
+    """Whether the running backward accumulates a gradient with this node, even if the gradient is undefined."""
     try:
         return bool(will_engine_execute_node(node))
     except RuntimeError:  # PyTorch raises it for the inputs of `torch.autograd.grad`
@@ -220,7 +220,7 @@ def _accumulates(node: Any) -> bool:
 def filled(
     module: DistributedDataParallel, places: tuple[int, ...], gradients: Gradients, factor: float | None
 ) -> torch.Tensor:
-    """A bucket: what parameters have accumulated so far plus these gradients, times ``factor``, one after the other."""
+    """A bucket: for each parameter, its accumulated gradient plus this one, times ``factor``, concatenated."""
     items = [averaged(module)[place] for place in places]
     like = items[0].parameter
     flat = torch.empty(sum(item.parameter.numel() for item in items), dtype=like.dtype, device=like.device)
@@ -246,15 +246,15 @@ def _scaled(value: Any, factor: float | None, out: torch.Tensor) -> None:
 
 
 def summed(values: torch.Tensor, group: str) -> torch.Tensor:
-    """Start to add what all ranks have, in the memory of ``values``, which nothing else may read."""
+    """Start an all-reduce (sum) in the memory of ``values``, which no other op may read."""
     pending: torch.Tensor = c10d_functional.all_reduce_(values, "sum", group)
     return pending
 
 
 def sparse_average(module: DistributedDataParallel, place: int, gradient: torch.Tensor, group: str) -> torch.Tensor:
-    """The average over all ranks of a sparse gradient, with what the parameter has accumulated so far.
+    """The average over all ranks of a sparse gradient plus the accumulated gradient of the parameter.
 
-    Ranks have gradients of other rows: the process group gathers indices and values of all.
+    Ranks have gradients of different rows, so the process group gathers the indices and values of all ranks.
     """
     item, ranks = averaged(module)[place], module.process_group
     before = item.parameter.grad
@@ -268,7 +268,7 @@ def sparse_average(module: DistributedDataParallel, place: int, gradient: torch.
 
 
 def used_here(module: DistributedDataParallel, reached: tuple[bool, ...], given: tuple[bool, ...]) -> torch.Tensor:
-    """For each parameter 1 if it has a gradient on this rank, of this backward or before, and results depend on it."""
+    """For each parameter 1 if it has an accumulated gradient, or a gradient of this backward; 0 otherwise."""
     items = averaged(module)
     used = [
         int((reach and has) or item.parameter.grad is not None)
@@ -286,11 +286,12 @@ def taken(
 ) -> Gradients:
     """The averages in a bucket, for autograd to accumulate.
 
-    Parameters without a gradient in this backward get theirs here; those that no rank uses keep what they have.
+    For parameters without a gradient in this backward, this function writes ``parameter.grad``. Gradients of parameters
+    that no rank uses do not change.
 
     Args:
-        given: whether this backward computes a gradient of each of the parameters.
-        used: how many ranks use each parameter of the module; None where all of them do.
+        given: for each of the parameters, whether this backward computes a gradient.
+        used: the number of ranks that use each parameter of the module; None if all ranks use all.
     """
     counts = None if used is None or all(given) else used.tolist()
     results: list[torch.Tensor | None] = []
@@ -322,5 +323,5 @@ FILLED: Final = symbol_of(filled)
 USED_HERE: Final = symbol_of(used_here)
 TAKEN: Final = symbol_of(taken)
 SUMMED: Final = symbol_of(summed, Tag.COLLECTIVE)
-SPARSE_AVERAGE: Final = symbol_of(sparse_average)  # no start, which would be moved up, before the check
+SPARSE_AVERAGE: Final = symbol_of(sparse_average)  # without Tag.COLLECTIVE: passes must not move it before the check
 WAIT: Final = registry.symbol_of(wait)

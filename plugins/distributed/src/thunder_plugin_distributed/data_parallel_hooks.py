@@ -13,7 +13,7 @@ from thunder_plugin_distributed.data_parallel_parameters import averaged
 
 
 class Bucket:
-    """What communication hooks get: the methods of `torch.distributed.GradBucket`."""
+    """The argument of communication hooks, with the methods of `torch.distributed.GradBucket`."""
 
     def __init__(self, index: int, is_last: bool, buffer: torch.Tensor, items: Sequence[Any]) -> None:
         self._index, self._is_last, self._buffer, self._items = index, is_last, buffer, items
@@ -31,7 +31,7 @@ class Bucket:
         return self._buffer
 
     def set_buffer(self, buffer: torch.Tensor) -> None:
-        """Have another tensor in place of that."""
+        """Replace the buffer."""
         self._buffer = buffer
 
     def parameters(self) -> list[torch.Tensor]:
@@ -50,21 +50,21 @@ class Bucket:
 def call_hook(
     module: DistributedDataParallel, places: tuple[int, ...], flat: torch.Tensor, index: int, is_last: bool
 ) -> Any:
-    """Call the communication hook of the module with a bucket; what it returns, a future."""
+    """Call the communication hook of the module with a bucket; return its result, a future."""
     items = [averaged(module)[place] for place in places]
     ((hook, state),) = module._comm_hooks
     return hook(state, Bucket(index, is_last, flat, items))
 
 
 def hook_result(future: Any) -> torch.Tensor:
-    """Wait for what a communication hook gives."""
+    """Wait for the future that a communication hook returned; return its value."""
     value = future.wait()
     reduced: torch.Tensor = value[0] if isinstance(value, list | tuple) else value
     return reduced
 
 
 def symbol_of(function: Callable[..., Any], *tags: Tag) -> Symbol:
-    """A symbol for a function of this package that lines of backward call."""
+    """A symbol for a function of this package that ops of backward call."""
     return Symbol(f"{function.__module__}.{function.__name__}", function, tags=frozenset(tags))
 
 

@@ -13,14 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """One of them.
+    """A parameter whose gradient is averaged.
 
     Attributes:
-        name: for messages.
-        parameter: itself.
-        stride: of its gradient in a bucket: that of a dense tensor with the same order of dimensions.
-        node: of the autograd graph, which accumulates its gradient; None while it does not require one.
-        sparse: its gradient is: it is the weight of an embedding with ``sparse=True``.
+        name: the name of the parameter, for messages.
+        parameter: the parameter.
+        stride: the strides of its gradient in a bucket: dense, with the same order of dimensions.
+        node: the autograd node that accumulates its gradient; None if it does not require grad.
+        sparse: whether its gradient is sparse, as for the weight of an embedding with ``sparse=True``.
     """
 
     name: str
@@ -44,7 +44,7 @@ def named_parameters(module: DistributedDataParallel) -> list[tuple[str, torch.T
 
 
 def averaged(module: DistributedDataParallel) -> tuple[Averaged, ...]:
-    """`named_parameters`, with what backward needs; computed once."""
+    """The parameters of `named_parameters` as `Averaged`; computed once for each module."""
     known = _known.get(module)
     if known is None:
         sparse = {id(part.weight) for part in module.module.modules() if _gives_sparse_gradients(part)}
@@ -55,7 +55,7 @@ def averaged(module: DistributedDataParallel) -> tuple[Averaged, ...]:
 
 
 def prepared(module: DistributedDataParallel) -> tuple[Averaged, ...]:
-    """`averaged`, computed anew: the module may have other parameters now."""
+    """`averaged`, computed again, because the module may have other parameters than before."""
     _known.pop(module, None)
     return averaged(module)
 

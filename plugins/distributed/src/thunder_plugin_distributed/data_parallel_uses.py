@@ -1,8 +1,8 @@
-"""Whether parameters of DistributedDataParallel have gradients from uses outside their compiled program.
+"""Detect uses of parameters of DistributedDataParallel outside of the compiled program.
 
-What a program averages is what its own lines compute. A use of a parameter outside of the compiled call adds a gradient
-that is this rank's alone. It shows when backward has ended: autograd keeps the only gradient of a parameter as it is,
-and adds several to a new tensor.
+A program averages only the gradients that its own ops compute. A use of a parameter outside of the compiled call adds a
+gradient of this rank that is not averaged. It is detected after backward: autograd stores a single gradient without a
+copy, but adds several gradients into a new tensor.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from thunder_plugin_distributed.data_parallel_parameters import averaged
 from thunder_plugin_distributed.pytorch_internals import current_graph_task_id, execution_engine
 
 _given: Final[WeakKeyDictionary[DistributedDataParallel, tuple[int, dict[int, int]]]] = WeakKeyDictionary()
-"""For a module the backward that runs, and for parameters without a gradient before it the address of their average."""
+"""By module, the id of the running backward, and the address of the average of each parameter that had no gradient."""
 
 
 def give(module: DistributedDataParallel, place: int, average: torch.Tensor) -> None:
-    """Remember the average that autograd gets for a parameter, which had no gradient, until this backward has ended."""
+    """Note the average of a parameter that had no gradient, and check after this backward that autograd stored it."""
     task = current_graph_task_id()
     known = _given.get(module)
     if known is None or known[0] != task:

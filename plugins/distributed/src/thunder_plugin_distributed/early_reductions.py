@@ -14,16 +14,16 @@ from thunder_plugin_distributed.coalesced import part_of
 from thunder_plugin_distributed.collectives import all_reduce, reduce_scatter
 
 Position = tuple[int, ...]
-"""Where a line stands, compared element by element: ``(5, 0)`` is right behind ``(5,)``, before ``(6,)``."""
+"""The position of an op, compared element by element: ``(5, 0)`` is directly after ``(5,)`` and before ``(6,)``."""
 
 MOVABLE: Final = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
-"""Tags of lines that may go with a collective, before it or behind its wait."""
+"""Tags of ops that may move with a collective: before it, or after its wait."""
 
 _REDUCTIONS: Final = frozenset({registry.symbol_of(reduce_scatter), registry.symbol_of(all_reduce)})
 
 
 def hands_on(line: BoundSymbol) -> bool:
-    """Whether a line waits for a tensor, or lays out, casts or computes elementwise with one alone."""
+    """Whether an op waits for a tensor, or is a view, copy, cast or elementwise op of one tensor."""
     if Tag.WAIT in line.symbol.tags:
         return True
     tensors = {proxy.name for proxy in line.inputs() if isinstance(proxy, TensorProxy)}
@@ -31,12 +31,12 @@ def hands_on(line: BoundSymbol) -> bool:
 
 
 def reduce_early(trace: Trace) -> Trace:
-    """The trace with a reduction cut in parts, where other reductions start between the gradients that it reduces.
+    """Split a reduction if other reductions start between the computations of its gradients.
 
-    Each part stands right behind the last line that computes what it reduces, the last part where the whole stood. So
-    the gradient of the last layer of a model is reduced at the beginning of backward, though the first layer is in the
-    same group: the end of backward has less left to wait for, and does not hold the gradients of both at once. The
-    bytes that are sent stay the same, and as all ranks have the same program, they do so in the same order.
+    Each part is placed directly after the last op that computes its gradients; the last part replaces the original. So
+    the gradient of the last layer of a model is reduced at the beginning of backward, even if the first layer is in the
+    same group. Less communication remains at the end of backward, and the gradients of both layers are not in memory
+    at once. The number of bytes sent is unchanged, and all ranks, which have the same program, send in the same order.
     """
     if not any(line.symbol in _REDUCTIONS for line in trace.symbols):
         return trace
@@ -44,18 +44,18 @@ def reduce_early(trace: Trace) -> Trace:
 
 
 class _Cut:
-    """The lines of a trace, each with where it goes."""
+    """The ops of a trace, each with its new position."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.placed: list[tuple[Position, BoundSymbol]] = []
         self.producers: dict[str, int] = {}  # of values, the index in ``placed``
         self.reductions: list[Position] = []
-        self.early: set[str] = set()  # what parts that moved give
+        self.early: set[str] = set()  # results of parts that moved
         self.serial = 0
 
     def lines(self) -> list[BoundSymbol]:
-        """All lines in their new order."""
+        """All ops in their new order."""
         for index, line in enumerate(self.trace.symbols):
             if line.symbol in _REDUCTIONS:
                 self._reduce(line, (index,))
@@ -66,7 +66,7 @@ class _Cut:
         return [line for _, line in sorted(self.placed, key=lambda placed: placed[0])]
 
     def _reduce(self, line: BoundSymbol, position: Position) -> None:
-        """Place the parts of a reduction, those first that are ready before more of the other reductions start."""
+        """Place the parts of a reduction, the earliest first: gradients that are ready before the same reductions."""
         values = line.args[0]
         casts = [self._casts(value.name) for value in values]
         parts: dict[int, list[int]] = defaultdict(list)
@@ -86,7 +86,7 @@ class _Cut:
             self._place(part, where)
 
     def _casts(self, name: str) -> list[int]:
-        """The lines of one tensor each, first to last, that compute a value for a reduction alone."""
+        """The chain of single-tensor ops, first to last, whose result only a reduction reads."""
         casts: list[int] = []
         while name in self.producers and self.trace.use_count(name) == 1:
             line = self.placed[self.producers[name]][1]
@@ -100,7 +100,7 @@ class _Cut:
         return self.placed[self.producers[name]][0] if name in self.producers else (-1,)
 
     def _behind(self, line: BoundSymbol) -> Position:
-        """A position right behind the last line that computes what ``line`` reads."""
+        """A position directly after the last op that computes an argument of ``line``."""
         self.serial += 1
         return (*max(self._position(proxy.name) for proxy in line.inputs()), self.serial)
 

@@ -1,10 +1,10 @@
 """Modules that `torch.distributed.fsdp.fully_shard` was applied to, in a compiled program.
 
 PyTorch's hooks before and after their forward gather parameters, free them, and register hooks on the autograd graph.
-While a program is recorded the functions here take their place. Each parameter of the module is gathered by lines of
-the program, whose derivative reduces and scatters the gradient (`thunder_plugin_distributed.sharded_parameters`); the
-module has what was gathered in place of its parameter until its forward ends. One guard for each module compares what
-the wrapper is configured with (`thunder_plugin_distributed.fully_shard_plan`).
+While a program is recorded, the functions of this file replace these hooks. Ops of the program gather the parameters,
+and their derivatives reduce and scatter the gradients (`thunder_plugin_distributed.sharded_parameters`). Until the
+forward of a module ends, the gathered tensors replace its parameters. One guard for each module compares the
+configuration of the wrapper (`thunder_plugin_distributed.fully_shard_plan`).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _SHARD: Final = "shard"
 _WRITTEN: Final = "written"
 _CALLED: Final = "called"
 _OWNERS: Final = "owners"
-"""Parts of keys of a recorder's notes: shards that are inputs, what was written before a forward, states that gradients
-are computed of, and collectors of all calls of a state."""
+"""Parts of keys of a recorder's notes: shards that are inputs, writes before a forward, states whose gradients are
+computed, and collectors of all calls of a state."""
 _STATE: Final = "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState"
 
 
@@ -77,7 +77,7 @@ def pre_forward(
 def post_forward(
     recorder: Recorder, original: Callable[..., Any], state: Any, module: Any, args: Any, output: Any
 ) -> Any:
-    """The interception of the hook after forward: the modules have their own parameters again."""
+    """The interception of the hook after forward: restores the parameters of the modules."""
     _check_writes(recorder, state)
     recorder.mode.observer.resume()
     _restore(recorder, state)
@@ -87,16 +87,16 @@ def post_forward(
 
 
 def _end_call_of_group(recorder: Recorder, state: Any) -> None:
-    """End a call of one module of a list, which gathers its own parameters: PyTorch waits for calls of the others."""
+    """End a call of one module of a list, which gathers its parameters: PyTorch waits for calls of the others."""
     state._modules_to_run_forward.clear()
     _check_writes(recorder, state)
 
 
 def _check_writes(recorder: Recorder, state: Any) -> None:
-    """Refuse a forward that writes a parameter: where the shard is the whole, the write would stay.
+    """Refuse a forward that writes a parameter. If the shard is the whole parameter, the write would persist.
 
     Raises:
-        UnsupportedError: it does.
+        UnsupportedError: the forward writes a parameter.
     """
     with recorder.suspension:
         shards = {
@@ -113,29 +113,29 @@ def _check_writes(recorder: Recorder, state: Any) -> None:
 
 
 def _restore(recorder: Recorder, state: Any) -> None:
-    """Give modules their parameters again, unless they have them: what a forward that raises leaves behind is whole."""
+    """Restore the parameters of modules, also after a forward that raised an exception."""
     for owner, name, parameter in reversed(recorder.notes.pop(state, ())):
         _exchange(owner, name, parameter)
 
 
 def _exchange(owner: torch.nn.Module, name: str, tensor: Any) -> Any:
-    """Replace a parameter of a module; what was there. The observer sees this, so that no write is left in the end."""
+    """Replace a parameter of a module; return the old one. The observer sees it, so a restored value is no write."""
     before = owner._parameters[name]
     owner._parameters[name] = tensor
     return before
 
 
 def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, str, torch.Tensor]]:
-    """The parameters of a state as whole tensors of the program, each with the modules and names that have it.
+    """The parameters of a state as whole tensors of the program, each with its modules and names.
 
     Raises:
         RecordAgain: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
             PyTorch's objects of whole parameters, which it creates when it gathers them.
-        EagerCallNeeded: gradients are accumulated in a way that programs do not have.
-        UnsupportedError: the wrapper is configured otherwise than programs can be.
+        EagerCallNeeded: gradients are accumulated in a way that programs do not support.
+        UnsupportedError: the configuration of the wrapper is not supported.
     """
     if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
-        state._modules_to_run_forward.clear()  # what PyTorch noted of this call
+        state._modules_to_run_forward.clear()  # PyTorch's notes about this call
         raise _refusal("DistributedDataParallel inside of fully_shard", "apply one of them: gradients are reduced once")
     if state._is_root is None:
         raise RecordAgain(
@@ -143,10 +143,10 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         )
     if any(group.is_unsharded or group._all_gather_result is not None for group in groups_of(state)):
         raise RecordAgain("a call by eager PyTorch left parameters whole", partial(shard_again, state))
-    with DisableTorchFunction():  # attributes of DTensors are read, which is no call of the program
+    with DisableTorchFunction():  # attributes of DTensors are read, which is not a call of the program
         plan = plan_of(state)
     if plan.problem:
-        state._modules_to_run_forward.clear()  # what PyTorch noted of this call
+        state._modules_to_run_forward.clear()  # PyTorch's notes about this call
         raise _refusal(plan.problem, plan.advice)
     owner = recorder.mode.observer.path_to(module)
     if owner is None:
@@ -161,7 +161,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
 
 
 _called_again: Final[WeakSet[Any]] = WeakSet()
-"""States that a program called more than once: the gradients of all calls are reduced together, as in eager PyTorch."""
+"""The states that a program called more than once: the gradients of all calls are reduced together, as in eager."""
 
 
 def _parameters(
@@ -189,7 +189,7 @@ def _parameters(
 
 @dataclass(frozen=True)
 class _Given:
-    """A parameter of a state, and tensors of it that are inputs of the program."""
+    """A parameter of a state, and its tensors that are inputs of the program."""
 
     recorder: Recorder
     state: Any
@@ -199,10 +199,10 @@ class _Given:
     gather: Gather
 
     def input(self, read_of: Callable[[Any, int, int], torch.Tensor]) -> torch.Tensor:
-        """An input of the program: one, however often the module is called.
+        """An input of the program, created once even if the module is called several times.
 
         Args:
-            read_of: gives the tensor: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
+            read_of: returns the tensor: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
         """
         recorder, info = self.recorder, groups_of(self.state)[self.group].fsdp_params[self.place]._module_info
         kind = read_of.__name__.removesuffix("_of")
@@ -220,10 +220,10 @@ class _Given:
 
 
 def _note_call(recorder: Recorder, state: Any, group: int, places: list[int]) -> None:
-    """Note that gradients of parameters are computed.
+    """Note that gradients of the parameters of a state are computed.
 
     Raises:
-        RecordAgain: they were noted before, and what reduces all of their gradients does not exist.
+        RecordAgain: they were noted before, and there is no collector that reduces the gradients of all calls.
     """
     if torch.is_grad_enabled():
         keys = {(_CALLED, state, group, place): True for place in places}
@@ -238,13 +238,13 @@ def _wholes(
     plans: dict[int, Gather],
     owned: dict[int, torch.Tensor] | None,
 ) -> list[torch.Tensor]:
-    """The whole parameters of a module, which are in one group: those that are gathered alike come at once.
+    """The whole parameters of one group of a module; parameters with equal `Gather.key` are gathered by one op.
 
     Args:
-        shards: of the parameters, in the order of ``plans``.
+        shards: the shards of the parameters, in the order of ``plans``.
         options: keyword arguments of `gather` with an item for each parameter.
-        plans: by the places of the parameters in the group.
-        owned: by place what collects gradients of several calls, once there is one; None for one call.
+        plans: the plans by the places of the parameters in the group.
+        owned: by place, the collectors of the gradients of several calls; None for one call.
     """
     items = list(plans.items())
     found: dict[int, torch.Tensor] = {}
@@ -266,7 +266,7 @@ def _gathered_alike(
     items: list[tuple[int, Gather]],
     owned: dict[int, torch.Tensor] | None,
 ) -> list[torch.Tensor]:
-    """What is gathered of parameters with equal `Gather.key`."""
+    """The gathered tensors of parameters with equal `Gather.key`."""
     plan, lengths = items[0][1], tuple([each.length for _, each in items])
     sharding = plan.sharding
     given: dict[str, Any] = {name: each for name, each in options.items() if any(item is not None for item in each)}
@@ -286,14 +286,14 @@ def _gathered_alike(
 
 
 def _laid_out(whole: torch.Tensor, plan: Gather) -> torch.Tensor:
-    """A parameter of which ranks have parts along another dimension than the first, or which fills do not belong to."""
+    """A whole parameter from its gathered shards: with the sharded dimension in place, and without padding."""
     if whole.shape[0] != plan.length:
         whole = whole.narrow(0, 0, plan.length)
     return _distributed(whole_of_gathered(whole, plan.sharding.size, plan.dimension), plan)
 
 
 def _distributed(part: torch.Tensor, plan: Gather) -> torch.Tensor:
-    """The DTensor of tensor parallelism of which a parameter is this rank's part."""
+    """The DTensor of tensor parallelism whose local tensor on this rank is the parameter."""
     if plan.layout is None:
         return part
     from torch.distributed.tensor import DTensor

@@ -13,7 +13,7 @@ from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
 
 @dataclass(frozen=True, slots=True)
 class StateSource(StepSource):
-    """What `fully_shard` keeps of the module ``base``."""
+    """The state that `fully_shard` attached to the module ``base``."""
 
     def describe(self) -> str:
         return f"{self.base.describe()}._get_fsdp_state()"
@@ -23,10 +23,10 @@ class StateSource(StepSource):
 
 
 def shard_again(state: Any) -> None:
-    """Free parameters of a state that are whole; its modules have the sharded ones.
+    """Shard the parameters of a state again, if they are whole.
 
     Raises:
-        UnsupportedError: a forward of eager PyTorch was not ended, say by an exception.
+        UnsupportedError: a forward of eager PyTorch did not end, for example because of an exception.
     """
     for group in groups_of(state):
         if group._all_gather_result is not None:  # of unshard(async_op=True)
@@ -36,7 +36,7 @@ def shard_again(state: Any) -> None:
         if group.is_unsharded:
             raise UnsupportedError(
                 "a module of fully_shard has whole parameters from a forward by eager PyTorch that did not end",
-                advice=("call reset_iter_state() of the outermost module, or make it anew",),
+                advice=("call reset_iter_state() of the outermost module, or create the module again",),
             )
 
 
@@ -50,13 +50,13 @@ def gather_once(state: Any) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FullyShardGuard(Guard):
-    """The program gathers parameters as a state of `fully_shard` is configured.
+    """Checks that a state of `fully_shard` is configured as when the program was recorded.
 
-    Where a call by eager PyTorch left parameters whole, checking it shards them again: the program reads shards, and
-    the whole parameters would be out of date after the optimizer's step.
+    The check also shards parameters that a call of eager PyTorch left whole: the program reads shards, and the whole
+    parameters would be outdated after the optimizer's step.
 
     Attributes:
-        expected: the plan by which the program was recorded.
+        expected: the plan with which the program was recorded.
     """
 
     expected: Plan = field(repr=False)
@@ -66,7 +66,7 @@ class FullyShardGuard(Guard):
         return "configure the module once, before training"
 
     def holds(self, value: Any) -> bool:
-        """Whether a state is configured so."""
+        """Whether the configuration of a state equals the expected plan."""
         shard_again(value)
         return plan_of(value) == self.expected
 

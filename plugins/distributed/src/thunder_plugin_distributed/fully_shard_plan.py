@@ -17,17 +17,17 @@ class Gather:
     """How one parameter is gathered and its gradient reduced.
 
     Attributes:
-        again: backward gathers it again, as ``reshard_after_forward`` says.
-        dimension: along which it is sharded.
+        again: whether backward gathers it again, by ``reshard_after_forward``.
+        dimension: the dimension along which it is sharded.
         spec: mesh, placements and metadata of the DTensor.
-        trainable: it requires grad.
-        length: of the whole parameter, in the first dimension of the shards.
-        layout: of the parameter as a DTensor of tensor parallelism, which has what is gathered as its part; or None.
+        trainable: whether it requires grad.
+        length: the length of the whole parameter in the first dimension of the shards.
+        layout: with tensor parallelism, the DTensorSpec of the parameter whose local tensor is gathered; else None.
         sharding: the ranks that have shards, and how gradients are reduced.
-        accumulates: backward accumulates its gradient, which is not reduced, or not among replicas.
-        accumulated: the dtype of the gradient that was accumulated before, which backward reduces; None if there is
-            none.
-        adds_part: backward reduces, among replicas, a gradient that was reduced and scattered before.
+        accumulates: whether backward accumulates its gradient, without reducing it, or without reducing it among
+            replicas.
+        accumulated: the dtype of the accumulated gradient that backward reduces; None if there is none.
+        adds_part: whether backward reduces, among replicas, a gradient that was reduced and scattered before.
     """
 
     again: bool
@@ -43,11 +43,11 @@ class Gather:
 
     @property
     def key(self) -> Any:
-        """Parameters with equal ones are gathered together."""
+        """Parameters with equal keys are gathered together."""
         return self.trainable, self.sharding
 
     def is_reduced(self, dtype: torch.dtype) -> bool:
-        """Whether a gradient is computed from that of the whole parameter, whose shard has a dtype."""
+        """Whether the gradient of the whole parameter is reduced, or cast, to that of a shard of this dtype."""
         return self.trainable and bool(self.sharding.operation) and not self.sharding.is_kept(dtype)
 
 
@@ -58,10 +58,10 @@ class Plan:
     Attributes:
         groups: its groups of parameters.
         policy: its mixed precision policy.
-        problem, advice: what programs cannot do, and what to do instead; empty if there is nothing.
+        problem, advice: the setting that programs do not support, and what to do instead; empty if there is none.
         eager: why eager PyTorch runs the call; empty if a program does.
         prepared: if gradients are accumulated, whether PyTorch's objects of whole parameters exist: without them, eager
-            PyTorch would not reduce what programs accumulate.
+            PyTorch would not reduce the gradients that programs accumulate.
     """
 
     groups: tuple[tuple[Gather, ...], ...] = ()
@@ -73,7 +73,7 @@ class Plan:
 
 
 def groups_of(state: Any) -> list[Any]:
-    """The groups of parameters of a state: since PyTorch 2.12 as many as it has meshes, one before."""
+    """The groups of parameters of a state: one for each mesh since PyTorch 2.12, one in earlier versions."""
     if hasattr(state, "_fsdp_param_groups"):
         groups: list[Any] = state._fsdp_param_groups
         return groups
@@ -81,7 +81,7 @@ def groups_of(state: Any) -> list[Any]:
 
 
 def plan_of(state: Any) -> Plan:
-    """The plan for a state as it is now. Each call of a program compares it with that of the recording."""
+    """The plan for the current configuration of a state. Each call compares it with that of the recording."""
     groups = groups_of(state)
     for group in groups:
         problem, advice = _problem(group)
@@ -103,15 +103,18 @@ def plan_of(state: Any) -> Plan:
 
 
 def _problem(group: Any) -> tuple[str, str]:
-    """What of a group's configuration programs cannot do, and what to do instead."""
+    """The setting of a group that programs do not support, and what to do instead."""
     mesh, after_forward = group.mesh_info, group.post_forward_mesh_info
     if after_forward is not None and after_forward.shard_mesh_size != mesh.shard_mesh_size:
-        return "reshard_after_forward with a number of ranks", "give fully_shard reshard_after_forward=True or False"
+        return (
+            "reshard_after_forward with a number of ranks",
+            "call fully_shard with reshard_after_forward=True or False",
+        )
     policy = type(group.offload_policy).__name__
     if policy not in ("OffloadPolicy", "CPUOffloadPolicy"):
-        return f"fully_shard with {policy}", "give it OffloadPolicy or CPUOffloadPolicy"
+        return f"fully_shard with {policy}", "use OffloadPolicy or CPUOffloadPolicy"
     if group._all_reduce_hook is not None:
-        return "set_all_reduce_hook", "give fully_shard a mesh of two dimensions, for HSDP"
+        return "set_all_reduce_hook", "call fully_shard with a two-dimensional mesh, for HSDP"
     # Those with memory of the process group send the same, from other memory.
     if type(group._all_gather_comm).__name__ not in ("DefaultAllGather", "ProcessGroupAllocAllGather"):
         return "an all-gather that is not PyTorch's default", "call fully_shard without set_custom_all_gather"
@@ -121,7 +124,7 @@ def _problem(group: Any) -> tuple[str, str]:
         return "reduce_scatter_unused_params", "leave it False: parameters without gradients keep grad=None"
     for sharded in group.fsdp_params:
         if getattr(sharded.mesh_info, "is_spmd_mesh", False):
-            return "fully_shard with dp_mesh_dims", "give it the mesh of data parallelism, mesh['dp']"
+            return "fully_shard with dp_mesh_dims", "pass the mesh of data parallelism, mesh['dp']"
         if hasattr(sharded._sharded_local_tensor, "fsdp_pre_all_gather"):
             return "a parameter with fsdp_pre_all_gather", "use plain parameters"
         if getattr(sharded, "_has_sharded_grad_dtype_override", False):
@@ -130,7 +133,7 @@ def _problem(group: Any) -> tuple[str, str]:
 
 
 def _eager_reason(state: Any) -> str:
-    """Why eager PyTorch runs calls of a state as it is now; empty if programs do."""
+    """Why eager PyTorch runs calls of a state with its current configuration; empty if programs do."""
     accumulating = False
     for group in groups_of(state):
         if not is_known(group):
@@ -201,20 +204,20 @@ def _gathers(group: Any) -> tuple[Gather, ...]:
 
 
 def _division(group: Any, reduced: torch.dtype, size: int, count: int) -> tuple[str, tuple[float, ...], float]:
-    """By which operation gradients of a dtype are reduced, and what they are divided by before and after.
+    """The operation that reduces gradients of a dtype, and the divisors before and after it.
 
     Args:
-        size, count: how many ranks have shards, and how many with replicas.
+        size, count: the number of ranks that have shards, and this number times the number of replicas.
     """
     factor = group.gradient_divide_factor
     is_wide = reduced in (torch.float32, torch.bfloat16)
     if is_wide and not group.force_sum_reduction_for_comms:
         # the average of one rank, which NCCL may compute wrong, is its sum
         return ("avg" if count > 1 else "sum", (), 1.0) if factor is None else ("sum", (float(factor),), 1.0)
-    instead = [float(factor)] if factor is not None and size == 1 else []  # of a reduce-scatter PyTorch divides, too
+    instead = [float(factor)] if factor is not None and size == 1 else []  # else PyTorch divides the scattered result
     factor = float(count if factor is None else factor)
     before = 1.0
     while not is_wide and factor % before == 0 and factor / before > before:
-        before *= 2  # as PyTorch does it: about the square root before, lest sums overflow
+        before *= 2  # as in PyTorch: about the square root before the reduction, to avoid overflow of sums
     divisors = [divisor for divisor in (before, *instead) if divisor != 1]
     return "sum", tuple(divisors), factor / before

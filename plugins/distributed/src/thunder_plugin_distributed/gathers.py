@@ -20,19 +20,19 @@ from thunder_plugin_distributed.hardware import Hardware
 
 
 def with_starts(ops: Sequence[BoundSymbol], gathers: set[int], ahead: int | None) -> list[BoundSymbol]:
-    """The ops with their gathers as early as a limit of memory allows.
+    """The ops, with gathers as early as a memory limit allows.
 
-    A gather rises to the start of the program, or to the wait for a gather before it: to the first of these places
-    where it and the gathers that are not waited for there have at most ``ahead`` bytes. So it starts one gather ahead
-    where all are equal, and further ahead of small ones, which do not compute long enough to cover its time. Gathers
-    keep their order. All of this follows from the ops and the sizes of parameters alone: ranks whose batches have
-    other shapes start collectives in the same order.
+    A gather moves up to the start of the program or to the wait for an earlier gather: to the first of these positions
+    where it and the pending gathers have at most ``ahead`` bytes together. If all gathers have the same size, it starts
+    one gather ahead. It starts further ahead of small gathers, whose layers do not compute long enough to hide it. The
+    order of gathers does not change. The result depends only on the ops and the sizes of parameters, so ranks with
+    batches of different shapes start collectives in the same order.
 
     Args:
-        gathers: identities of ops that read inputs of the program alone.
-        ahead: bytes of whole parameters that may be gathered and not yet waited for, besides those that the program
-            waits for where a gather starts. A gather that is larger stays where it is. None: a quarter more than those
-            of the largest gather, so that small ones hold no large one back.
+        gathers: the ids of gathers that read only inputs of the program.
+        ahead: the maximum number of bytes of whole parameters in pending gathers, without those that the program waits
+            for at that position. A larger gather does not move. None: 1.25 times the bytes of the largest gather, so
+            that small gathers do not delay a large one.
     """
     others = [op for op in ops if id(op) not in gathers]
     starts = _starts(ops, others, gathers)
@@ -50,10 +50,10 @@ class _Start:
     """A gather.
 
     Attributes:
-        op: that starts it.
-        recorded: how many of the other ops stand before it.
-        wait: the position among them of the first that waits for it.
-        bytes: of the whole parameters.
+        op: the op that starts it.
+        recorded: the number of other ops before it.
+        wait: the position among the other ops of the first wait for it.
+        bytes: the bytes of the whole parameters.
     """
 
     op: BoundSymbol
@@ -79,7 +79,7 @@ def _starts(ops: Sequence[BoundSymbol], others: Sequence[BoundSymbol], gathers: 
 
 
 def _places(starts: Sequence[_Start], ahead: int | None) -> list[int]:
-    """For each gather the position among the other ops of the one that it starts before."""
+    """For each gather, the position among the other ops at which it starts."""
     limit = max([start.bytes for start in starts], default=0) * 5 // 4 if ahead is None else ahead
     places: list[int] = []
     for index, start in enumerate(starts):
@@ -95,20 +95,20 @@ def _places(starts: Sequence[_Start], ahead: int | None) -> list[int]:
 
 
 def gather_late(trace: Trace, hardware: Hardware) -> Trace:
-    """The trace with a gather cut in parts, where other gathers stand between the ops that read what it gives.
+    """Split a gather if other gathers are between the ops that read its results.
 
-    The first part stays where the whole stood, each other part stands behind the last gather before the first op that
-    reads from it, with its waits. So forward does not wait for the last layer of a model before it runs the first,
-    which is in the same group, and the bytes that are sent stay the same. A part is cut off only if its bytes take
-    longer than the latency of a collective, by the cost model: where the cuts are follows from the order of the ops
-    and the sizes of parameters.
+    The first part replaces the original. Each other part, with its waits, is placed after the last gather before the
+    first op that reads its results. So forward does not wait for the parameters of the last layer of a model before it
+    runs the first layer, if both are in one group. The number of bytes sent is unchanged. A gather is split only if, by
+    the cost model, the bytes of the part take longer than the latency of a collective. The parts depend only on the
+    order of the ops and the sizes of parameters.
     """
     gathers = [index for index, op in enumerate(trace.symbols) if is_parameter_gather(op)]
     if len(gathers) < 2:
         return trace
     reads = _Reads(trace)
-    parts: dict[int, list[BoundSymbol]] = {}  # for the position of a gather what takes its place
-    moved: dict[int, list[BoundSymbol]] = defaultdict(list)  # behind the gather at a position
+    parts: dict[int, list[BoundSymbol]] = {}  # by position of a gather, the ops that replace it
+    moved: dict[int, list[BoundSymbol]] = defaultdict(list)  # by position of a gather, the ops after it
     gone: set[int] = set()
     for index in gathers:
         first, *others = _parts(trace.symbols[index], index, gathers, reads, hardware)
@@ -153,9 +153,9 @@ def _parts(
 
 
 def read_positions(trace: Trace, choose: Callable[..., int]) -> dict[str, int]:
-    """For each value the position of an op that computes with it: of the first if ``choose`` is `min`, last if `max`.
+    """By name of each value, the position of the first (``choose=min``) or last (``max``) op that computes with it.
 
-    Waits, and ops that lay out or cast one tensor, do not compute: what counts is where their results are read. Values
+    Waits, views, copies and casts of one tensor do not compute: the ops that read their results count instead. Values
     that no op computes with are left out.
     """
     positions: dict[str, int] = {}
@@ -170,7 +170,7 @@ def read_positions(trace: Trace, choose: Callable[..., int]) -> dict[str, int]:
 
 
 class _Reads:
-    """Where ops read the results of gathers.
+    """The positions at which ops read the results of gathers.
 
     Attributes:
         first: `read_positions` of the first reads.
@@ -182,7 +182,7 @@ class _Reads:
         self.first = read_positions(trace, min)
 
     def followers(self, part: BoundSymbol) -> list[int]:
-        """The positions of the ops that hand on what a part of a gather gives, in order."""
+        """The positions of the waits, views, copies and casts of the results of a part of a gather, in order."""
         found: set[int] = set()
         names = [proxy.name for proxy in part.outputs()]
         while names:

@@ -33,10 +33,10 @@ _EXTERNAL: Final = Effects(external=True)
 
 @dataclass(frozen=True)
 class OverlapGradients(Transform):
-    """Backward starts to reduce each bucket of gradients as soon as the last of them is computed.
+    """Starts the reduction of each bucket of gradients as soon as its last gradient is computed.
 
-    Buckets are reduced in the order that the module gives them, the same on all ranks, and waited for after all other
-    lines of backward. Without it they are reduced one after the other at the end of backward.
+    Buckets are reduced in the order of the module, the same on all ranks, and waited for after all other ops of
+    backward. Without this transform they are reduced one after the other at the end of backward.
     """
 
     name: ClassVar[str] = "overlap_gradients"
@@ -65,7 +65,7 @@ def _averages(line: BoundSymbol) -> bool:
 
 
 def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> Iterator[BoundSymbol]:
-    """The lines with the groups of lines ``starts``, in order, each right behind the last line that it reads from."""
+    """The ops with the groups of ops ``starts``, in order, each directly after the last op whose results it reads."""
     position = {proxy.name: index for index, line in enumerate(lines) for proxy in line.outputs()}
     earliest = 0
     groups: dict[int, list[BoundSymbol]] = {}
@@ -88,10 +88,10 @@ def _effects(symbol: Symbol, args: tuple[Any, ...]) -> Effects:
 
 
 class _Lines:
-    """The lines in the place of one call of `average_gradients`.
+    """The ops that replace one call of `average_gradients`.
 
     Attributes:
-        silent: results of the call that autograd gets no gradient for, as there is none in this backward.
+        silent: results of the call for parameters without a gradient in this backward.
     """
 
     def __init__(self, call: BoundSymbol, builder: Builder) -> None:
@@ -106,11 +106,11 @@ class _Lines:
         self._of_hooks: dict[str, TensorProxy] = {}
 
     def starts(self) -> list[tuple[BoundSymbol, ...]]:
-        """For each bucket the lines that start to reduce it. Nothing is sent before the first is."""
+        """For each bucket, the ops that start its reduction. The first one precedes all communication."""
         return [self._written() for _ in self._averaging.starts()]
 
     def ends(self) -> tuple[BoundSymbol, ...]:
-        """The lines that wait, and give the averages."""
+        """The ops that wait for the reductions and return the averages."""
         self._averaging.averages()
         return self._written()
 

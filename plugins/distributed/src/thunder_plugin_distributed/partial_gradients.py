@@ -1,9 +1,9 @@
-"""Gradients that `fully_shard` reduced among the ranks that have shards, and not yet among replicas.
+"""Partial gradients of `fully_shard`: reduced among the ranks that have shards, but not yet among replicas.
 
-After ``set_requires_all_reduce(False)`` backward of a module with a two-dimensional mesh adds each rank's part of the
-reduced gradients to those before, until a backward with an all-reduce adds its own. Programs keep it where eager
-PyTorch does: in one tensor for a group, with the parts of its parameters that had gradients one after the other.
-Versions of PyTorch before 2.15 do not note which these are.
+After ``set_requires_all_reduce(False)``, each backward of a module with a two-dimensional mesh adds this rank's part of
+the reduced gradients to a tensor, and the next backward with an all-reduce reduces the sum. Programs store this tensor
+where eager PyTorch does: one for each group, with the parts of the parameters that had gradients concatenated. PyTorch
+before 2.15 does not record which parameters these are.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from thunder_plugin_distributed import pytorch_internals
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept for a group.
+    """The partial gradients of a group.
 
     Attributes:
         parts: the tensor.
-        offsets: in it, of the parts of parameters, by their places in the group.
-        waiting: the parameters whose parts no backward has reduced yet.
+        offsets: the offset in it of each parameter's part, by the parameter's place in the group.
+        waiting: the places of the parameters whose parts no backward has reduced yet.
     """
 
     parts: torch.Tensor
@@ -40,27 +40,27 @@ class _Kept:
 
 _kept: Final[WeakKeyDictionary[Any, _Kept]] = WeakKeyDictionary()
 _added: Final[WeakKeyDictionary[Any, tuple[int, dict[int, torch.Tensor]]]] = WeakKeyDictionary()
-"""For a group, the backward that runs and the parts that it has computed so far, by the place of the parameter."""
+"""By group, the id of the running backward and the parts that it has computed so far, by the parameter's place."""
 
 
 def keeps_parts(group: Any) -> bool:
-    """Whether backward reduces the gradients of a group among shards, and not among replicas."""
+    """Whether backward reduces the gradients of a group among shards, but not among replicas."""
     return hasattr(group.mesh_info, "replicate_process_group") and group.reduce_grads and not group.all_reduce_grads
 
 
 def is_known(group: Any) -> bool:
-    """Whether it is known of which parameters parts are kept. If eager PyTorch kept those of some, it may not be."""
+    """Whether the parameters with partial gradients are known; after a backward of eager PyTorch they may not be."""
     return group._partial_reduce_output is None or _kept_of(group) is not None
 
 
 def has_part(group: Any, place: int) -> bool:
-    """Whether a part is kept of a parameter of a group."""
+    """Whether a parameter of a group has a partial gradient."""
     kept = _kept_of(group)
     return kept is not None and place in kept.offsets
 
 
 def part_of(group: Any, place: int) -> torch.Tensor:
-    """The part that is kept of a parameter: the shape is that of the largest shard of all ranks."""
+    """The partial gradient of a parameter, with the shape of the largest shard of all ranks."""
     kept = _kept_of(group)
     assert kept is not None  # a guard compares it
     part = kept.parts.narrow(0, kept.offsets[place], _count(group, place))
@@ -68,13 +68,13 @@ def part_of(group: Any, place: int) -> torch.Tensor:
 
 
 def address_of(group: Any, place: int) -> int | None:
-    """Where the part of a parameter is in memory if no backward has reduced it; None if there is none."""
+    """The address of the partial gradient of a parameter; None if there is none, or a backward has reduced it."""
     kept = _kept_of(group)
     return kept.parts.data_ptr() if kept is not None and place in kept.waiting else None
 
 
 def release(group: Any, place: int) -> None:
-    """Note that the part of a parameter is reduced; the last one of a group frees the tensor."""
+    """Mark the part of a parameter as reduced; after the last one of a group the tensor is freed."""
     kept = _kept_of(group)
     if kept is not None:
         kept.waiting.discard(place)
@@ -84,7 +84,7 @@ def release(group: Any, place: int) -> None:
 
 
 def add(group: Any, place: int, part: torch.Tensor) -> None:
-    """Add the part of a parameter that the backward that runs has computed, when that ends.
+    """Add the part of a parameter that the running backward has computed; the addition takes place when it ends.
 
     Args:
         part: in the dtype of the reduction, with the shape of the largest shard. It may share memory with others.
@@ -99,7 +99,7 @@ def add(group: Any, place: int, part: torch.Tensor) -> None:
 
 @torch.no_grad()
 def _add_all(group: Any) -> None:
-    """Add the parts of a backward to those before, which may be of other parameters."""
+    """Add the parts of one backward to the partial gradients, which may be those of other parameters."""
     parts, kept = _added.pop(group)[1], _kept_of(group)
     before = set() if kept is None else set(kept.offsets)
     for place in before & parts.keys():
@@ -116,7 +116,7 @@ def _add_all(group: Any) -> None:
 
 
 def _kept_of(group: Any) -> _Kept | None:
-    """What is kept for a group; None if that is nothing, or it is not known what."""
+    """The partial gradients of a group; None if there are none, or their parameters are unknown."""
     parts, known = group._partial_reduce_output, _kept.get(group)
     if parts is None:
         return None
@@ -135,7 +135,7 @@ def _kept_of(group: Any) -> _Kept | None:
 
 
 def _offsets(group: Any, places: Iterable[int]) -> dict[int, int]:
-    """Where the parts of parameters begin if they are one after the other."""
+    """The offsets of the parts of parameters in one tensor."""
     offsets, end = {}, 0
     for place in places:
         offsets[place] = end
@@ -144,5 +144,5 @@ def _offsets(group: Any, places: Iterable[int]) -> dict[int, int]:
 
 
 def _count(group: Any, place: int) -> int:
-    """Elements of the largest shard of a parameter."""
+    """The number of elements of the largest shard of a parameter."""
     return prod(group.fsdp_params[place].padded_sharded_param_size)

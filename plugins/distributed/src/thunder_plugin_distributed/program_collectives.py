@@ -38,17 +38,17 @@ _REDUCTIONS: Final = frozenset({"reduce_op", "operation", "op"})
 
 @dataclass(frozen=True)
 class Collective:
-    """One operator that communicates, as a line of a program calls it.
+    """One call of a communicating operator in a program.
 
     Attributes:
-        kind: ``all_reduce``, ``all_gather`` and the like; the name of the line for one that is not known.
-        symbol: what the line calls.
+        kind: ``all_reduce``, ``all_gather`` and the like; the name of the op for an unknown operator.
+        symbol: the name of the symbol that the op calls.
         group: the name of the process group.
         tensors: shape and dtype of each tensor that the operator sends from this rank.
-        reduction: by which values of ranks are reduced, as ``sum``; empty for a kind that does not reduce, and where
-            an operator of ``torch.ops.c10d`` is called otherwise than by functions of `torch.distributed`, or in a
-            coalescing manager: it takes an object that PyTorch gives no way to read.
-        even: whether the tensors must have as many elements on all ranks, and have these in each run.
+        reduction: the name of the reduction, such as ``sum``. Empty for a kind that does not reduce, or an operator of
+            ``torch.ops.c10d`` that is called directly or in a coalescing manager: its argument is an object that
+            cannot be read.
+        even: whether the tensors must have equal numbers of elements on all ranks, and in each run.
         location: the user's line.
         varies: whether the number of elements, equal on all ranks, varies between runs.
     """
@@ -64,11 +64,11 @@ class Collective:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the tensors that it is given."""
+        """The bytes of its tensors."""
         return sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in self.tensors)
 
     def sent(self, ranks: int) -> int:
-        """Bytes that each of ``ranks`` sends, by the algorithms that send the least (rings); the mean for a root's."""
+        """The bytes that each of ``ranks`` sends with ring algorithms; their mean for collectives with a root."""
         if self.kind in ("send", "recv", "barrier"):
             return self.bytes if self.kind == "send" else 0
         if self.kind == "all_gather":
@@ -77,7 +77,7 @@ class Collective:
         return rounds * self.bytes * (ranks - 1) // ranks
 
     def describe(self) -> str:
-        """As ``all_reduce 'sum' of f32[2, 4] (program.py:5 in f: dist.all_reduce(y))``."""
+        """A description such as ``all_reduce 'sum' of f32[2, 4] (program.py:5 in f: dist.all_reduce(y))``."""
         shown = [f"{SHORT_DTYPES.get(dtype, dtype)}{list(shape)}" for shape, dtype in self.tensors]
         if len(shown) > 3:
             shown[3:] = [f"{len(shown) - 3} more"]
@@ -88,14 +88,14 @@ class Collective:
 
 @dataclass(frozen=True)
 class Issue:
-    """A line that starts to communicate.
+    """An op that starts communication.
 
     Attributes:
-        collectives: what it starts, in order.
-        index: its position among the lines of its trace.
-        wait: the position of the first line that waits for a result of it; None if none does.
-        between: the lines from there to here that compute.
-        inside: the line stands in a program that the line at ``index`` runs, and so do ``wait`` and ``between``.
+        collectives: the collectives that it starts, in order.
+        index: its position among the ops of its trace.
+        wait: the position of the first op that waits for one of its results; None if there is none.
+        between: the ops that compute between these positions.
+        inside: whether the op, ``wait`` and ``between`` belong to a program that the op at ``index`` runs.
     """
 
     collectives: tuple[Collective, ...]
@@ -106,7 +106,7 @@ class Issue:
 
 
 def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase, Issue]]:
-    """The lines that communicate of the programs that run, in order."""
+    """The communicating ops of the programs that run, in order."""
     derivatives: dict[str, Trace] = {}
     for phase, trace in programs.items():
         for issue in issues_of(trace, derivatives):
@@ -115,10 +115,10 @@ def issues_of_programs(programs: Mapping[Phase, Trace]) -> Iterator[tuple[Phase,
 
 
 def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType({})) -> Iterator[Issue]:
-    """The lines of a trace that communicate, in the order in which they run; those of bodies where these stand.
+    """The communicating ops of a trace and of its bodies, in the order in which they run.
 
     Args:
-        derivatives: what lines of a backward run that go through a graph that forward recorded, by its name.
+        derivatives: the backward programs of autograd graphs that forward recorded, by the name of the graph.
     """
     lines = trace.symbols
     for index, line in enumerate(lines):
@@ -213,7 +213,7 @@ def _collective(op: BoundSymbol, line: BoundSymbol) -> Collective:
     if operator is not None:
         names = [argument.name for argument in schema_of(operator).arguments]
         given = dict(zip(names, op.args, strict=False)) | op.kwargs
-        # operators of torch.ops.c10d take an object that PyTorch gives no way to read
+        # the argument of operators of torch.ops.c10d is an object that cannot be read
         reduction = next((value for name, value in given.items() if name in _REDUCTIONS and isinstance(value, str)), "")
         kind = _kind(operator)
     tensors = [leaf for leaf in iterate_leaves(op.args) if isinstance(leaf, TensorProxy)]
@@ -258,5 +258,5 @@ def _wait_of(lines: tuple[BoundSymbol, ...], index: int) -> int | None:
 
 
 def _is_apart(line: BoundSymbol) -> bool:
-    """Whether a line computes nothing: it communicates, waits, or is a view."""
+    """Whether an op does not compute: it communicates, waits, or is a view."""
     return bool(line.effects.channels) or line.is_view()

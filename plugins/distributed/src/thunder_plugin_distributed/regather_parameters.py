@@ -1,4 +1,4 @@
-"""Choose which gathered parameters are saved for backward, and which backward gathers again."""
+"""Select the gathered parameters that are saved for backward; backward gathers the others again."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class RegatherParameters(Transform):
     activations, which can differ between ranks: all ranks have to communicate the same.
 
     Attributes:
-        memory_budget: bytes of whole parameters that are saved for backward. Those that it does not read are counted,
-            too, and not saved.
+        memory_budget: the maximum number of bytes of whole parameters that are saved for backward. Parameters that
+            backward does not read count, although they are not saved.
     """
 
     name: ClassVar[str] = "regather_parameters"

@@ -24,22 +24,22 @@ from thunder_plugin_distributed.hardware import Hardware, hardware_of
 
 @dataclass(frozen=True)
 class ScheduleCollectives(Transform):
-    """A program starts to gather parameters before it reads them, and waits for what arrives where it is read.
+    """Starts gathers of parameters before the parameters are read, and waits for collectives as late as possible.
 
-    Before executors claim lines, gradients of a group that are computed far apart get reductions of their own
-    (`reduce_early`), and parameters of a group that are read far apart gathers of their own (`gather_late`).
+    Before executors claim ops, the reduction of a group is split if its gradients are computed far apart
+    (`reduce_early`), and the gather of a group if its parameters are read far apart (`gather_late`).
 
-    Waits go down to the first line that reads what arrived. The elementwise lines after a wait, as the cast of a
-    reduced gradient, go with it if nothing else depends on them. A gather, which reads inputs of the program alone,
-    goes up to where gathers before it are waited for, within a limit of memory (`with_starts`); other collectives stay
-    where they are. What they give is waited for at the latest before the next of them starts: until then PyTorch keeps
-    what they read, which is the whole of the gradients of a group of parameters, in the dtype that they are reduced in.
-    What nobody reads is waited for at the end.
+    Each wait moves down to the first op that reads its result. Elementwise ops after a wait, such as the cast of a
+    reduced gradient, move with it if no other op depends on them. A gather, which reads only inputs of the program,
+    moves up to the wait for an earlier gather, within a memory limit (`with_starts`). Other collectives do not move.
+    Each of them is waited for before the next one starts, because PyTorch holds their arguments until then: all
+    gradients of a group of parameters, in the dtype of the reduction. Results that no op reads are waited for at the
+    end.
 
     Attributes:
-        hardware: the machine of the cost model, a name or its rates.
-        ahead: bytes of whole parameters that may be gathered and not yet waited for; None for a quarter more than those
-            of the largest gather.
+        hardware: the machine of the cost model: its name or its rates.
+        ahead: the maximum number of bytes of whole parameters in gathers that have started and are not yet waited for.
+            None: 1.25 times the bytes of the largest gather.
     """
 
     name: ClassVar[str] = "schedule_collectives"
@@ -65,9 +65,9 @@ class ScheduleCollectives(Transform):
 
 
 def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
-    """The lines, and waits for what no line reads of what a collective gives, behind the first for any of it.
+    """The ops, with waits for results of collectives that no op reads, after the first wait for the same collective.
 
-    PyTorch keeps what was not waited for.
+    PyTorch does not free results that are never waited for.
     """
     builder, symbol = Builder.of(trace), registry.symbol_of(wait)
     unread: dict[str, list[BoundSymbol]] = {}
@@ -91,7 +91,7 @@ def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
 
 
 def _late(trace: Trace, gathers: set[int]) -> list[BoundSymbol]:
-    """The lines with waits, and what goes with them, as late as they can be."""
+    """The ops, with waits and the ops that move with them as late as possible."""
     waiting: list[BoundSymbol] = []
     lines: list[BoundSymbol] = []
     pending: set[str] = set()
@@ -115,7 +115,7 @@ def _late(trace: Trace, gathers: set[int]) -> list[BoundSymbol]:
 
 
 def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
-    """The waiting lines that compute the values ``needed``, in order; they do not wait any more."""
+    """Remove the ops that compute the values ``needed`` from ``waiting``; return them in order."""
     taken: list[BoundSymbol] = []
     for line in reversed(list(waiting)):
         if any(proxy.name in needed for proxy in line.outputs()):
@@ -127,7 +127,7 @@ def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -
 
 
 def _tails(trace: Trace) -> set[int]:
-    """The lines after waits that may wait as well: all that depends on them is elementwise."""
+    """The positions of ops after waits that may move with them: all ops that depend on them are elementwise."""
     from_waits: set[str] = set()
     candidates: list[int] = []
     for index, line in enumerate(trace.symbols):

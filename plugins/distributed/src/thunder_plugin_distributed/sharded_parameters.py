@@ -1,4 +1,4 @@
-"""Sharded parameters: an op starts to all-gather some, and its derivative reduce-scatters their gradients."""
+"""Sharded parameters: an op starts an all-gather of them, and its derivative reduce-scatters their gradients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Tensors = list[torch.Tensor]
 
 
 class Gradients(TypedDict, total=False):
-    """Where gradients of parameters come from and go to: lists with an item for each parameter, none if left out.
+    """Gradients that backward adds, and receivers of its results: lists with an item for each parameter, or empty.
 
     Attributes:
-        accumulated: gradients of the whole parameters to reduce with those of backward, in the dtype of the reduction;
-            None for a parameter without one.
-        parts: gradients that were reduced and scattered before, to reduce among replicas with those of backward; they
-            have the rows of the longest shard. None for a parameter without one.
-        collectors: tensors whose elements are not read, which get the gradients in place of the shards: those of what
-            arrives if no operation reduces them, else reduced ones in the dtype of the reduction with the rows of the
-            longest shard. If left out, shards get them.
+        accumulated: accumulated gradients of the whole parameters, which are reduced together with those of backward,
+            in the dtype of the reduction; None for a parameter without one.
+        parts: gradients that were reduced and scattered before, which are reduced among replicas together with those of
+            backward; they have the rows of the longest shard. None for a parameter without one.
+        collectors: tensors whose elements are not read, which receive the gradients in place of the shards: gradients
+            of the gathered tensors if no operation reduces them, else reduced gradients in the dtype of the reduction,
+            with the rows of the longest shard. Empty: the shards receive the gradients.
     """
 
     accumulated: Sequence[torch.Tensor | None]
@@ -37,16 +37,16 @@ class Gradients(TypedDict, total=False):
 
 @recorded
 def gather(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
-    """Start to gather parameters along their first dimension, all at once; `arrived` gives what each becomes.
+    """Start an all-gather of several parameters along their first dimension; `arrived` returns the gathered tensors.
 
-    Ranks whose shard is shorter than the first one's fill it up with zeros, so that a result has at least as many rows
-    as the whole parameter. What is gathered is kept for backward.
+    Shards that are shorter than that of the first rank are padded with zeros, so that a result has at least as many
+    rows as the whole parameter. The gathered tensors are saved for backward.
 
     Args:
-        shards: this rank's parts, of one dtype.
-        lengths: rows of the whole parameters.
-        sharding: how they are gathered, and gradients reduced.
-        gradients: what else backward reads, and what gets its results.
+        shards: the shards of this rank, of one dtype.
+        lengths: the numbers of rows of the whole parameters.
+        sharding: how parameters are gathered and gradients are reduced.
+        gradients: the other gradients that backward reads, and the tensors that receive its results.
     """
     return _differentiable(_gathered, shards, lengths, sharding, gradients)
 
@@ -55,13 +55,13 @@ def gather(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **grad
 def gather_again(
     shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]
 ) -> Tensors:
-    """`gather`, with another gather in backward instead of keeping what arrives."""
+    """`gather`, but backward gathers the parameters again instead of using saved ones."""
     return _differentiable(_gathered, shards, lengths, sharding, gradients)
 
 
 @recorded
 def arrived(gathered: torch.Tensor) -> torch.Tensor:
-    """What `gather` started to gather, once it is there."""
+    """A result of `gather`, once it is complete."""
     whole: torch.Tensor = _Arrived.apply(gathered)
     return whole
 
@@ -75,22 +75,22 @@ def arrived_again(gathered: torch.Tensor) -> torch.Tensor:
 
 @recorded
 def unsharded(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
-    """`gather` for parameters whose shards are the whole: nothing is gathered, and gradients are not scattered."""
+    """`gather` for parameters with one shard: nothing is gathered, and gradients are not scattered."""
     return _differentiable(_whole, shards, lengths, sharding, gradients)
 
 
 @recorded
 def owners(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding, **gradients: Unpack[Gradients]) -> Tensors:
-    """Collectors for gathers of the same parameters: what all of them collect is reduced at once, when it is summed.
+    """Collectors for several gathers of the same parameters: the sum of their gradients is reduced once.
 
-    They have shape, dtype and device of what arrives. Their elements are undefined, and share the memory of one. The
-    arguments are those of `gather`.
+    They are expanded, uninitialized tensors of one element, with the shape, dtype and device of the gathered tensors.
+    The arguments are those of `gather`.
     """
     return _differentiable(_undefined, shards, lengths, sharding, gradients)
 
 
 Forward = Callable[[Tensors, tuple[int, ...], Sharding], Tensors]
-"""What one of these functions returns, without a derivative."""
+"""The result of one of these functions, without a derivative."""
 
 
 def _gathered(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding) -> Tensors:
@@ -119,12 +119,12 @@ def _undefined(shards: Tensors, lengths: tuple[int, ...], sharding: Sharding) ->
 
 
 def _on_device(shards: Tensors, device: str) -> Tensors:
-    """The shards where they are gathered. The copy does not wait: what reads it is on the same stream of the device."""
+    """The shards on the device of the gather. The copy is asynchronous: its readers run on the same stream."""
     return [shard.to(device, non_blocking=True) for shard in shards] if device else shards
 
 
 def _on_host(gradient: Any, device: str) -> Any:
-    """A gradient where the shard is, when the copy is done: an optimizer reads it without waiting for the device."""
+    """A gradient on the device of the shard. The copy is synchronous, since an optimizer on the CPU reads it next."""
     return gradient.cpu() if device else gradient
 
 
@@ -144,7 +144,7 @@ def _rule(
     parts: Any = (),
     collectors: Any = (),
 ) -> Any:
-    """The derivative of a function: it reduces gradients of whole parameters in the order in which FSDP2 does."""
+    """The derivative of a function, which reduces gradients of whole parameters in the order of FSDP2."""
 
     def backward(*gradients: Any) -> Any:
         found: list[Any] = list(gradients)
@@ -159,7 +159,7 @@ def _rule(
 
 
 def _reduced(gradients: list[Any], lengths: Any, sharding: Sharding, accumulated: Any, parts: Any) -> dict[int, Any]:
-    """By the place of a parameter its gradient, reduced and scattered; parameters without one are left out."""
+    """The reduced and scattered gradients by the parameter's place; parameters without one are left out."""
     rows = map(sharding.padded, lengths)
     earlier = [_padded(total, count) for total, count in zip(accumulated, rows, strict=False)]
     totals = _totals(gradients, earlier, sharding.reduce_dtype)
@@ -171,7 +171,7 @@ def _reduced(gradients: list[Any], lengths: Any, sharding: Sharding, accumulated
 
 
 def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
-    """By the place of a parameter its gradient, with what was accumulated before, in the dtype of the reduction."""
+    """The gradients plus the accumulated ones, by the parameter's place, in the dtype of the reduction."""
     totals: dict[int, Any] = {}
     for place, (gradient, earlier) in enumerate(zip(gradients, accumulated or [None] * len(gradients), strict=True)):
         total = earlier
@@ -185,7 +185,7 @@ def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
 
 
 def _among_replicas(totals: dict[int, Any], parts: Any, sharding: Sharding) -> dict[int, Any]:
-    """Gradients by the place of a parameter, with the parts that were reduced before, reduced among replicas."""
+    """The gradients plus `Gradients.parts`, by the parameter's place, reduced among replicas."""
     earlier = {place: part for place, part in enumerate(parts) if part is not None}
     sums = {place: total + earlier[place] if place in earlier else total for place, total in totals.items()}
     sums = dict(sorted({**earlier, **sums}.items()))
@@ -221,9 +221,9 @@ def arrived_rule(gathered: Any) -> Any:
 
 
 class _ByRule(torch.autograd.Function):
-    """A function by its rule, for programs that PyTorch's autograd differentiates while they run.
+    """A function with its rule as derivative, for programs that PyTorch's autograd differentiates at run time.
 
-    The tensors that get gradients are shards or collectors.
+    Shards or collectors receive the gradients.
     """
 
     @staticmethod

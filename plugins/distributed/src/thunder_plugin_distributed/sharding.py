@@ -10,22 +10,21 @@ import torch
 class Sharding(NamedTuple):
     """How parameters are gathered, and how their gradients are reduced.
 
-    A named tuple, since these are what an op can have as an argument besides numbers, texts and the like: a trace
-    prints it, compares it and reads it back.
+    It is a named tuple, so that it can be an argument of an op: a trace can print, compare and parse it.
 
     Attributes:
-        size: the number of ranks that have shards. If it is 1, shards are the whole.
-        group: the name of their process group.
-        dtype: that is gathered; None for that of the shards.
-        device: that shards, which are in memory of the host, are copied to and gathered on; gradients are copied back.
-            Empty: that of the shards.
-        reduce_dtype: that gradients are reduced in; None for that of the cotangents.
-        operation: by which gradients are reduced: ``"avg"`` or ``"sum"``; ``""`` if they are not.
-        divisors: numbers that gradients are divided by, one after the other, before they are reduced.
-        last_divisor: divides gradients after they are reduced.
-        scatter_group: the name of the process group that gradients are reduced and scattered in. Empty: ``group``.
+        size: the number of ranks that have shards. If it is 1, a shard is the whole parameter.
+        group: the name of the process group of these ranks.
+        dtype: the dtype of the gathered tensors; None for that of the shards.
+        device: the device on which shards in host memory are gathered; gradients are copied back. Empty: the device of
+            the shards.
+        reduce_dtype: the dtype in which gradients are reduced; None for that of the cotangents.
+        operation: the operation that reduces gradients, ``"avg"`` or ``"sum"``; ``""`` if they are not reduced.
+        divisors: numbers by which gradients are divided, one after the other, before the reduction.
+        last_divisor: the divisor of gradients after the reduction.
+        scatter_group: the name of the process group of the reduce-scatter. Empty: ``group``.
         replica_group: the name of the process group of the ranks with the same shard, among which gradients are reduced
-            after that. Empty: there are none.
+            after the reduce-scatter. Empty: there are no replicas.
     """
 
     size: int
@@ -45,7 +44,7 @@ class Sharding(NamedTuple):
         return Sharding(self.size, self.group, self.dtype, self.device, operation="")
 
     def is_kept(self, dtype: torch.dtype) -> bool:
-        """Whether a shard of ``dtype``, which is the whole, is used as it is, and its gradient, too."""
+        """Whether a shard of ``dtype`` is the whole parameter, and both it and its gradient are used unchanged."""
         return (
             self.size == 1
             and not self.replica_group
@@ -56,5 +55,5 @@ class Sharding(NamedTuple):
         )
 
     def padded(self, length: int) -> int:
-        """The rows of what is gathered of a parameter with ``length`` rows: all shards are as long as the first."""
+        """The number of rows of the gathered tensor of a parameter with ``length`` rows, including padding."""
         return -(-length // self.size) * self.size

@@ -1,4 +1,4 @@
-"""Tensors that a program reads of a sharded parameter: this rank's part, and what collects its whole gradient."""
+"""The tensors of a sharded parameter that a program reads: the shard of this rank, and collectors of gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from thunder_plugin_distributed.fully_shard_plan import groups_of
 
 
 class _Earlier:
-    """What is accumulated for a parameter when a forward runs, which its backward reduces."""
+    """The accumulated gradient of a parameter when a forward runs, which the backward of this forward reduces."""
 
     def __init__(self, state: Any, group: Any, place: int) -> None:
         self.state, self.group, self.place = state, group, place
@@ -35,10 +35,10 @@ class _Earlier:
         self.addresses = self._addresses()
 
     def release(self, gradient: Any) -> None:
-        """Forget it, as a backward has reduced it together with a gradient; unless that is None.
+        """Delete it after a backward has reduced it together with a gradient; do nothing if this gradient is None.
 
         Raises:
-            UnsupportedError: other gradients were accumulated or reduced since.
+            UnsupportedError: other gradients were accumulated or reduced since then.
         """
         _check(self.group, accumulates=False, parts=self.parts)
         self.gradients = None, None
@@ -61,9 +61,9 @@ class _Earlier:
 
 
 class _Shard(torch.autograd.Function):
-    """As `DTensor.to_local`, and a parameter without a gradient stays without one in all versions of PyTorch.
+    """As `DTensor.to_local`, but in all versions of PyTorch a parameter without a gradient remains without one.
 
-    The program reduces the gradient together with what was accumulated when its forward ran.
+    The program reduces the gradient together with the one that was accumulated when its forward ran.
     """
 
     @staticmethod
@@ -120,7 +120,7 @@ class _PartCollector(torch.autograd.Function):
 
 
 def whole_of_gathered(gathered: torch.Tensor, size: int, dimension: int) -> torch.Tensor:
-    """What ``size`` ranks have parts of along ``dimension``, from these parts along the first dimension."""
+    """The whole tensor, sharded along ``dimension`` on ``size`` ranks, from shards concatenated along the first one."""
     return torch.cat(gathered.chunk(size), dimension) if dimension and size > 1 else gathered
 
 
@@ -135,15 +135,15 @@ def _size(group: Any) -> int:
 
 
 def _address(gradient: torch.Tensor | None) -> int | None:
-    """Where an accumulated gradient is in memory, which stays the same while gradients are added to it."""
+    """The address of an accumulated gradient, which does not change while gradients are added to it."""
     return None if gradient is None else local_part(gradient).data_ptr()
 
 
 def _check(group: Any, *, accumulates: bool, parts: bool = False) -> None:
-    """Check that backward does with gradients what eager PyTorch would do.
+    """Check that backward reduces gradients if and only if eager PyTorch would.
 
     Raises:
-        UnsupportedError: whether they are reduced was changed since forward.
+        UnsupportedError: this setting was changed after forward.
     """
     reductions = {
         "set_requires_gradient_sync": is_accumulating(group) is accumulates,
@@ -158,7 +158,7 @@ def _check(group: Any, *, accumulates: bool, parts: bool = False) -> None:
 
 
 def _waits(state: Any) -> bool:
-    """Whether a gradient of a state was accumulated that the next backward reduces."""
+    """Whether a state has an accumulated gradient that the next backward reduces."""
     for group in groups_of(state):
         if not is_accumulating(group) and any(accumulated(sharded) is not None for sharded in group.fsdp_params):
             return True
@@ -168,13 +168,13 @@ def _waits(state: Any) -> bool:
 
 
 _queued: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-"""For the state that modules of one root share, the backward at whose end `_reduce_others` is called."""
+"""By the state that the modules of one root share, the id of the backward at whose end `_reduce_others` runs."""
 
 
 def reduce_others_later(state: Any) -> None:
-    """Have the backward that runs reduce, at its end, what is accumulated for parameters that it gave no gradient.
+    """Reduce, at the end of the running backward, accumulated gradients of parameters for which it computes none.
 
-    These are of modules that forward did not call, or that its results do not depend on.
+    These are parameters of modules that forward did not call, or on which its results do not depend.
     """
     task, shared = pytorch_internals.current_graph_task_id(), state._state_ctx
     if _queued.get(shared) != task:
@@ -188,9 +188,9 @@ def _reduce_others(state: Any) -> None:
 
 
 def shard_of(state: Any, group: int, place: int) -> torch.Tensor:
-    """The local tensor of a DTensor; the gradient of the DTensor is one, as in eager.
+    """The local tensor of a DTensor. The gradient of the DTensor is a DTensor, as in eager.
 
-    Where gradients are accumulated that of `collector_of` is, and the shard requires none.
+    If gradients are accumulated, `collector_of` receives the gradient, and the shard does not require grad.
     """
     owner = groups_of(state)[group]
     parameter = owner.fsdp_params[place].sharded_param
@@ -203,10 +203,10 @@ def shard_of(state: Any, group: int, place: int) -> torch.Tensor:
 
 
 def collector_of(state: Any, group: int, place: int) -> torch.Tensor:
-    """A tensor whose gradient is accumulated by backward. Its elements are undefined, and share the memory of one.
+    """A tensor whose gradient is accumulated by backward. It is an expanded, uninitialized tensor of one element.
 
-    It has shape, dtype and device of what is gathered, or of the reduced part of the longest shard where gradients are
-    reduced and scattered without an all-reduce among replicas.
+    It has the shape, dtype and device of the gathered tensor, or those of the longest shard if gradients are reduced
+    and scattered without an all-reduce among replicas.
     """
     owner = groups_of(state)[group]
     parameter = owner.fsdp_params[place].sharded_param
@@ -220,9 +220,9 @@ def collector_of(state: Any, group: int, place: int) -> torch.Tensor:
 
 
 def accumulated_of(state: Any, group: int, place: int) -> torch.Tensor:
-    """The gradient of the whole parameter, or of this rank's part of it, that was accumulated before.
+    """The accumulated gradient of the whole parameter, or of this rank's part of it.
 
-    It is laid out as what is gathered: the parts of all ranks along the first dimension.
+    Its layout is that of the gathered tensor: the parts of all ranks concatenated along the first dimension.
     """
     owner = groups_of(state)[group]
     sharded = owner.fsdp_params[place]
@@ -232,7 +232,7 @@ def accumulated_of(state: Any, group: int, place: int) -> torch.Tensor:
 
 
 def part_of(state: Any, group: int, place: int) -> torch.Tensor:
-    """The gradient that was reduced and scattered before, with the rows of the longest shard, without replicas'."""
+    """The gradient that was reduced and scattered, but not yet among replicas; it has the rows of the longest shard."""
     return partial_gradients.part_of(groups_of(state)[group], place).detach()
 
 
@@ -242,8 +242,8 @@ class ShardSource(StepSource):
 
     Attributes:
         read_of: `shard_of`, `collector_of`, `accumulated_of` or `part_of`.
-        group, place: of the parameter: its group in the state, its place in the group.
-        name: what the user calls it: ``module.layer.weight.shard``.
+        group, place: the group of the parameter in the state, and its place in the group.
+        name: its name in messages: ``module.layer.weight.shard``.
     """
 
     read_of: Callable[[Any, int, int], torch.Tensor]

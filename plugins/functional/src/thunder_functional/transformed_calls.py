@@ -394,5 +394,5 @@ def _levels(tensor: torch.Tensor) -> set[int]:
             levels.add(maybe_get_level(tensor))
         tensor = get_unwrapped(tensor)
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise NotTransformed(f"under torch.func, arguments are no tensors of the class {type(tensor).__qualname__}")
+        raise NotTransformed(f"under torch.func, arguments are not tensors of the class {type(tensor).__qualname__}")
     return levels

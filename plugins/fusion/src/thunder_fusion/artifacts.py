@@ -66,9 +66,9 @@ class RegionArtifacts:
             return None if artifact is None else self.executor.load(artifact, region)
         except DamagedArtifact as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it can be made again
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the region is compiled again
             reason = f"{self.executor.name} cannot load it: {type(error).__name__}: {error}"
-        _note(self.notes, f"an artifact on disk was made again: {reason}")
+        _note(self.notes, f"an artifact on disk was recompiled: {reason}")
         self.cache.discard(full)
         return None
 
@@ -84,7 +84,7 @@ class RegionArtifacts:
             return
         reason = None if artifact is None else self.cache.put(full, artifact)
         if reason is not None:
-            _note(self.notes, f"compiled regions are not kept on disk, because {reason}")
+            _note(self.notes, f"compiled regions are not cached on disk, because {reason}")
             self.cache = None
 
     def prune(self) -> None:

@@ -49,22 +49,22 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     for index, region in enumerate(regions):
         count = len(region.symbols)
         if count < executor.smallest:
-            calls[index] = f"its region has {count} of {executor.smallest} lines"
+            calls[index] = f"its region has {count} of {executor.smallest} required operations"
             continue
         keys_of_all[index] = trace_key(region)
         keys[index] = (index,) if keys_of_all[index] is None else (executor, keys_of_all[index], settings)
     different = {key: index for index, key in reversed(keys.items())}
-    answers = _cache.lookup(different)
-    known = len(answers)
-    wanted = {key: index for index, key in keys.items() if different[key] == index and key not in answers}
+    results = _cache.lookup(different)
+    known = len(results)
+    wanted = {key: index for index, key in keys.items() if different[key] == index and key not in results}
     compiled, counts = _compiled(
         executor, [regions[index] for index in wanted.values()], [keys_of_all[i] for i in wanted.values()]
     )
-    for (key, index), answer in zip(wanted.items(), compiled, strict=True):
-        answers[key] = answer
+    for (key, index), result in zip(wanted.items(), compiled, strict=True):
+        results[key] = result
         if keys_of_all[index] is not None:
-            _cache.add(key, answer)
-    calls.update({index: answers[key] for index, key in keys.items()})
+            _cache.add(key, result)
+    calls.update({index: results[key] for index, key in keys.items()})
     return CompiledRegions(
         [calls[index] for index in range(len(regions))], RegionCounts(regions=len(keys), known=known) + counts
     )
@@ -79,31 +79,31 @@ def _compiled(
     notes: list[str] = []
     artifacts = RegionArtifacts.of(executor, flags(), notes)
     compiled: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
-    missing = [index for index, answer in enumerate(compiled) if answer is None]
+    missing = [index for index, result in enumerate(compiled) if result is None]
     if missing:
-        for index, answer in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
-            compiled[index] = answer
-            if not isinstance(answer, str):
-                artifacts.write(answer, regions[index], keys[index])
+        for index, result in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
+            compiled[index] = result
+            if not isinstance(result, str):
+                artifacts.write(result, regions[index], keys[index])
         artifacts.prune()
     counts = RegionCounts(read=len(regions) - len(missing), compiled=len(missing), notes=tuple(notes))
-    return [answer for answer in compiled if answer is not None], counts
+    return [result for result in compiled if result is not None], counts
 
 
 def _fused(executor: FusionExecutor, regions: Sequence[Trace]) -> Sequence[RegionCall | str]:
     """The executor's results, or reasons. If one of several regions raises, the others are still compiled."""
     problem: Exception | str
     try:
-        answers = executor.fuse_all(regions)
-        problem = problem_of_calls(answers, len(regions))
+        results = executor.fuse_all(regions)
+        problem = problem_of_calls(results, len(regions))
         if not problem:
-            return answers
+            return results
     except ThunderError:
         raise
     except Exception as error:  # noqa: BLE001 - becomes the reason
         problem = error
     if len(regions) > 1:
-        return [answer for region in regions for answer in _fused(executor, [region])]
+        return [result for region in regions for result in _fused(executor, [region])]
     first, count = regions[0].symbols[0], len(regions[0].symbols)
-    what = f"a region of {count} lines that begins with {first.symbol.name}"
+    what = f"a region of {count} operations that begins with {first.symbol.name}"
     return [declined_by_failing(executor.name, what, "fuse", first.location, problem)]

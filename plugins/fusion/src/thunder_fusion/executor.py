@@ -60,11 +60,11 @@ class FusionExecutor(Executor):
 
         Override this if compiling regions together is faster; `thunder_core.progress.count` then reports progress.
         """
-        answers = []
+        results = []
         for number, region in enumerate(regions):
             progress.count(number, len(regions))
-            answers.append(self.fuse(region))
-        return answers
+            results.append(self.fuse(region))
+        return results
 
     def artifact_key(self) -> str | None:
         """The executor's part of artifacts' keys: versions, options, settings. Thunder adds region and machine.
@@ -88,10 +88,14 @@ class FusionExecutor(Executor):
         """`can_fuse` or `can_write` as a decision."""
         step = "can_write" if bound.effects.mutates else "can_fuse"
         try:
-            answer = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
+            outcome = self.can_write(bound) if bound.effects.mutates else self.can_fuse(bound)
         except Exception as error:  # noqa: BLE001 - becomes the reason
-            answer = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
-        return Claimed(self.name) if answer is True else Declined(self.name, answer or "it is not fused here")
+            outcome = declined_by_failing(self.name, bound.symbol.name, step, bound.location, error)
+        return (
+            Claimed(self.name)
+            if outcome is True
+            else Declined(self.name, outcome or "it is not fused by this executor")
+        )
 
     def partition(self, trace: Trace, offers: Sequence[int]) -> list[list[int]]:
         """The regions of `thunder_fusion.regions.find_regions`, each with operations of one context."""

@@ -24,7 +24,7 @@ from thunder_plugin_inductor.templates import parsed_when_used
 _PLAIN = Context(grad_enabled=False, inference=False)
 BY_STRIDES: Final = "it is a view by strides, and Inductor chooses other strides inside of its regions"
 _BY_STRIDES: Final = (torch.as_strided, torch.Tensor.as_strided, strided_view, strided_write)
-_answers: Final[dict[tuple[Any, str], str]] = {}
+_reasons: Final[dict[tuple[Any, str], str]] = {}
 
 
 def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
@@ -67,17 +67,17 @@ def unsuitable(tensors: list[TensorProxy]) -> str | None:
 
 
 def _unfusible_operator(operator: Any, options: InductorOptions, device: str) -> str | None:
-    known = _answers.get((operator, options.matmul))
+    known = _reasons.get((operator, options.matmul))
     if known is None:
-        known = _answers[operator, options.matmul] = _kept_answer(operator, options, device)
+        known = _reasons[operator, options.matmul] = _cached_reason(operator, options, device)
     return known or None
 
 
-def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
+def _cached_reason(operator: Any, options: InductorOptions, device: str) -> str:
     """The cached reason why Inductor has no kernel for the operator; empty if it has one."""
     table = disk_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
-    question = f"{operator}, matmul {options.matmul}"
-    known = None if table is None else table.get(question)
+    name = f"{operator}, matmul {options.matmul}"
+    known = None if table is None else table.get(name)
     if known is None:
         if device == "cpu":  # new operators are followed by new kernels
             from thunder_plugin_inductor.preparation import preparation
@@ -87,11 +87,11 @@ def _kept_answer(operator: Any, options: InductorOptions, device: str) -> str:
             from thunder_plugin_inductor.operators import refusal
         known = (refusal(operator, options.matmul == "inside") or "").encode()
         if table is not None:
-            table.put(question, known)
+            table.put(name, known)
     return known.decode()
 
 
 @cache
 def _table_key() -> str:
-    """The key of the cached answers about operators; a query would import all of Inductor."""
+    """The key of the table of operators that Inductor can fuse, which is cached because a query imports Inductor."""
     return f"operators of Inductor\n{software()}\n{source_hash('thunder_plugin_inductor')} {settings_text()}"

@@ -60,7 +60,7 @@ def _read_elementwise(line: BoundSymbol, trace: Trace) -> bool:
 
 
 def _is_claimed(line: BoundSymbol, executors: Sequence[Executor]) -> bool:
-    return any(isinstance(answer, Claimed) for answer in query_executors(executors, line))
+    return any(isinstance(decision, Claimed) for decision in query_executors(executors, line))
 
 
 def _has_bias(line: BoundSymbol) -> bool:

@@ -100,7 +100,7 @@ class Definition:
         return values
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
-        """The value cast to another dtype; float16 and bfloat16 by way of float32, as in PyTorch."""
+        """The value cast to another dtype; float16 and bfloat16 through float32, as in PyTorch."""
         if value.dtype is dtype:
             return value
         if torch.float32 not in (value.dtype, dtype) and (value.dtype in _HALVES or dtype in _HALVES):

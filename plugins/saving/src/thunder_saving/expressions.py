@@ -86,7 +86,7 @@ class ExpressionReader:
 
     def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
         if None in keys:
-            raise self.module.error("'**' has no place in a dict of a trace", node)
+            raise self.module.error("'**' cannot be used in a dict of a trace", node)
         return {self.value(key): self.value(value) for key, value in zip(keys, values, strict=True) if key is not None}
 
     def _signed(self, node: ast.expr, sign: Any, operand: Any) -> Any:

@@ -177,14 +177,14 @@ def assumed_outcome(
             return tuple([structure(part) for part in target.elts])
         if not isinstance(target, ast.Name) or target.id == "_":
             return None
-        said = annotations[len(results)]
-        if said is None:
+        annotation = annotations[len(results)]
+        if annotation is None:
             raise module.error(
                 f"what {ast.unparse(syntax.value)!r} returns depends on values, so the line needs an annotation",
                 syntax.value,
                 "add a comment behind it, such as  # f32[2, 3]",
             )
-        results.append(_result(said, arguments, owners, writes))
+        results.append(_result(annotation, arguments, owners, writes))
         return Slot(len(results) - 1)
 
     return Outcome(
@@ -198,19 +198,19 @@ def count_names(target: ast.expr | None) -> int:
     return len([name for name in names if name != "_"])
 
 
-def _result(said: TensorAnnotation, arguments: list[TensorProxy], owners: dict[str, int], writes: bool) -> Result:
+def _result(annotation: TensorAnnotation, arguments: list[TensorProxy], owners: dict[str, int], writes: bool) -> Result:
     storages = [argument.storage for argument in arguments]
-    owner = owners.get(said.shares or "")
+    owner = owners.get(annotation.shares or "")
     shares = storages.index(owner) if owner in storages else -1
     return Result(
         0 if writes else -1,
         shares,
         -1,
-        said.shape,
-        said.stride,
-        said.offset,
-        said.dtype,
-        said.device,
-        said.requires_grad,
-        said.layout,
+        annotation.shape,
+        annotation.stride,
+        annotation.offset,
+        annotation.dtype,
+        annotation.device,
+        annotation.requires_grad,
+        annotation.layout,
     )

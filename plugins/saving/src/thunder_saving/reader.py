@@ -51,17 +51,17 @@ def bind_target(module: ModuleSyntax, syntax: CallSyntax, outcome: Outcome, flat
 def _bind(module: ModuleSyntax, target: ast.expr, structure: Any, names: dict[int, str]) -> None:
     if isinstance(structure, Slot):
         if not isinstance(target, ast.Name):
-            raise module.error(f"{ast.unparse(target)!r} is no name for a tensor", target)
+            raise module.error(f"{ast.unparse(target)!r} is not a name for a tensor", target)
         if target.id != "_":
             names[structure.index] = target.id
         return
     if not isinstance(structure, tuple | list):
         if not (isinstance(target, ast.Name) and target.id == "_"):
-            raise module.error(f"{ast.unparse(target)!r} names {structure!r}, which is no tensor", target, "write _")
+            raise module.error(f"{ast.unparse(target)!r} names {structure!r}, which is not a tensor", target, "write _")
         return
     if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != len(structure):
         raise module.error(
-            f"the call returns {len(structure)} values, which {ast.unparse(target)!r} does not take apart", target
+            f"the call returns {len(structure)} values, which do not match {ast.unparse(target)!r}", target
         )
     for part, item in zip(target.elts, structure, strict=True):
         _bind(module, part, item, names)

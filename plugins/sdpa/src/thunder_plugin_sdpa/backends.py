@@ -64,7 +64,7 @@ class Backend:
         if self.accepts is not None and torch.cuda.is_available() and mask_conditions.mask_dtype(call) is None:
             if _accepted(self.accepts, call):
                 return None
-            return self._reason(call) or f"torch.backends.cuda.can_use_{self.name}_attention says no"
+            return self._reason(call) or f"torch.backends.cuda.can_use_{self.name}_attention returned False"
         return self._reason(call)
 
     def _reason(self, call: Call) -> str | None:

@@ -40,9 +40,9 @@ class SdpaExecutor(OperatorExecutor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """A claim for the first kernel that supports the call, with the reasons of preferred ones."""
-        answer = super().claim(bound)
-        if isinstance(answer, Declined):
-            return answer
+        decision = super().claim(bound)
+        if isinstance(decision, Declined):
+            return decision
         choice = self._choice(*bound.args, **bound.kwargs)
         if choice.backend is None:
             rewrite = formula(bound.output.stride)

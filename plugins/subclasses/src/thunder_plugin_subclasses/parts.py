@@ -67,7 +67,7 @@ def refuse_wrapper(kind: type, problem: str, *advice: str, location: SourceLocat
     if has_torch_dispatch(kind):
         reason = f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
     else:
-        reason = "it makes a tensor of a class that has a __torch_dispatch__, or communicates"
+        reason = "it creates a tensor of a class that has a __torch_dispatch__, or communicates"
     return UnsupportedError(
         f"{problem}: {reason}",
         location=location or user_location(),

@@ -93,15 +93,15 @@ class TeExecutor(OperatorExecutor):
 
     def claim(self, bound: BoundSymbol) -> Decision:
         """The decision of the table, and of the patterns of layers."""
-        answer = super().claim(bound)
-        if not isinstance(answer, Claimed) or answer.rewrite is None:
-            return answer
+        decision = super().claim(bound)
+        if not isinstance(decision, Claimed) or decision.rewrite is None:
+            return decision
         reason = excluded(self.options, bound)
         if reason is not None:
             return Declined(self.name, reason)
-        if isinstance(answer.rewrite, Delayed):
-            return replace(answer, rewrite=replace(answer.rewrite, site=site_of(bound)))
-        return answer
+        if isinstance(decision.rewrite, Delayed):
+            return replace(decision, rewrite=replace(decision.rewrite, site=site_of(bound)))
+        return decision
 
     def unmatched(self, ops: Sequence[BoundSymbol]) -> list[str]:
         """The configured patterns of layers that match no layer."""

@@ -39,7 +39,7 @@ class Scales:
     def quantize(self, index: int, matrix: Tensor, columns: bool) -> Parts:
         """Quantize the tensor with this index with its current scale, and record its amax."""
         if not self._known[index] and matrix.is_cuda and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError("the first scales are made by a call outside of CUDA graphs")
+            raise RuntimeError("the first scales are created by a call outside of CUDA graphs")
         if self.scale is None:
             self._allocate(matrix.device)
         scale, amax = self._views[index]

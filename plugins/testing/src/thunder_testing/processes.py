@@ -255,6 +255,6 @@ def _failure(case: Callable[[], None]) -> tuple[str, bool]:
     seed_generators(0)
     try:
         case()
-    except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is no Exception
+    except BaseException as error:  # noqa: BLE001 - that of `pytest.fail` is not an Exception
         return "".join(traceback.format_exception(error)), not isinstance(error, AssertionError)
     return "", False

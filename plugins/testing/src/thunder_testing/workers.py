@@ -35,7 +35,7 @@ class _Worker:
         self.case, self.started = case, time.monotonic()
         with contextlib.suppress(
             ConnectionError
-        ):  # a process that died at its start is detected when its answer is read
+        ):  # a process that died at its start is detected when its result is read
             self.connection.send(case)
 
     def overdue(self, seconds: float) -> bool:
@@ -70,7 +70,7 @@ def run_in_workers(
                     worker.begin(queue.pop())
             wait([worker.connection for worker in crew if worker.case], timeout=1.0)
             for index, worker in enumerate(crew):
-                if worker.case and (outcome := _answer(worker, seconds)):
+                if worker.case and (outcome := _outcome_of(worker, seconds)):
                     outcomes[worker.case] = outcome
                     worker.case, worker.fresh = None, False
                     if not worker.process.is_alive():
@@ -82,7 +82,7 @@ def run_in_workers(
     return outcomes
 
 
-def _answer(worker: _Worker, seconds: float) -> Outcome | None:
+def _outcome_of(worker: _Worker, seconds: float) -> Outcome | None:
     """The outcome of the worker's case; None while it is running."""
     try:
         if worker.connection.poll():
@@ -94,7 +94,7 @@ def _answer(worker: _Worker, seconds: float) -> Outcome | None:
     if worker.overdue(seconds):
         worker.process.kill()
         worker.process.join()
-        return Outcome(Status.TIMEOUT, f"no answer after {seconds:.0f} s")
+        return Outcome(Status.TIMEOUT, f"no result after {seconds:.0f} s")
     return None
 
 

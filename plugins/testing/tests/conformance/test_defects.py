@@ -64,10 +64,10 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
     "residual shares memory": (d.derivative(fake=d.fake_silu), "*-pair-*", "memory sharing", "residual 0"),
     "no fake": (d.derivative(forward=d.not_for_fakes), "*-gradient-*", "derivative pair", "it is not used"),
     "unwanted gradient": (table(torch.mul, derivative=PRODUCT), "*-pair-*", "derivative pair", "that is not wanted"),
-    "impure check": (d.claims(check=d.AlternatesAnswers()), "*-claims", "pure queries", "another answer"),
+    "impure check": (d.claims(check=d.AlternatesAnswers()), "*-claims", "pure queries", "another decision"),
     "computing check": (d.claims(check=d.computing_check), "*-claims", "pure queries", "aten.zeros"),
     "drawing check": (d.claims(check=d.drawing_check), "*-claims", "pure queries", "random numbers"),
-    "raising check": (d.claims(check=d.raising_check), "*-claims", "answers", "no_such_attribute"),
+    "raising check": (d.claims(check=d.raising_check), "*-claims", "decisions", "no_such_attribute"),
     "no reason": (d.claims(check=d.silent_check), "*-claims", "decline reasons", "is False"),
     "never claimed": (d.claims(check=d.never), "*-claims", "claimed", "because the moon is in the wrong phase"),
     "never recorded": (table("torch.nn.functional.celu", d.silu), "*-claims", "claimed", "recorded as torch.celu"),
@@ -78,7 +78,12 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
         "claimed",
         "claim 2 of 2",
     ),
-    "wrong rewrite": (table(F.silu, rewrite=d.rewritten_wrongly), "*-claims", "rewrite", "something else"),
+    "wrong rewrite": (
+        table(F.silu, rewrite=d.rewritten_wrongly),
+        "*-claims",
+        "rewrite",
+        "differ from those of the operation",
+    ),
 }
 
 

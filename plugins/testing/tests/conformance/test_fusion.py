@@ -65,7 +65,7 @@ def test_right_fusion_executor_passes() -> None:
 def test_what_is_not_fused_is_skipped() -> None:
     found = outcomes(Pointwise(least=3), "torch.exp-forward-*", "pointwise_chain-forward-float32-*")
     assert found == {
-        "torch.exp-forward-float32-0": "NotApplicable: not fused, because its region has 1 of 3 lines",
+        "torch.exp-forward-float32-0": "NotApplicable: not fused, because its region has 1 of 3 required operations",
         "pointwise_chain-forward-float32-0": "",
     }
 

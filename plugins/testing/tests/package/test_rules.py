@@ -43,7 +43,7 @@ BROKEN = {
     "no README": ("pyproject.toml", 'readme = "README.md"', 'readme = "README.rst"', "readme-options", "has no README"),
     "an example that fails": ("README.md", "[4, 4]", "[4, 5]", "readme-examples", "README.md:51: AssertionError"),
     "an example that ends": ("README.md", "number = 3", "raise SystemExit", "*-examples", "README.md:39: SystemExit"),
-    "an example that is no Python": ("README.md", "number = 3", "number =", "readme-examples", "README.md:39: invalid"),
+    "an example that is not Python": ("README.md", "number = 3", "number =", "*-examples", "README.md:39: invalid"),
 }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ class ScriptGraph:
 
     def _tuple(self, node: Any) -> tuple[Any, ...]:
         if str(node.output().type()).startswith("NamedTuple"):
-            raise refuse("makes a named tuple")
+            raise refuse("creates a named tuple")
         return tuple(self._inputs(node))
 
     def _dictionary(self, node: Any) -> dict[Any, Any]:
@@ -150,7 +150,7 @@ class ScriptGraph:
     def _object(self, node: Any) -> Any:
         name = str(node.output().type())
         if name not in _CONTEXTS:
-            raise refuse(f"makes an object of the class {name.removeprefix('__torch__.')}")
+            raise refuse(f"creates an object of the class {name.removeprefix('__torch__.')}")
         return SimpleNamespace(manager=_CONTEXTS[name]())
 
     def _enter(self, node: Any) -> Any:

@@ -32,7 +32,7 @@ def reduce_losses(
         target = tl.load(targets + row, mask=row < rows, other=0).to(tl.int64)
         live = (row < rows) & (target != ignore_index)
         known = (target >= 0) & (target < CLASSES)
-        tl.device_assert(known | ~live, "a target is no class")
+        tl.device_assert(known | ~live, "a target is not a class")
         if weights is None:
             total += live.to(tl.float32)
         else:

@@ -23,5 +23,5 @@ def add_patterns(patterns: Iterable[Pattern]) -> None:
     rows = list(patterns)
     for row in rows:
         if not isinstance(row, Pattern):
-            raise TypeError(f"{row!r} is no Pattern")
+            raise TypeError(f"{row!r} is not a Pattern")
     _rows.extend([row for row in rows if row not in _rows])

@@ -39,7 +39,7 @@ def _rows() -> Iterator[Interception | Communication]:
         "torch.distributed._meta_registrations:",
         "generate_unique_id",
         collectives.unique_id,
-        "ids of handles on fake tensors are no random numbers of the program",
+        "ids of handles on fake tensors are not random numbers of the program",
         when=active_recorder,
     )
     for owner, name in collectives.reducing():

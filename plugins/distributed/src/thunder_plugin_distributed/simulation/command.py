@@ -18,39 +18,41 @@ if TYPE_CHECKING:
     from thunder_plugin_distributed.simulation.simulate import Made, Simulation
 
 _PROGRAM = (
-    "Where it is: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module or a function, or a function "
-    "with the parameter `mesh` that returns one: wrapped by fully_shard, DistributedDataParallel (with "
-    "init_sync=False) or parallelize_module on this DeviceMesh, which is of the CPU. It may return a pair: that, and "
-    "inputs."
+    "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a function with "
+    "the parameter `mesh`, a DeviceMesh of the CPU, that returns one of these: wrapped by fully_shard, "
+    "DistributedDataParallel (with init_sync=False) or parallelize_module on this mesh. It may return a pair of the "
+    "program and its inputs."
 )
 _HARDWARE = "h100, h200, or a YAML or JSON file with the fields of thunder_plugin_distributed.hardware.Hardware."
 
 
 def simulate(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help=_PROGRAM)],
-    world_size: Annotated[int, typer.Option(min=1, help="How many ranks there are.")],
+    world_size: Annotated[int, typer.Option(min=1, help="The number of ranks.")],
     mesh: Annotated[str, typer.Option(help="Sizes of the mesh by name, dp=128,tp=8; one dimension by default.")] = "",
-    rank: Annotated[int, typer.Option(min=0, help="The rank that is shown.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="The rank to simulate.")] = 0,
     inputs: Annotated[str | None, typer.Option(help=INPUTS)] = None,
     hardware: Annotated[str, typer.Option(help=_HARDWARE)] = "h100",
-    optimizer: Annotated[str, typer.Option(help="Whose states count as memory: adamw, sgd or none.")] = "adamw",
-    inference: Annotated[bool, typer.Option("--inference", help="Without gradients.")] = False,
+    optimizer: Annotated[
+        str, typer.Option(help="The optimizer whose states count as memory: adamw, sgd or none.")
+    ] = "adamw",
+    inference: Annotated[bool, typer.Option("--inference", help="Simulate a call without gradients.")] = False,
     config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
     executors: Annotated[str, typer.Option(help="Names of executors, in order: a,b. None by default.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compile a program as one rank of many, without machines, and predict a training step.
+    """Predict a training step of many ranks, without machines.
 
-    Shows the collectives by kind and process group, the bytes that the rank sends, the memory at its peak, and the time
-    that the program waits for communication, by a cost model of links and compute. Nothing is run: there are no other
-    processes, and weights get no values and take no memory.
+    Compiles the program as one rank of a fake process group. Shows the collectives by kind and process group, the bytes
+    that the rank sends, its peak memory, and the time that it waits for communication, by a cost model of links and
+    compute. The program does not run: there are no other processes, and large weights are not allocated.
     """
     check_is_there(config)
     options: dict[str, Any] = {"executors": names_in(executors)} if config is None or executors else {}
     options |= {} if config is None else {"config": config}
     sizes, device = _sizes(mesh), _hardware(hardware)
     if optimizer not in ("adamw", "sgd", "none"):
-        raise typer.BadParameter(f"{optimizer!r} is none of adamw, sgd, none", param_hint="--optimizer")
+        raise typer.BadParameter(f"{optimizer!r} is not one of adamw, sgd, none", param_hint="--optimizer")
     with contextlib.redirect_stdout(sys.stderr), without_own_frames(program):
         from thunder_plugin_distributed.simulation.simulate import simulate as run
 
@@ -68,7 +70,7 @@ def _sizes(text: str) -> dict[str, int]:
     for item in filter(None, [part.strip() for part in text.split(",")]):
         name, _, size = item.partition("=")
         if not name.isidentifier() or not size.isdigit() or not int(size) or name in sizes:
-            raise typer.BadParameter(f"{text!r} is no mesh; write dp=128,tp=8", param_hint="--mesh")
+            raise typer.BadParameter(f"{text!r} is not a mesh; write dp=128,tp=8", param_hint="--mesh")
         sizes[name] = int(size)
     return sizes
 
@@ -84,7 +86,9 @@ def _hardware(name: str) -> Hardware:
     if name in HARDWARE:
         return HARDWARE[name]
     if not Path(name).is_file():
-        raise typer.BadParameter(f"{name!r} is no file, and none of {', '.join(HARDWARE)}", param_hint="--hardware")
+        raise typer.BadParameter(
+            f"{name!r} is neither a file nor one of {', '.join(HARDWARE)}", param_hint="--hardware"
+        )
     data, _, problems = read_text(Path(name).read_text(encoding="utf-8"), name, as_json=name.endswith(".json"))
     if problems:
         raise typer.BadParameter("; ".join(map(str, problems)), param_hint="--hardware")
@@ -146,9 +150,9 @@ def _print(target: str, found: Simulation) -> None:
     parts += f"{bytes_text(memory.optimizer)}, gradients and activations {bytes_text(memory.programs)}"
     where = f" in {memory.phase}" + (f" at {memory.location}" if memory.location else "")
     print_lines([
-        "" if rows else "nothing is communicated",
+        "" if rows else "no collectives",
         f"sent by the rank in a step: {bytes_text(found.bytes)}",
-        f"memory at the peak{where}: {bytes_text(memory.peak)} ({parts})",
+        f"peak memory{where}: {bytes_text(memory.peak)} ({parts})",
         f"time on {found.hardware}: {_ms(times.step)}, of which {_ms(times.exposed)} wait for communication "
         f"(compute {_ms(times.compute)}, communication {_ms(times.communication)})",
     ])  # fmt: skip

@@ -23,7 +23,7 @@ class Peak:
     Attributes:
         bytes: of all values that are alive at the peak.
         phase: the program that reaches the peak.
-        location: the user's line that it reaches it at.
+        location: the user's line of the peak; None if it is unknown.
     """
 
     bytes: int
@@ -44,7 +44,7 @@ def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
     given = storages_of(programs[phases[0]].inputs)
     names = {p.name: p.storage for p in programs[phases[0]].inputs if isinstance(p, TensorProxy)}
     for phase, trace in programs.items():
-        # backward numbers its storages anew, so values are matched by name, which forward and backward share
+        # forward and backward number storages independently, so values are matched by name
         shared = {p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names}
         renumbered = _Renumbered(shared, storages)
         for proxy in trace.inputs:
@@ -91,7 +91,7 @@ def _run(
 
 
 def _saved_bytes(op: BoundSymbol) -> int:
-    """Bytes that the forward program of an op's symbol saves for its backward, beside arguments and results."""
+    """Bytes that the forward program of an op's symbol saves for its backward, besides arguments and results."""
     programs = programs_of(op.symbol)
     if len(programs) < 2:
         return 0
@@ -122,12 +122,12 @@ class _Storages:
     _storage_of: dict[str, int] = field(default_factory=dict)
 
     def new(self) -> int:
-        """A number for a memory that has none."""
+        """A new storage number."""
         self._last_number -= 1
         return self._last_number
 
     def hold(self, number: int, name: str, size: int) -> None:
-        """A value is in a memory, which has at least ``size`` bytes."""
+        """Record that a value is in a storage of at least ``size`` bytes."""
         if number not in self._holders:
             self._holders[number], self._sizes[number] = set(), 0
         if size > self._sizes[number]:

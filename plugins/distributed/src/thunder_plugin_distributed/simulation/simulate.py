@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -16,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from thunder.report.collectives_report import CollectiveReport
 from thunder.report.compile_report import entry_report
 from thunder_core.errors import OptionError, ThunderError
+from thunder_core.ir.location import SourceLocation
 from thunder_core.pytorch_internals import FakeStore
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import NotRun
@@ -37,7 +40,7 @@ class Memory:
         parameters, buffers: those of the model on this rank.
         optimizer: the states of an optimizer.
         programs: the peak of other tensors of the programs, gradients included.
-        phase, location: the program and the user's line of the peak.
+        phase, location: the program and the user's line of the peak; no line if PyTorch's modules alone compute it.
     """
 
     parameters: int
@@ -104,15 +107,15 @@ def simulate(
         options: for `thunder.jit`.
 
     Raises:
-        OptionError: the mesh does not have ``world_size`` ranks, or ``rank`` is none of them.
+        OptionError: the mesh does not have ``world_size`` ranks, or ``rank`` is out of range.
         ThunderError: a process group is initialized already, or the program is not compiled but run by eager PyTorch.
     """
     sizes = dict(mesh) or {"ranks": world_size}
     if prod(sizes.values()) != world_size:
         shape = " x ".join(f"{name}={size}" for name, size in sizes.items())
-        raise OptionError(f"the mesh {shape} has {prod(sizes.values())} ranks, and the world {world_size}")
+        raise OptionError(f"the mesh {shape} has {prod(sizes.values())} ranks, but the world size is {world_size}")
     if not 0 <= rank < world_size:
-        raise OptionError(f"rank {rank} is none of {world_size} ranks")
+        raise OptionError(f"rank {rank} is out of range for {world_size} ranks, which are numbered from 0")
     with _fake_world(rank, world_size):
         device_mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         with Unallocated():
@@ -132,7 +135,7 @@ def simulate(
 @contextmanager
 def _fake_world(rank: int, world_size: int) -> Iterator[None]:
     if dist.is_initialized():
-        raise ThunderError("a process group is initialized, and the simulation needs one of its own")
+        raise ThunderError("a process group is already initialized; the simulation creates its own")
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
         yield
@@ -156,11 +159,11 @@ def _compiled(
     except NotRun as stopped:
         if stopped.entry.raised is not None:
             raise ThunderError(
-                "the program raises an exception in this call, or where the values that it reads are not those of a "
-                "run: the simulation computes none"
+                "the program raises an exception in this call, possibly because the simulation computes no values of "
+                "tensors"
             ) from stopped
         return stopped.entry
-    reasons = "; ".join(compiled.fallbacks) or "it has a program already"
+    reasons = "; ".join(compiled.fallbacks) or "it has a compiled program already"
     raise ThunderError(f"nothing was compiled, as eager PyTorch ran the program: {reasons}")
 
 
@@ -173,7 +176,17 @@ def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
             continue
         parameters += size
         states += _STATES[optimizer] * size * tensor.requires_grad
-    return Memory(parameters, buffers, states, peak.bytes, peak.phase, peak.location)
+    calling = list(_calling_places())
+    location = None if peak.location in calling else peak.location
+    return Memory(parameters, buffers, states, peak.bytes, peak.phase, location)
+
+
+def _calling_places() -> Iterator[str]:
+    """The places of the calls of `simulate`. Ops without a line of the program are located there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname).place()
+        frame = frame.f_back
 
 
 def _modules(program: Any) -> list[torch.nn.Module]:

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 _LARGE: Final = 2**16  # elements
 _FACTORIES: Final = frozenset({torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint})
-# Methods that end like those that write elements, and change something else.
+# Methods whose names end like those of in-place methods, but which do not write elements.
 _METADATA: Final = frozenset({
     "as_strided_", "detach_", "rename_", "requires_grad_", "resize_", "resize_as_", "set_", "share_memory_", "squeeze_",
     "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_",
@@ -19,8 +19,8 @@ _METADATA: Final = frozenset({
 class Unallocated(TorchFunctionMode):
     """Creates large tensors without values; calls that write them in place do nothing.
 
-    The operating system gives memory to what is written, so a model that is made and initialized under this mode takes
-    next to none; its shapes, dtypes and strides are those that it has otherwise. What it computes is meaningless.
+    The operating system allocates only pages that are written, so a model that is created and initialized under this
+    mode takes almost no memory. Its shapes, dtypes and strides are as usual; its computed values are meaningless.
     """
 
     def __torch_function__(

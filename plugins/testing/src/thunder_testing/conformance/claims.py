@@ -1,4 +1,4 @@
-"""Checks of an executor's answers: they are deterministic, have reasons, and claim some call."""
+"""Checks of an executor's decisions: they are deterministic, have reasons, and claim some call."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.tracing.trace_call import rewritten_form
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
-from thunder_testing.conformance.queries import Query, answer_of, query, refuse_unreasoned, watched
+from thunder_testing.conformance.queries import Query, decision_of, query, refuse_unreasoned, watched
 from thunder_testing.conformance.samples import recorded_instead
 from thunder_testing.conformance.subject import Subject
 from thunder_testing.conformance.tested import Tested
 
 
 def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, each: bool = True) -> None:
-    """Check that all answers are valid, that repeated queries give the same answer, and that each claim is used.
+    """Check that all decisions are valid, that repeated queries give the same decision, and that each claim is used.
 
     Args:
         each: whether the operation must be claimed for some call.
@@ -30,7 +30,7 @@ def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, eac
         Breach: with the violated rule; "claimed" if the executor claims the operation for no call of the suite, so that
             nothing else is tested.
     """
-    seen = _Answers(subject)
+    seen = _Seen(subject)
     queries: list[Query] = []
     for call in calls:
         for variant in (call, call.copy(tuple(call.differentiable()))):
@@ -42,7 +42,7 @@ def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, eac
             except NotApplicable as reason:
                 seen.missing[str(reason)] += 1
     for one in reversed(queries):
-        _must_be_equal(one.line, one.answer, answer_of(tested.executor, one.line))
+        _must_be_equal(one.line, one.decision, decision_of(tested.executor, one.line))
     if each:
         seen.check(tested.executor.name)
 
@@ -68,8 +68,8 @@ def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
 
 
 @dataclass
-class _Answers:
-    """The answers so far.
+class _Seen:
+    """The decisions so far.
 
     Attributes:
         used: positions of the claims that were the first to accept a call.
@@ -105,38 +105,38 @@ def _why_no_calls(subject: Subject) -> str:
     return "the suite knows no calls of it"
 
 
-def _query(tested: Tested, subject: Subject, call: Call, seen: _Answers) -> list[Query]:
+def _query(tested: Tested, subject: Subject, call: Call, seen: _Seen) -> list[Query]:
     queries = query(tested.executor, subject, call)
     for one in queries:
         for _ in range(2):
-            _must_be_equal(one.line, one.answer, answer_of(tested.executor, one.line))
+            _must_be_equal(one.line, one.decision, decision_of(tested.executor, one.line))
         if subject.claims:
             _query_rows(subject.claims, one.line, seen)
-        elif isinstance(one.answer, Claimed):
+        elif isinstance(one.decision, Claimed):
             seen.used.add(-1)
-        if isinstance(one.answer, Declined):
-            seen.reasons.setdefault(-1, Counter())[one.answer.reason] += 1
-        elif one.answer.rewrite is not None:
+        if isinstance(one.decision, Declined):
+            seen.reasons.setdefault(-1, Counter())[one.decision.reason] += 1
+        elif one.decision.rewrite is not None:
             _check_rewrite(one)
     return list(queries)
 
 
-def _query_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Answers) -> None:
+def _query_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Seen) -> None:
     for row, claim in enumerate(claims):
         if claim.check is None:
             seen.used.add(row)
             return
-        answer = watched(f"the check of {line.symbol.name}", claim.check, *line.args, **line.kwargs)
-        refuse_unreasoned(f"the answer of the check of {line.symbol.name}", answer)
-        if answer is True:
+        result = watched(f"the check of {line.symbol.name}", claim.check, *line.args, **line.kwargs)
+        refuse_unreasoned(f"the result of the check of {line.symbol.name}", result)
+        if result is True:
             seen.used.add(row)
             return
-        seen.reasons.setdefault(row, Counter())[answer] += 1
+        seen.reasons.setdefault(row, Counter())[result] += 1
 
 
 def _must_be_equal(line: BoundSymbol, first: Decision, again: Decision) -> None:
     if tuple(_parts(first)) != tuple(_parts(again)):
-        raise Breach("pure queries", f"a second query about the same {line.symbol.name} gives another answer: "
+        raise Breach("pure queries", f"a second query about the same {line.symbol.name} gives another decision: "
                      f"{_words(first)}, then {_words(again)}")  # fmt: skip
 
 
@@ -154,10 +154,10 @@ def _words(decision: Decision) -> str:
 
 
 def _check_rewrite(one: Query) -> None:
-    assert isinstance(one.answer, Claimed)
-    assert one.answer.rewrite is not None
+    assert isinstance(one.decision, Claimed)
+    assert one.decision.rewrite is not None
     try:
-        rewritten_form(one.line, one.answer.rewrite, one.context)
+        rewritten_form(one.line, one.decision.rewrite, one.context)
     except LoweringError as error:
         raise Breach("rewrite", error.problem) from error
 

@@ -24,7 +24,7 @@ def differentiates(call: Call) -> bool:
     try:
         with quietly():
             backward(performed, cotangents_for(performed.differentiable(), "dense"))
-    except Exception:  # noqa: BLE001 - whatever eager refuses is no case
+    except Exception:  # noqa: BLE001 - whatever eager refuses is not a case
         return False
     return True
 
@@ -82,7 +82,7 @@ def eager(call: Call) -> Run | None:
     """The call run by eager PyTorch; None if it raises."""
     try:
         return run(call)
-    except Exception:  # noqa: BLE001 - whatever eager refuses is no case
+    except Exception:  # noqa: BLE001 - whatever eager refuses is not a case
         return None
 
 

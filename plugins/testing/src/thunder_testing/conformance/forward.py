@@ -100,11 +100,11 @@ def check_determinism(tested: Tested, subject: Subject, call: Call, others: Sequ
 
 
 def claimed(tested: Tested, subject: Subject, call: Call) -> tuple[Query, ...]:
-    """The answers for a call. Raises `NotApplicable` if all operations are declined, with gradients and without."""
+    """The decisions for a call. Raises `NotApplicable` if all operations are declined, with gradients and without."""
     queries = query(tested.executor, subject, call)
     variants = (call, call.copy(tuple(call.differentiable())))
     if subject.symbols and not any(is_claimed(tested.executor, subject, variant) for variant in variants):
-        reasons = [one.answer.reason for one in queries if isinstance(one.answer, Declined)]
+        reasons = [one.decision.reason for one in queries if isinstance(one.decision, Declined)]
         raise NotApplicable(f"declined, because {'; '.join(dict.fromkeys(reasons))}")
     return queries
 

@@ -39,7 +39,7 @@ def check_pair(tested: Tested, subject: Subject, call: Call, others: Sequence[Ca
     if not positions or not differentiates(call):
         raise NotApplicable("eager PyTorch has no gradients for this call")
     for one in query(tested.executor, subject, call.copy(positions)):
-        if not isinstance(one.answer, Claimed) or one.answer.rewrite is not None:
+        if not isinstance(one.decision, Claimed) or one.decision.rewrite is not None:
             continue
         pair = watched("derivative", tested.executor.derivative, one.line)
         if pair is not None:

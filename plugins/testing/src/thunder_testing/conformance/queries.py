@@ -1,4 +1,4 @@
-"""Queries of an executor for the operations of a call, and checks of its answers."""
+"""Queries of an executor for the operations of a call, and checks of its decisions."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from thunder_testing.conformance.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An operation that was offered to an executor, and the answer.
+    """An operation that was offered to an executor, and its decision.
 
     Attributes:
         line: the recorded operation.
         context: the modes of the whole program.
-        answer: the executor's answer.
+        decision: the executor's decision.
         positions: positions of the operation's inputs among the tensors of the call, by name, if they are arguments of
             it.
     """
 
     line: BoundSymbol
     context: Context
-    answer: Decision
+    decision: Decision
     positions: Mapping[str, int] = field(default_factory=dict)
 
 
 def query(executor: Executor, subject: Subject, call: Call) -> tuple[Query, ...]:
-    """The operations of a recorded call that belong to the subject, with the executor's answers.
+    """The operations of a recorded call that belong to the subject, with the executor's decisions.
 
     Raises:
-        Breach: an answer is invalid, or the query has side effects.
+        Breach: a decision is invalid, or the query has side effects.
         NotApplicable: the call has no such operation.
     """
     acquired = record(call)
@@ -59,21 +59,21 @@ def query(executor: Executor, subject: Subject, call: Call) -> tuple[Query, ...]
         for proxy, value in zip(acquired.trace.inputs, acquired.inputs, strict=True)
         if id(value) in places
     }
-    return tuple([Query(line, acquired.trace.context, answer_of(executor, line), positions) for line in lines])
+    return tuple([Query(line, acquired.trace.context, decision_of(executor, line), positions) for line in lines])
 
 
 def is_claimed(executor: Executor, subject: Subject, call: Call) -> bool:
-    """Whether the executor claims an operation of the call. Invalid answers count as no; other tests report them."""
+    """Whether the executor claims an operation of the call. Invalid decisions count as no; other tests report them."""
     try:
-        return any(isinstance(one.answer, Claimed) for one in query(executor, subject, call))
+        return any(isinstance(one.decision, Claimed) for one in query(executor, subject, call))
     except Breach:
         return True
     except NotApplicable:
         return False
 
 
-def answer_of(executor: Executor, line: BoundSymbol) -> Decision:
-    """The executor's answer for an operation.
+def decision_of(executor: Executor, line: BoundSymbol) -> Decision:
+    """The executor's decision for an operation.
 
     Raises Breach if the query raises, computes, or draws random numbers, or if a decline has no reason.
     """
@@ -82,19 +82,19 @@ def answer_of(executor: Executor, line: BoundSymbol) -> Decision:
     if isinstance(unconfigured, FusionExecutor):
         reason = watched(f"can_fuse for {name}", unconfigured.can_fuse, line)
         refuse_unreasoned(f"can_fuse for {name}", reason)
-    answer = watched(f"the query about {name}", executor.claim, line)
-    if not isinstance(answer, Claimed | Declined):
-        raise Breach("answers", f"the answer for {name} is {answer!r}, which is not a decision")
-    if isinstance(answer, Declined):
-        refuse_unreasoned(f"the answer to {name}", answer.reason)
-    return answer
+    decision = watched(f"the query about {name}", executor.claim, line)
+    if not isinstance(decision, Claimed | Declined):
+        raise Breach("decisions", f"claim returns {decision!r} for {name}, not Claimed or Declined")
+    if isinstance(decision, Declined):
+        refuse_unreasoned(f"the reason of the decision for {name}", decision.reason)
+    return decision
 
 
-def refuse_unreasoned(what: str, answer: object) -> None:
-    """Raise `Breach` unless an answer is True or a reason."""
-    if answer is True or (isinstance(answer, str) and answer.strip()):
+def refuse_unreasoned(what: str, result: object) -> None:
+    """Raise `Breach` unless a result is True or a reason."""
+    if result is True or (isinstance(result, str) and result.strip()):
         return
-    raise Breach("decline reasons", f"{what} is {answer!r}: it must be True, or a text that says why not")
+    raise Breach("decline reasons", f"{what} is {result!r}: it must be True, or a text that says why not")
 
 
 def watched(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -105,14 +105,14 @@ def watched(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) 
         before = torch.get_rng_state()
         try:
             with watch:
-                answer = function(*args, **kwargs)
+                result = function(*args, **kwargs)
         except Exception as error:
-            raise Breach("answers", f"{what} raises {type(error).__name__}: {error}") from error
+            raise Breach("decisions", f"{what} raises {type(error).__name__}: {error}") from error
         drawn = not torch.equal(before, torch.get_rng_state())
     if watch.seen or drawn:
         computed = ", ".join(dict.fromkeys(watch.seen)) or "random numbers"
         raise Breach("pure queries", f"{what} computes {computed}; a query must look at metadata alone")
-    return answer
+    return result
 
 
 class _Watch(TorchDispatchMode):

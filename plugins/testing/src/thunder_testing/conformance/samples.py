@@ -72,7 +72,7 @@ def accepts(call: Call) -> bool:
             with suppress(NotImplementedError):
                 run(call.map_tensors(torch.Tensor.cpu).copy())
         performed = run(call.copy())
-    except Exception:  # noqa: BLE001 - whatever eager refuses is no case
+    except Exception:  # noqa: BLE001 - whatever eager refuses is not a case
         return False
     return performed.result is not None
 

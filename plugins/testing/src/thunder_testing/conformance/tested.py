@@ -75,7 +75,7 @@ class Tested:
 
         If a fusion executor rejects a region, `NotApplicable` is raised, because nothing was tested.
         """
-        claimed = [one for one in queries if isinstance(one.answer, Claimed) and one.answer.rewrite is None]
+        claimed = [one for one in queries if isinstance(one.decision, Claimed) and one.decision.rewrite is None]
         if not claimed or program.last is None:
             return
         report = entry_report(program.last)
