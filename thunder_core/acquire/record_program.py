@@ -13,7 +13,6 @@ from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
 from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import communication
-from thunder_core.acquire.deferred import NumbersOfTensors
 from thunder_core.acquire.final_checks import (
     check_arrays,
     check_buffers,
@@ -22,6 +21,7 @@ from thunder_core.acquire.final_checks import (
     check_leaks,
     check_outliving_generators,
 )
+from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, original_of, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode, length
@@ -29,7 +29,7 @@ from thunder_core.acquire.program_exceptions import contents, ends_program, note
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers
+from thunder_core.acquire.traced_number import ClassNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
@@ -152,7 +152,7 @@ def _run_checked(
     """Call `_run`, then check that the recording is valid for the numbers of other calls, too."""
     input_sizes = recorder.inputs.input_sizes
     if input_sizes is not None:
-        input_sizes.floats.bind(recorder, NumbersOfTensors)
+        input_sizes.floats.bind(recorder)
     with recording():
         reconstruction, raised = _run(function, recorder, observer, outputs)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
