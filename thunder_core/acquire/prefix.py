@@ -160,7 +160,8 @@ class Prefix:
             raise _Again
 
     def _add_inputs(self, run: _Run) -> None:
-        for proxy, value in zip(self._inputs.proxies, self._inputs.objects, strict=True):
+        for item in self._inputs:
+            proxy, value = item.proxy, item.value
             if proxy.name in run.values:
                 continue
             if isinstance(value, torch.Generator):

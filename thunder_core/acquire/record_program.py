@@ -119,15 +119,15 @@ def _record(
             recorder.notes.clear()  # so do interceptions
             check_leaks(recorder.tensors)
         trace = _trace_of(recorder, outputs, raised)
-        sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
+        inputs = tuple(recorder.inputs)
     finally:
         recorder.close()
     if raised is None:
         check_outliving_generators(observer.generators)
     return Acquired(
         trace,
-        sources,
-        objects,
+        tuple([item.source for item in inputs]),
+        tuple([item.value for item in inputs]),
         observer,
         reconstruction,
         random_states,

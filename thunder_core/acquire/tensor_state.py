@@ -14,6 +14,7 @@ from thunder_core.acquire.traced_size import traced, untraced
 from thunder_core.acquire.traced_tensor import Variable, is_traced, is_transformed, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.plain import is_plain_content
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -121,10 +122,10 @@ def _version_before(recorder: Recorder, tensor: torch.Tensor) -> int:
     if is_traced(tensor) and not recorder.tensors.query(is_view, (tensor,), {}):
         return 0
     storage = recorder.tensors.proxy_of(tensor).storage
-    for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
-        if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
-            recorder.mode.observer.metadata_read(VERSION, [value])
-            return int(version_of(value))
+    for item in recorder.inputs:
+        if isinstance(item.proxy, TensorProxy) and item.proxy.storage == storage:
+            recorder.mode.observer.metadata_read(VERSION, [item.value])
+            return int(version_of(item.value))
     return 0
 
 
