@@ -207,7 +207,7 @@ def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None
     trace = Trace(
         "computation",
         tuple(recorder.inputs.proxies),
-        tuple(recorder.trace.ops) if raised is None else without_guesses(recorder.trace.ops),
+        tuple(recorder.trace.ops) if raised is None else _without_guesses(recorder.trace.ops),
         tuple(outputs),
         Stage.ACQUIRED,
         "acquisition",
@@ -219,7 +219,7 @@ def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None
     return trace
 
 
-def without_guesses(ops: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+def _without_guesses(ops: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
     """The ops without checks of values: a program that ends with an exception runs for this call only."""
     return tuple([op for op in ops if Tag.GUESS not in op.symbol.tags])
 

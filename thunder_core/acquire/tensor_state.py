@@ -168,7 +168,7 @@ def read_base(recorder: Recorder, original: Any, tensor: torch.Tensor) -> Any:
         base = view_base(recorder.tensors.fake(variable))
         if base is None:
             return None
-        value = object_with(recorder.tensors, base)
+        value = _object_with(recorder.tensors, base)
         if value is not None:
             return value
     origin = variable.base
@@ -185,7 +185,7 @@ def read_base(recorder: Recorder, original: Any, tensor: torch.Tensor) -> Any:
     )
 
 
-def object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
+def _object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
     """The program's tensor object whose fake is ``fake``; None if there is none."""
     return next((value for value, known in tensors.objects() if known.fake is fake), None)
 
@@ -196,7 +196,7 @@ def read_gradient(recorder: Recorder, original: Any, tensor: torch.Tensor) -> An
     if variable is not None and (is_traced(tensor) or _may_be_changed(recorder, variable)):
         with DisableTorchFunction():
             gradient = None if variable.fake is None else variable.fake.grad
-            value = None if gradient is None else object_with(recorder.tensors, gradient)
+            value = None if gradient is None else _object_with(recorder.tensors, gradient)
         return recorder.call(GRAD, (tensor,), {}) if value is None else value
     with DisableTorchFunction():
         return tensor.grad

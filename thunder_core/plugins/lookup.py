@@ -105,7 +105,7 @@ def _anywhere(plugins: Host, kind: type[Spec], name: str) -> Offered[Spec]:
 def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[str]) -> PluginError:
     """The error for a name that no plugin has, with the plugins that could not be loaded."""
     names = [record.name for record in plugins.records if record.name != CORE_PLUGIN]
-    advice = _other_meanings(plugins, kind, name, names)
+    advice = _other_meanings(plugins, name, names)
     if kind is ExecutorSpec and name in _PYTORCH:
         advice.append(
             "PyTorch runs what no executor takes, last and without being named: executors=[] for PyTorch alone"
@@ -121,7 +121,7 @@ def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[st
     return PluginError(f"there is no {kind.word} {name!r}{near}", advice=tuple(advice))
 
 
-def _other_meanings(plugins: Host, kind: type[Specification], name: str, names: list[str]) -> list[str]:
+def _other_meanings(plugins: Host, name: str, names: list[str]) -> list[str]:
     """Advice for a name of another kind."""
     if name in names:
         loaded = plugins.load(name)

@@ -30,7 +30,7 @@ _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _lock: Final = threading.Lock()
 
 
-class ReplacingClass(type):
+class _ReplacingClass(type):
     """The metaclass of the classes of compiled modules.
 
     Such a class equals the class of the originals and has its instances; a call of it creates an original. Attributes
@@ -44,7 +44,7 @@ class ReplacingClass(type):
         return isinstance(instance, replaced(cls))
 
     def __eq__(cls, other: object) -> bool:
-        return replaced(cls) is (replaced(other) if isinstance(other, ReplacingClass) else other)
+        return replaced(cls) is (replaced(other) if isinstance(other, _ReplacingClass) else other)
 
     def __hash__(cls) -> int:
         return hash(replaced(cls))
@@ -146,8 +146,8 @@ def _call_like(function: Any, call: Any) -> Any:
 @functools.cache
 def _metaclass(of_original: Any) -> type:
     if of_original is type:
-        return ReplacingClass
-    return type(of_original.__name__, (ReplacingClass, of_original), {})
+        return _ReplacingClass
+    return type(of_original.__name__, (_ReplacingClass, of_original), {})
 
 
 def _get_class(module: Any) -> type:
