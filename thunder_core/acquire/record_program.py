@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 from thunder_core.acquire import (
@@ -83,15 +85,8 @@ def _record(
     observer: Observer,
     input_sizes: InputSizes | None,
 ) -> Acquired:
-    def source_of(value: Any) -> Source | None:
-        """The path to an object. A function that is intercepted, such as `print` as a hook, is a constant."""
-        source = observer.source_of(value)
-        if source is None and (original := original_of(value)) is not value:
-            return ConstantSource(original)
-        return source
-
     recorder = Recorder(
-        source_of,
+        partial(_source_of, observer),
         RESOLVERS,
         record_aten,
         attempt,
@@ -101,19 +96,7 @@ def _record(
     )
     outputs: list[Proxy] = []
     try:
-        try:
-            reconstruction, raised = _run_checked(function, recorder, observer, outputs)
-            random_states = tuple(observer.consumed_python_rng())
-            check_generators(observer.generators)
-        except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
-            ending = _ending(error, recorder, observer)
-            if isinstance(ending, _RUN_AGAIN) or input_sizes is not None:
-                advanced += observer.rewind()
-            if ending is error:
-                raise
-            raise ending from None
-        finally:
-            observer.undo()
+        reconstruction, raised, random_states = _run_and_undo(function, recorder, observer, outputs, advanced)
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
@@ -140,6 +123,37 @@ def _record(
         traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
         defined=() if input_sizes is None else tuple(input_sizes.sizes.defined),
     )
+
+
+def _source_of(observer: Observer, value: Any) -> Source | None:
+    """The path to an object. A function that is intercepted, such as `print` as a hook, is a constant."""
+    source = observer.source_of(value)
+    if source is None and (original := original_of(value)) is not value:
+        return ConstantSource(original)
+    return source
+
+
+def _run_and_undo(
+    function: Callable[..., Any], recorder: Recorder, observer: Observer, outputs: list[Proxy], advanced: list[str]
+) -> tuple[Reconstruction, Exception | None, tuple[str, ...]]:
+    """Call `_run_checked`, and undo the program's changes of Python objects; ``advanced`` as for `record`.
+
+    Also returns the names of the random generators outside of PyTorch that the program consumed.
+    """
+    try:
+        reconstruction, raised = _run_checked(function, recorder, observer, outputs)
+        random_states = tuple(observer.consumed_python_rng())
+        check_generators(observer.generators)
+        return reconstruction, raised, random_states
+    except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
+        ending = _ending(error, recorder, observer)
+        if isinstance(ending, _RUN_AGAIN) or recorder.inputs.input_sizes is not None:
+            advanced += observer.rewind()
+        if ending is error:
+            raise
+        raise ending from None
+    finally:
+        observer.undo()
 
 
 def _varies(input_sizes: InputSizes | None) -> bool:
@@ -241,7 +255,6 @@ def _run(
 ) -> tuple[Reconstruction, Exception | None]:
     function = intercepted(function)
     previous = set_active_recorder(recorder)
-    result: Any = None
     raised: Exception | None = None
     try:
         with (
@@ -250,21 +263,7 @@ def _run(
             recorder.tensors.fake_mode,
             AcquisitionMode(recorder, observer),
         ):
-            with observer:
-                try:
-                    if recorder.inputs.input_sizes is not None:
-                        recorder.inputs.input_sizes.sizes.watcher = observer
-                    result = observer.run(function)
-                except data_dependence.EXCEPTIONS as error:
-                    raise _refused_by_fakes(error) from error
-                except Exception as error:
-                    subclasses.explain(error)
-                    if not ends_program(error, recorder.trace):
-                        raise
-                    result, raised = contents(error), error
-                finally:
-                    if recorder.inputs.input_sizes is not None:
-                        recorder.inputs.input_sizes.sizes.watcher = None
+            result, raised = _observed(function, recorder, observer)
             communication().finish(recorder)
             recorder.inputs.created_objects.check()
             recorder.inputs.check_captured()
@@ -281,3 +280,19 @@ def _run(
         recorder.switches.undo()
         set_active_recorder(previous)
     raise raised
+
+
+@calls_program
+def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observer) -> tuple[Any, Exception | None]:
+    """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
+    sizes = recorder.inputs.input_sizes
+    with observer, nullcontext() if sizes is None else sizes.sizes.watched_by(observer):
+        try:
+            return observer.run(function), None
+        except data_dependence.EXCEPTIONS as error:
+            raise _refused_by_fakes(error) from error
+        except Exception as error:
+            subclasses.explain(error)
+            if not ends_program(error, recorder.trace):
+                raise
+            return contents(error), error

@@ -194,9 +194,7 @@ class ClassReads:
             value = _constant_behind(attribute)
             if _is_descriptor(value) or name.startswith("__"):
                 continue
-            if (
-                node.attributes.get(name, attribute) is attribute
-            ):  # else the program has overwritten it before it could read it
+            if node.attributes.get(name, attribute) is attribute:  # else the program wrote it before it could read it
                 self._value(node, name, value, names)
 
     def read_whole(self, node: Node, names: CodeNames) -> None:

@@ -289,9 +289,8 @@ class _IteratorStates:
             return Unknown()
         if id(frame) not in self._yields:
             self._yields[id(frame)] = 0
-            self._generators.append(
-                generator
-            )  # keeps the frame alive; a reference to the frame would keep the variables of a finished one alive
+            # keeps the frame alive; a reference to the frame would keep the variables of a finished one alive
+            self._generators.append(generator)
         return self._yields[id(frame)]
 
     def _iterator(self, iterator: Iterator[Any], depth: int) -> Any:

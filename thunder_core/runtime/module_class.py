@@ -52,10 +52,8 @@ class _ReplacingClass(type):
     def __setattr__(cls, name: str, value: Any) -> None:
         if REPLACED in cls.__dict__:
             setattr(replaced(cls), name, value)
-        else:
-            super().__setattr__(
-                name, value
-            )  # by the metaclass of the original's class, during the creation of this class
+        else:  # the metaclass of the original's class sets it, during the creation of this class
+            super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         delattr(replaced(cls), name)
