@@ -72,9 +72,9 @@ def without_plugins(advice: tuple[tuple[str, str], ...]) -> Iterator[None]:
     """Have refusals of calls that plugins can record say what to install, in this context.
 
     Args:
-        advice: sentences, each with its subject. For each plugin with interceptions that the configuration names and
-            that cannot be used they are the reason, and the command that installs it. The subject is the calls that
-            the plugin records, ``communication`` for example; empty if they are unknown.
+        advice: sentences, each with its subject. For each plugin that the configuration names and that cannot be used
+            they are the reason, and the command that installs it. The subject is the calls or tensors that the plugin
+            records, ``communication`` for example; empty if they are unknown.
     """
     token = _advice.set(advice)
     try:

@@ -51,7 +51,6 @@ _UNARY = (
 )  # fmt: skip
 _UNARY_WITH_RULE = frozenset({torch.square})
 _BINARY = (torch.add, torch.sub, torch.rsub, torch.mul, torch.div)
-_BINARY_WITH_RULE = frozenset({torch.add, torch.sub, torch.mul, torch.div})
 _LAYOUTS: dict[str, Make] = {
     "vector": _of((5,)),
     "transposed": lambda: (transposed(3, 4),),
@@ -81,11 +80,10 @@ def _elementwise() -> Iterator[Case]:
     for function in _BINARY:
         # where the quotient is at hand, the partition keeps it rather than divide again
         more = 96 if function is torch.div else 0
-        by_autograd = function not in _BINARY_WITH_RULE
         for kind, make in _PAIRS.items():
-            yield Case(f"{function.__name__}, {kind}", function, make, more=more, by_autograd=by_autograd)
+            yield Case(f"{function.__name__}, {kind}", function, make, more=more, by_autograd=True)
         twice = lambda x, f=function: f(x, x)  # noqa: E731
-        yield Case(f"{function.__name__}, same twice", twice, _of((3, 4)), more=more, by_autograd=by_autograd)
+        yield Case(f"{function.__name__}, same twice", twice, _of((3, 4)), more=more, by_autograd=True)
 
 
 def _reductions() -> Iterator[Case]:
@@ -99,13 +97,9 @@ def _reductions() -> Iterator[Case]:
 _ZEROS = torch.zeros(3, 4)
 _CONDITION = torch.tensor([[True], [False], [True]])
 _WITH_RULE = [
-    Case("add with alpha", lambda x, y: torch.add(x, y, alpha=3), _of((3, 4), (4,))),
-    Case("sub with alpha", lambda x, y: torch.sub(x, y, alpha=3), _of((3, 4), (4,))),
     *[Case(f"pow {p}", lambda x, p=p: torch.pow(x, p), _of((3, 4))) for p in (0, 1, 2, 3, 0.5, -1)],
     Case("where", lambda x, y: torch.where(_CONDITION, x, y), _of((3, 4), (4,))),
     Case("where, number", lambda x: torch.where(_CONDITION, x, -1.0), _of((3, 4))),
-    Case("masked_fill", lambda x: x.masked_fill(_CONDITION, 2.0), _of((3, 4))),
-    Case("masked_fill, broadcast", lambda x: x.masked_fill(_CONDITION, 2.0), _of((4,))),
     # products
     Case("linear", F.linear, _of((2, 3, 4), (5, 4), (5,))),
     Case("linear, rows", F.linear, _of((3, 4), (5, 4), (5,))),
@@ -122,7 +116,6 @@ _WITH_RULE = [
     Case("matmul, batch by matrix", torch.matmul, _of((2, 3, 4), (4, 5))),
     Case("matmul, batches", torch.matmul, _of((2, 3, 4), (2, 4, 5))),
     Case("matmul, broadcast batches", torch.matmul, _of((2, 1, 3, 4), (6, 4, 5))),
-    Case("addmm", torch.addmm, _of((5,), (3, 4), (4, 5))),
     # reductions
     Case("sum of all", torch.sum, _of((2, 3))),
     Case("mean of all", torch.mean, _of((2, 3))),
@@ -147,6 +140,11 @@ _WITH_RULE = [
     Case("rms_norm, bare", lambda x: F.rms_norm(x, (3, 4), eps=0.1), _of((2, 3, 4))),
 ]  # fmt: skip
 _BY_AUTOGRAD = [
+    Case("add with alpha", lambda x, y: torch.add(x, y, alpha=3), _of((3, 4), (4,))),
+    Case("sub with alpha", lambda x, y: torch.sub(x, y, alpha=3), _of((3, 4), (4,))),
+    Case("masked_fill", lambda x: x.masked_fill(_CONDITION, 2.0), _of((3, 4))),
+    Case("masked_fill, broadcast", lambda x: x.masked_fill(_CONDITION, 2.0), _of((4,))),
+    Case("addmm", torch.addmm, _of((5,), (3, 4), (4, 5))),
     Case("gelu, tanh", lambda x: F.gelu(x, approximate="tanh"), _of((3, 4))),
     Case("to dtype", lambda x: x.to(torch.bfloat16), _of((3, 4))),
     Case("float", lambda x: x.float(), lambda: (tensor(3, 4, dtype=torch.bfloat16),)),

@@ -176,11 +176,11 @@ def test_normalization_reads_as_its_formula() -> None:
         return x * torch.rsqrt(torch.mean(x * x, -1, True)) * w
 
     assert backward_of(normalized, tensor(2, 3), tensor(3)) == [
-        "t3_cotangent = torch.mul(t4_cotangent, w)",
         "t4_cotangent_1 = torch.mul(t4_cotangent, t3)",
+        "t3_cotangent = torch.mul(t4_cotangent, w)",
         "w_cotangent = torch.sum(t4_cotangent_1, (0,))",
-        "x_cotangent = torch.mul(t3_cotangent, t2)",
         "t3_cotangent_1 = torch.mul(t3_cotangent, x)",
+        "x_cotangent = torch.mul(t3_cotangent, t2)",
         "t2_cotangent = torch.sum(t3_cotangent_1, (1,), True)",
         "t2_cotangent_1 = torch.mul(t2_cotangent, -0.5)",
         "t2_1 = torch.pow(t2, 3)",

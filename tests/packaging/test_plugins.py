@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import pytest
 
 from tests.command_line.environment import ROOT, Environment, make_environment
 from tests.packaging.wheels import metadata
+from thunder_core.plugins import TransformSpec
+from thunder_core.plugins.host import host
+from thunder_core.plugins.states import Offered
 
 PROJECTS = {path.parent: tomllib.loads(path.read_text())["project"] for path in ROOT.glob("plugins/*/pyproject.toml")}
 PLUGINS = [folder for folder, project in PROJECTS.items() if "thunder.plugins" in project.get("entry-points", {})]
@@ -116,3 +120,13 @@ def test_a_program_is_compiled_with_a_plugin(environment: Environment, tmp_path:
     done = environment.run(f"{environment.folder}/bin/python program.py", tmp_path)
     assert done.returncode == 0, done.stdout
     assert Path(done.stdout.splitlines()[0]).is_relative_to(environment.folder)
+
+
+@pytest.mark.parametrize("name", ["cudagraphs", "layouts", "matmul", "simplify"])
+def test_transforms_are_exported_and_have_the_defaults_of_their_options(name: str) -> None:
+    package = importlib.import_module(f"thunder_plugin_{name}")
+    loaded = host().load(name)
+    for spec in loaded.of(TransformSpec):
+        transform = host().import_object(Offered(loaded, spec))(spec.options())
+        assert transform == getattr(package, type(transform).__name__)()
+        assert type(transform).__name__ in package.__all__

@@ -68,7 +68,7 @@ def acquire_program(function: Callable[..., Any], *args: Any) -> Program:
         "acquisition",
         recorder.trace.ambient,
     )
-    return Program(trace, list(recorder.inputs.objects))
+    return Program(trace, [item.value for item in recorder.inputs])
 
 
 def functionalize(trace: Trace) -> Functionalized:

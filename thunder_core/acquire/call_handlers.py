@@ -19,7 +19,7 @@ from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.aten_calls import FROM_DATA
 from thunder_core.acquire.constants import evaluate
 from thunder_core.acquire.data_dependence import ValueNeeded, ValueRequest
-from thunder_core.acquire.deferred import number
+from thunder_core.acquire.deferred import TensorNumbers
 from thunder_core.acquire.hooks import register_hook
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.size_arguments import has_size, index_by_sizes, make_tensor, with_starts
@@ -106,7 +106,7 @@ def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any
         if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol.target, args, kwargs)
         proxy = recorder.trace.write_number(symbol, call.args, bool, call.kwargs)
-        return number(recorder, proxy, symbol, tuple(call.variables))
+        return TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
 
 
 def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:

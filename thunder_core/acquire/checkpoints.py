@@ -280,7 +280,7 @@ def _captured(recorder: Recorder, free: Iterable[Proxy], function_args: Any) -> 
     return [proxy.name for proxy in free if proxy.name not in names]
 
 
-def checkpoint_without_reentrant(
+def _checkpoint_without_reentrant(
     recorder: Recorder,
     original: Callable[..., Any],
     function: Callable[..., Any],
@@ -298,7 +298,7 @@ def checkpoint_without_reentrant(
     return _region_without_reentrant(recorder, *options, function_args=(args, kwargs))
 
 
-def checkpoint_of_tuple(
+def _checkpoint_of_tuple(
     recorder: Recorder,
     original: Callable[..., Any],
     function: Callable[..., Any],
@@ -306,7 +306,7 @@ def checkpoint_of_tuple(
     kwargs: Any,
     **options: Any,
 ) -> Iterator[None]:
-    """`checkpoint_without_reentrant` for versions whose generator takes the arguments as a tuple and a dict."""
+    """`_checkpoint_without_reentrant` for versions whose generator takes the arguments as a tuple and a dict."""
     return _region_without_reentrant(recorder, **options, function_args=(args, kwargs))
 
 
@@ -343,9 +343,9 @@ _EXPECTED: Final = (
 )
 """The generator function that this version of PyTorch is expected to have."""
 WITHOUT_REENTRANT: Final[tuple[Any, Callable[..., Any]]] = (
-    (checkpoint_without_reentrant_generator, checkpoint_without_reentrant)
+    (checkpoint_without_reentrant_generator, _checkpoint_without_reentrant)
     if is_missing(checkpoint_without_reentrant_generator_impl)
-    else (checkpoint_without_reentrant_generator_impl, checkpoint_of_tuple)
+    else (checkpoint_without_reentrant_generator_impl, _checkpoint_of_tuple)
 )
 """The generator function to intercept, and its handler. If PyTorch has both, the one without ``impl`` calls the other.
 """

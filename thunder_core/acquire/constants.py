@@ -107,9 +107,9 @@ def _values(recorder: Recorder, storages: set[int]) -> dict[str, Any]:
         _check_device(op)
     with beside_the_program():
         values: dict[str, Any] = {
-            proxy.name: value.detach().clone()
-            for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True)
-            if isinstance(proxy, TensorProxy) and proxy.storage in storages
+            item.proxy.name: item.value.detach().clone()
+            for item in recorder.inputs
+            if isinstance(item.proxy, TensorProxy) and item.proxy.storage in storages
         }
         return {**values, **execute(ops, values, recorder.trace.ambient)}
 

@@ -48,29 +48,17 @@ def cond(
     operands = tuple(operands)
     if isinstance(pred, bool):
         return true_fn(*operands) if pred else false_fn(*operands)
-    bodies, results = [], []
-    for function in (true_fn, false_fn):
-        region = Region(recorder.trace, recorder.tensors)
-        with region.recording():
-            result = function(*operands)
-        if region.effects().mutates:
-            raise UnsupportedError(
-                "a branch of torch.cond writes to a tensor from outside of it",
-                location=user_location(),
-                advice=("return the new value from both branches instead",),
-            )
-        bodies.append(region)
-        results.append(result)
-    proxies = [recorder.tensors.proxies(result) for result in results]
+    branches = [_branch(recorder, function, operands) for function in (true_fn, false_fn)]
+    regions, proxies = [region for region, _ in branches], [output for _, output in branches]
     _check_agreement(*proxies)
-    free = tuple({p.name: p for region in bodies for p in region.free()}.values())
-    outside = {p.name: p for side in proxies for p in iterate_leaves(side) if isinstance(p, TensorProxy)}
-    free += tuple(p for name, p in outside.items() if not any(name in r.defined() for r in bodies) and p not in free)
-    traces = [
-        region.body(f"{side}_branch", free, output)
-        for region, side, output in zip(bodies, ("true", "false"), proxies, strict=True)
-    ]
-    effects = joined([region.effects() for region in bodies])
+    free = {proxy.name: proxy for region in regions for proxy in region.free()}
+    for leaf in iterate_leaves(proxies):
+        if isinstance(leaf, TensorProxy) and not any(leaf.name in region.defined() for region in regions):
+            free.setdefault(leaf.name, leaf)
+    names = ("true_branch", "false_branch")
+    inputs = tuple(free.values())
+    traces = [region.body(name, inputs, output) for name, (region, output) in zip(names, branches, strict=True)]
+    effects = joined([region.effects() for region in regions])
 
     def new(leaf: Any) -> Any:
         if not isinstance(leaf, TensorProxy):
@@ -81,8 +69,22 @@ def cond(
     variables = map_leaves(new, proxies[0])
     output = map_leaves(lambda leaf: leaf.proxy if isinstance(leaf, Variable) else leaf, variables)
     predicate = recorder.tensors.proxy_of(pred)
-    recorder.trace.write(control_flow.COND, (predicate, *traces, free), {}, output, effects)
+    recorder.trace.write(control_flow.COND, (predicate, *traces, inputs), {}, output, effects)
     return map_leaves(lambda leaf: recorder.tensors.traced(leaf) if isinstance(leaf, Variable) else leaf, variables)
+
+
+def _branch(recorder: Recorder, function: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Region, Any]:
+    """The recorded region of a branch, and its result with proxies for tensors."""
+    region = Region(recorder.trace, recorder.tensors)
+    with region.recording():
+        result = function(*operands)
+    if region.effects().mutates:
+        raise UnsupportedError(
+            "a branch of torch.cond writes to a tensor from outside of it",
+            location=user_location(),
+            advice=("return the new value from both branches instead",),
+        )
+    return region, recorder.tensors.proxies(result)
 
 
 def _check_agreement(first: Any, second: Any) -> None:

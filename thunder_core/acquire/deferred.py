@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +15,9 @@ from thunder_core.acquire.data_dependence import Declined, Resolved, ValueNeeded
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate, speculate_size
-from thunder_core.acquire.traced_number import TracedNumber, as_argument, symbol_of, value_of
-from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.acquire.traced_number import Numbers, TracedNumber, as_argument, value_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.checks import CHECK_TRUE
 from thunder_core.tracing.user_frames import user_location
 
@@ -50,7 +47,7 @@ class Deferred:
         if kind is int and recorder.definable_sizes is not None:
             with suppress(NotEvaluated):  # the size is not available while the program is recorded
                 return Resolved(speculate_size(recorder, result))
-        return Resolved(number(recorder, result, request.symbol, tuple(request.call.variables)))
+        return Resolved(TensorNumbers(recorder).traced(result, request.symbol, tuple(request.call.variables)))
 
 
 def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
@@ -69,13 +66,6 @@ def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         return Declined(str(reason))
 
 
-def number(recorder: Recorder, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...]) -> TracedNumber:
-    """The `TracedNumber` for a number that an op computes."""
-    traced = TracedNumber(NumbersOfTensors(recorder), proxy, symbol, variables)
-    recorder.tensors.numbers.append(weakref.ref(traced))
-    return traced
-
-
 def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /) -> bool:
     """The interception of a predicate of `math`: each run checks the bool that it returns, not the number."""
     if type(number) is not TracedNumber:
@@ -83,9 +73,9 @@ def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /)
     return number.numbers.decided(original, (number,), number)
 
 
-@dataclass(frozen=True, slots=True)
-class NumbersOfTensors:
-    """The `thunder_core.acquire.traced_number.Numbers` of a recorder."""
+@dataclass(frozen=True)
+class TensorNumbers(Numbers):
+    """Numbers that the program reads from tensors, and what is computed from them."""
 
     recorder: Recorder
 
@@ -99,12 +89,9 @@ class NumbersOfTensors:
         return self._evaluated(number, lambda: self.recorder.prefix.call(_itself, (number.proxy,), {}))
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> TracedNumber:
-        recorder = self.recorder
         args = tuple(map(as_argument, operands))
-        kind = type(self._evaluated(first, lambda: recorder.prefix.call(function, args, {})))
-        with recorder.suspension:
-            result = recorder.trace.write_number(symbol_of(function), args, kind)
-            return number(recorder, result, first.symbol, first.variables)
+        kind = type(self._evaluated(first, lambda: self.recorder.prefix.call(function, args, {})))
+        return self.traced(self.write(function, operands, kind), first.symbol, first.variables)
 
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
         return bool(value_of(self.computed(function, operands, first)))

@@ -127,18 +127,18 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
     if changed:
         raise EagerCallNeeded(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
     inputs, buffers = recorder.inputs, observer.buffers()
-    if not buffers and not any(map(is_buffer, inputs.objects)):
+    if not buffers and not any(is_buffer(item.value) for item in inputs):
         return
     written = written_storages(with_bodies(recorder.trace.ops))
-    for proxy, source, value in zip(inputs.proxies, inputs.sources, inputs.objects, strict=True):
-        is_written = isinstance(proxy, TensorProxy) and proxy.storage in written
-        for buffer, path in buffers if is_written or inputs.is_unrecorded(proxy) else ():
-            if shares_memory(buffer, value):
+    for item in inputs:
+        is_written = isinstance(item.proxy, TensorProxy) and item.proxy.storage in written
+        for buffer, path in buffers if is_written or inputs.is_unrecorded(item.proxy) else ():
+            if shares_memory(buffer, item.value):
                 use = "writes to" if is_written else "creates"
                 raise EagerCallNeeded(f"the program {use} a tensor that shares memory with {path.describe()}")
             if is_written:
-                observer.add_guard(Check(path, OTHER_MEMORY, source))
-    objects = {proxy.name: value for proxy, value in zip(inputs.proxies, inputs.objects, strict=True)}
+                observer.add_guard(Check(path, OTHER_MEMORY, item.source))
+    objects = {item.proxy.name: item.value for item in inputs}
     for op in recorder.trace.ops:
         if _writes_buffer(op, written, objects):
             raise EagerCallNeeded(f"the program writes to the result of {op.symbol.name}, the memory of an array")

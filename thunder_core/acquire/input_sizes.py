@@ -20,7 +20,7 @@ from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
 
 if TYPE_CHECKING:
-    from thunder_core.acquire.traced_number import InputNumbers
+    from thunder_core.acquire.input_numbers import InputNumbers
 
 Kind = Literal["dynamic", "automatic", "static"]
 

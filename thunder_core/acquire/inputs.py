@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import CellType
 from typing import Any
@@ -35,8 +36,22 @@ from thunder_core.tracing.fake_tensors import ObservingFakeMode, lazy_bits, stor
 from thunder_core.tracing.user_frames import user_location
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a trace.
+
+    Attributes:
+        source: its access path, or a constant.
+        value: the real object in the recorded call, kept alive during acquisition (identity is by ``id``).
+    """
+
+    proxy: Proxy
+    source: Any
+    value: Any
+
+
 class Inputs:
-    """The inputs of a trace in order, each with its source.
+    """The inputs of a trace, in order.
 
     Args:
         source_of: returns the access path of an object; None for an object without one.
@@ -44,10 +59,7 @@ class Inputs:
         input_sizes: creates symbols for sizes of inputs that vary between calls; None where all sizes are constants.
 
     Attributes:
-        proxies: the inputs.
-        sources: access path of each, or a constant.
         reshaped: variables of real tensors whose shape or strides the program changed in place, by id.
-        objects: the real object of each, kept alive during acquisition (identity is by ``id``).
         created_objects: the Python objects that the program creates and passes to ops.
     """
 
@@ -66,9 +78,7 @@ class Inputs:
         self._generators = generators
         self._source_of = source_of
         self.created_objects = CreatedObjects(source_of, closure_of)
-        self.proxies: list[Proxy] = []
-        self.sources: list[Any] = []
-        self.objects: list[Any] = []
+        self._inputs: list[Input] = []
         self.reshaped: dict[int, Variable] = {}
         self._variables: dict[int, Variable] = {}
         self._opaque: dict[int, OpaqueProxy] = {}
@@ -81,14 +91,21 @@ class Inputs:
 
     def close(self) -> None:
         """Forget every object."""
-        self.objects = []
-        self.sources = []
+        self._inputs.clear()
         self._created.clear()
         self._returnable.clear()
         self.created_objects.close()
         self._variables.clear()
         self._fakes.close()
         self._source_of = lambda _: None
+
+    def __iter__(self) -> Iterator[Input]:
+        return iter(self._inputs)
+
+    @property
+    def proxies(self) -> list[Proxy]:
+        """The proxies of the inputs."""
+        return [item.proxy for item in self._inputs]
 
     def lift(self, tensor: torch.Tensor) -> Variable:
         """The variable of a real tensor, which becomes an input at the first call."""
@@ -132,7 +149,7 @@ class Inputs:
     def number(self, value: float, source: Source) -> NumberProxy:
         """A Python float that varies between calls, as an input."""
         proxy = NumberProxy(self._trace.names.for_input(source.describe()), float)
-        self._append(proxy, source, value)
+        self._inputs.append(Input(proxy, source, value))
         return proxy
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
@@ -181,7 +198,7 @@ class Inputs:
 
     def _source(self, proxy: OpaqueProxy) -> Any:
         """The source of an input; None for an object that an op creates."""
-        return self.sources[self.proxies.index(proxy)] if proxy in self.proxies else None
+        return next((item.source for item in self._inputs if item.proxy is proxy), None)
 
     def bind(self, value: Any, proxy: OpaqueProxy, *, returnable: bool = False) -> None:
         """Bind an object that an op of the trace creates to its proxy.
@@ -218,7 +235,7 @@ class Inputs:
         """Add an input for an object; ``held`` is its value in this call."""
         name = self._trace.names.for_input(source.describe())
         proxy = self._opaque[id(value)] = OpaqueProxy(name, type(value).__qualname__)
-        self._append(proxy, source, held)
+        self._inputs.append(Input(proxy, source, held))
         return proxy
 
     def check_captured(self) -> None:
@@ -295,7 +312,7 @@ class Inputs:
         if constant:
             self._trace.storages.constant.add(storage)
         self._originals[id(tensor)] = proxy
-        self._append(proxy, source, tensor)
+        self._inputs.append(Input(proxy, source, tensor))
         return variable
 
     def _storage(self, tensor: torch.Tensor) -> int:
@@ -339,11 +356,6 @@ class Inputs:
             one, other, *_ = shared[storage]
             use = "is returned" if storage in returned else "is written"
             raise SizeVariesError(f"{other.name} shares memory with {one.name}, and {use}")
-
-    def _append(self, proxy: Proxy, source: Any, value: Any) -> None:
-        self.proxies.append(proxy)
-        self.sources.append(source)
-        self.objects.append(value)
 
 
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:

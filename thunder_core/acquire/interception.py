@@ -73,7 +73,7 @@ def copy_of(function: Any) -> Any:
     return copy
 
 
-def has_code(function: Any) -> bool:
+def _has_code(function: Any) -> bool:
     """Whether ``function`` is a Python function, or a class or static method of one: its code can be replaced."""
     return type(getattr(function, "__func__", function)) is FunctionType
 
@@ -96,9 +96,9 @@ def _code_that_calls(replacement: Callable[..., Any], is_generator: bool, free_v
     return code.replace(co_consts=tuple(constants), co_freevars=free_variables)
 
 
-def is_replaced(attribute: Any) -> bool:
+def _is_replaced(attribute: Any) -> bool:
     """Whether the code of ``attribute`` is currently replaced."""
-    return has_code(attribute) and getattr(attribute, "__func__", attribute).__code__.co_filename == _CODE.co_filename
+    return _has_code(attribute) and getattr(attribute, "__func__", attribute).__code__.co_filename == _CODE.co_filename
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ def run_once(recorder: Recorder, original: Callable[..., Any], /, *args: Any) ->
 
 def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], Any]]) -> None:
     attribute = static_attribute(owner, row.name)
-    if is_replaced(attribute):  # by the row of another owner of the same function
+    if _is_replaced(attribute):  # by the row of another owner of the same function
         return
     inherited = row.name not in vars(owner)
     undo_attribute = partial(delattr, owner, row.name) if inherited else partial(setattr, owner, row.name, attribute)
@@ -321,7 +321,7 @@ def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], An
         setattr(owner, row.name, row.value)
         return
     undo.append(partial(_originals.pop, row, None))
-    if not inherited and has_code(attribute):
+    if not inherited and _has_code(attribute):
         _originals[row] = unbound(copy_of(attribute))
         undo.append(replace_code(attribute, replacement_of(row)))
     else:

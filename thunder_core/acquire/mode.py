@@ -102,14 +102,14 @@ class AcquisitionMode(RecordingMode):
         self.observer.pause()
         try:
             return self._call(func, args, kwargs or {})
+        except EndsRecording:
+            raise
         except Exception as error:
-            if isinstance(error, EndsRecording):
-                raise
+            # the program may catch it, and it may depend on sizes or numbers: with constants it equals eager's
             if self.recorder.has_traced_numbers:
                 raise RecordAgain("a call failed with numbers of the trace", guesses=CONSTANT_NUMBERS) from error
             if self.recorder.inputs.input_sizes is None:
                 raise
-            # the program may catch it, and it may depend on sizes: with constants it equals eager's
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self.observer.resume()

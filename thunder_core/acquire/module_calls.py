@@ -29,7 +29,7 @@ from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook
 from thunder_core.tracing.user_frames import calls_program, user_location
 
 _CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
-REASON = "lazy modules of the program are initialized by its first call"
+_REASON = "lazy modules of the program are initialized by its first call"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Placeholder:
         return torch.empty(self.shape, dtype=self.dtype, device="meta")
 
 
-def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Check a module of the program before each of its calls.
 
     Raises:
@@ -56,7 +56,7 @@ def before_call(recorder: Recorder, module: Any, args: tuple[Any, ...], kwargs: 
     if isinstance(module, LazyModuleMixin) and lazy.has_uninitialized_params():
         in_order = not any(op.effects.irremovable for op in recorder.trace.all_ops())
         values = tree_map(_without_program, (args, kwargs))
-        raise RecordAgain(REASON, partial(_initialize, module, values, in_order=in_order))
+        raise RecordAgain(_REASON, partial(_initialize, module, values, in_order=in_order))
 
 
 def _initialize(module: Any, values: Any, *, in_order: bool) -> None:
@@ -71,7 +71,7 @@ def _initialize(module: Any, values: Any, *, in_order: bool) -> None:
             random numbers are drawn before.
     """
     if not (in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
-        raise EagerCallNeeded(REASON)
+        raise EagerCallNeeded(_REASON)
     module._infer_parameters(module, *tree_map(_tensor, values))
 
 
@@ -160,7 +160,7 @@ def call_module(
     prepared = _distributed_kind(kind)
     if prepared and prepared not in _taken_over:
         _refuse(prepared)
-    before_call(recorder, module, args, kwargs)
+    _before_call(recorder, module, args, kwargs)
     eager = recorder.attempt.eager_modules
     if eager and key_of(module) in eager:
         return call_eagerly(recorder, module, args, kwargs)

@@ -62,22 +62,7 @@ class OpWriter:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         constant = call.foldable and not outcome.irremovable and all(map(self._tensors.is_constant, call.variables))
-        proxies: list[TensorProxy] = []
-        objects: list[Any] = []
-        variables: list[Variable] = []
-        for result, fake in _with_fakes(outcome, fakes):
-            if result.same_as >= 0:
-                objects.append(call.objects[result.same_as])
-                variable = call.variables[result.same_as]
-                self._check_storage(symbol, variable, fake)
-                self._rename(variable, result, fake)
-                if symbol.target is set_grad or Tag.LOCAL in symbol.tags:
-                    self._tensors.other_gradients.add(variable)
-            else:
-                variable = self._new_variable(result, call, variables, fake, constant, location)
-                objects.append(self._tensors.traced(variable))
-            variables.append(variable)
-            proxies.append(variable.proxy)
+        proxies, objects = self._results(symbol, call, outcome, fakes, constant, location)
         written = {call.proxies[index].storage for index in outcome.written}
         self._trace.storages.written |= written
         if not constant:
@@ -94,6 +79,34 @@ class OpWriter:
                 {old.storage for now, old in pairs if self._tensors.requires_grad(now) != old.requires_grad}
             )
         return _filled(outcome.structure, objects, traced_size)
+
+    def _results(
+        self,
+        symbol: Symbol,
+        call: CallArguments,
+        outcome: Outcome,
+        fakes: Sequence[Any],
+        constant: bool,
+        location: SourceLocation | None,
+    ) -> tuple[list[TensorProxy], list[Any]]:
+        """The proxies and the tensor objects of the results: new proxies for arguments that the call wrote."""
+        proxies: list[TensorProxy] = []
+        objects: list[Any] = []
+        variables: list[Variable] = []
+        for result, fake in _with_fakes(outcome, fakes):
+            if result.same_as >= 0:
+                objects.append(call.objects[result.same_as])
+                variable = call.variables[result.same_as]
+                self._check_storage(symbol, variable, fake)
+                self._rename(variable, result, fake)
+                if symbol.target is set_grad or Tag.LOCAL in symbol.tags:
+                    self._tensors.other_gradients.add(variable)
+            else:
+                variable = self._new_variable(result, call, variables, fake, constant, location)
+                objects.append(self._tensors.traced(variable))
+            variables.append(variable)
+            proxies.append(variable.proxy)
+        return proxies, objects
 
     def _arguments(self, symbol: Symbol, call: CallArguments, outcome: Outcome, fakes: Sequence[Any]) -> Any:
         """The result of a call without effects that returns its arguments, as ``contiguous()`` may."""

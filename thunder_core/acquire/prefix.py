@@ -160,7 +160,8 @@ class Prefix:
             raise _Again
 
     def _add_inputs(self, run: _Run) -> None:
-        for proxy, value in zip(self._inputs.proxies, self._inputs.objects, strict=True):
+        for item in self._inputs:
+            proxy, value = item.proxy, item.value
             if proxy.name in run.values:
                 continue
             if isinstance(value, torch.Generator):
@@ -169,10 +170,8 @@ class Prefix:
                 run.values[proxy.name] = value
                 continue
             assert isinstance(proxy, TensorProxy)
-            if (
-                run.done and proxy.storage in self._copied
-            ):  # ops have already written to the storage: its initial values are lost
-                raise _Again
+            if run.done and proxy.storage in self._copied:
+                raise _Again  # ops have already written to the storage: its initial values are lost
             run.values[proxy.name] = self._stand_in(value, proxy, run)
 
     def _stand_in(self, tensor: torch.Tensor, proxy: TensorProxy, run: _Run) -> torch.Tensor:
@@ -205,9 +204,8 @@ class Prefix:
         try:
             run.values.update(execute(ops, run.values, self._trace.ambient, graph=self._has_graph))
         except NotEvaluated as error:
-            if (
-                run.done
-            ):  # `_forget` released a value without a tensor object, such as the gradient carrier of a wrapper
+            if run.done:
+                # `_forget` released a value without a tensor object, such as the gradient carrier of a wrapper
                 raise _Again from error
             raise
         run.states, run.switches = generator_states(), read_between_ops()

@@ -40,7 +40,7 @@ def folded(error: BaseException) -> TracebackType | None:
     defect of Thunder: an exception other than a `ThunderError` that neither the user's code nor a call for it raised.
     """
     annotate_exception(error)
-    if os.environ.get(_VARIABLE) == "full" or is_defect(error):
+    if os.environ.get(_VARIABLE) == "full" or _is_defect(error):
         return error.__traceback__
     result = _fold(error.__traceback__)
     seen = {id(error)}
@@ -54,7 +54,7 @@ def folded(error: BaseException) -> TracebackType | None:
     return result
 
 
-def is_defect(error: BaseException) -> bool:
+def _is_defect(error: BaseException) -> bool:
     """Whether an exception is due to a defect of Thunder."""
     if isinstance(error, ThunderError):
         return False
@@ -134,7 +134,7 @@ def ends_program(error: Exception, trace: OpenTrace) -> bool:
 
     Adds a note to the exception where the trace lacks some of the calls before it, so that it cannot run.
     """
-    if isinstance(error, ThunderError) or is_defect(error):
+    if isinstance(error, ThunderError) or _is_defect(error):
         return False
     if trace.is_region_cut or trace.outer_ops:
         note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")

@@ -12,9 +12,9 @@ import enum
 import types
 import weakref
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -264,29 +264,9 @@ class Reconstructor(ReconstructionWriter):
 
     def _new(self, value: Any) -> str:
         """The expression for a new object like the one that the program created."""
-        kind = type(value)
-        if kind is tuple:
-            items = "".join(f"{self.expression(item)}, " for item in value)
-            return self.assign(value, f"({items.rstrip()})" if value else "()")
-        if kind is list:
-            name = self.assign(value, "[]")
-            for item in value:
-                self.statements.append(f"{name}.append({self.expression(item)})")
-            return name
-        if kind is dict:
-            name = self.assign(value, "{}")
-            for key, item in value.items():
-                self.statements.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
-            return name
-        if kind is slice:
-            bounds = ", ".join(map(self.expression, (value.start, value.stop, value.step)))
-            return self.assign(value, f"slice({bounds})")
-        if kind in (set, frozenset) or isinstance(value, torch.Size):
-            items = "".join(f"{self.expression(item)}, " for item in value)
-            return self.assign(value, f"{self.constant(kind)}(({items}))")
-        if kind in (types.FunctionType, types.MethodType):
-            functions = FunctionReconstructor(self, self._observer, self._inputs.created_objects)
-            return functions.function(value) if kind is types.FunctionType else functions.method(value)
+        build = _BUILDERS.get(type(value))
+        if build is not None:
+            return build(self, value)
         if isinstance(value, torch.Generator):
             self._observer.generators.handed_out(value)
             return self.output(self._inputs.object(value))
@@ -301,6 +281,37 @@ class Reconstructor(ReconstructionWriter):
         if contents is not None and not is_named_global(value):
             return self._with_contents(value, contents)
         return self._reduced(value)
+
+    def _tuple(self, value: tuple[Any, ...]) -> str:
+        items = "".join(f"{self.expression(item)}, " for item in value)
+        return self.assign(value, f"({items.rstrip()})" if value else "()")
+
+    def _list(self, value: list[Any]) -> str:
+        name = self.assign(value, "[]")
+        for item in value:
+            self.statements.append(f"{name}.append({self.expression(item)})")
+        return name
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        name = self.assign(value, "{}")
+        for key, item in value.items():
+            self.statements.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
+        return name
+
+    def _slice(self, value: slice) -> str:
+        bounds = ", ".join(map(self.expression, (value.start, value.stop, value.step)))
+        return self.assign(value, f"slice({bounds})")
+
+    def _from_tuple(self, value: Any) -> str:
+        """The expression for an object whose class takes a tuple of its items."""
+        items = "".join(f"{self.expression(item)}, " for item in value)
+        return self.assign(value, f"{self.constant(type(value))}(({items}))")
+
+    def _function(self, value: types.FunctionType) -> str:
+        return FunctionReconstructor(self, self._observer, self._inputs.created_objects).function(value)
+
+    def _method(self, value: types.MethodType) -> str:
+        return FunctionReconstructor(self, self._observer, self._inputs.created_objects).method(value)
 
     def _with_contents(self, value: Any, contents: Contents) -> str:
         """The expression for an instance of a Python class."""
@@ -372,6 +383,20 @@ class Reconstructor(ReconstructionWriter):
         for key, item in pairs or ():
             self.statements.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
         return name
+
+
+_BUILDERS: Final[dict[type, Callable[[Reconstructor, Any], str]]] = {
+    tuple: Reconstructor._tuple,
+    list: Reconstructor._list,
+    dict: Reconstructor._dict,
+    slice: Reconstructor._slice,
+    set: Reconstructor._from_tuple,
+    frozenset: Reconstructor._from_tuple,
+    torch.Size: Reconstructor._from_tuple,
+    types.FunctionType: Reconstructor._function,
+    types.MethodType: Reconstructor._method,
+}
+"""The methods that write expressions for new objects of builtin classes."""
 
 
 def _has_attributes(value: Any) -> bool:

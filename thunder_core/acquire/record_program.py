@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 from thunder_core.acquire import (
@@ -13,7 +15,6 @@ from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
 from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, EagerCallNeeded, RecordAgain
 from thunder_core.acquire.communication import communication
-from thunder_core.acquire.deferred import NumbersOfTensors
 from thunder_core.acquire.final_checks import (
     check_arrays,
     check_buffers,
@@ -22,6 +23,7 @@ from thunder_core.acquire.final_checks import (
     check_leaks,
     check_outliving_generators,
 )
+from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, original_of, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode, length
@@ -29,7 +31,7 @@ from thunder_core.acquire.program_exceptions import contents, ends_program, note
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.acquire.traced_number import ClassNeeded, InputNumbers
+from thunder_core.acquire.traced_number import ClassNeeded
 from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
@@ -83,15 +85,8 @@ def _record(
     observer: Observer,
     input_sizes: InputSizes | None,
 ) -> Acquired:
-    def source_of(value: Any) -> Source | None:
-        """The path to an object. A function that is intercepted, such as `print` as a hook, is a constant."""
-        source = observer.source_of(value)
-        if source is None and (original := original_of(value)) is not value:
-            return ConstantSource(original)
-        return source
-
     recorder = Recorder(
-        source_of,
+        partial(_source_of, observer),
         RESOLVERS,
         record_aten,
         attempt,
@@ -101,33 +96,21 @@ def _record(
     )
     outputs: list[Proxy] = []
     try:
-        try:
-            reconstruction, raised = _run_checked(function, recorder, observer, outputs)
-            random_states = tuple(observer.consumed_python_rng())
-            check_generators(observer.generators)
-        except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
-            ending = _ending(error, recorder, observer)
-            if isinstance(ending, _RUN_AGAIN) or input_sizes is not None:
-                advanced += observer.rewind()
-            if ending is error:
-                raise
-            raise ending from None
-        finally:
-            observer.undo()
+        reconstruction, raised, random_states = _run_and_undo(function, recorder, observer, outputs, advanced)
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
             check_leaks(recorder.tensors)
         trace = _trace_of(recorder, outputs, raised)
-        sources, objects = tuple(recorder.inputs.sources), tuple(recorder.inputs.objects)
+        inputs = tuple(recorder.inputs)
     finally:
         recorder.close()
     if raised is None:
         check_outliving_generators(observer.generators)
     return Acquired(
         trace,
-        sources,
-        objects,
+        tuple([item.source for item in inputs]),
+        tuple([item.value for item in inputs]),
         observer,
         reconstruction,
         random_states,
@@ -142,6 +125,37 @@ def _record(
     )
 
 
+def _source_of(observer: Observer, value: Any) -> Source | None:
+    """The path to an object. A function that is intercepted, such as `print` as a hook, is a constant."""
+    source = observer.source_of(value)
+    if source is None and (original := original_of(value)) is not value:
+        return ConstantSource(original)
+    return source
+
+
+def _run_and_undo(
+    function: Callable[..., Any], recorder: Recorder, observer: Observer, outputs: list[Proxy], advanced: list[str]
+) -> tuple[Reconstruction, Exception | None, tuple[str, ...]]:
+    """Call `_run_checked`, and undo the program's changes of Python objects; ``advanced`` as for `record`.
+
+    Also returns the names of the random generators outside of PyTorch that the program consumed.
+    """
+    try:
+        reconstruction, raised = _run_checked(function, recorder, observer, outputs)
+        random_states = tuple(observer.consumed_python_rng())
+        check_generators(observer.generators)
+        return reconstruction, raised, random_states
+    except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
+        ending = _ending(error, recorder, observer)
+        if isinstance(ending, _RUN_AGAIN) or recorder.inputs.input_sizes is not None:
+            advanced += observer.rewind()
+        if ending is error:
+            raise
+        raise ending from None
+    finally:
+        observer.undo()
+
+
 def _varies(input_sizes: InputSizes | None) -> bool:
     return input_sizes is not None and bool(input_sizes.inputs or input_sizes.sizes.defined)
 
@@ -152,7 +166,7 @@ def _run_checked(
     """Call `_run`, then check that the recording is valid for the numbers of other calls, too."""
     input_sizes = recorder.inputs.input_sizes
     if input_sizes is not None:
-        input_sizes.floats.bind(recorder, NumbersOfTensors)
+        input_sizes.floats.bind(recorder)
     with recording():
         reconstruction, raised = _run(function, recorder, observer, outputs)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
@@ -207,7 +221,7 @@ def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None
     trace = Trace(
         "computation",
         tuple(recorder.inputs.proxies),
-        tuple(recorder.trace.ops) if raised is None else without_guesses(recorder.trace.ops),
+        tuple(recorder.trace.ops) if raised is None else _without_guesses(recorder.trace.ops),
         tuple(outputs),
         Stage.ACQUIRED,
         "acquisition",
@@ -219,7 +233,7 @@ def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None
     return trace
 
 
-def without_guesses(ops: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+def _without_guesses(ops: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
     """The ops without checks of values: a program that ends with an exception runs for this call only."""
     return tuple([op for op in ops if Tag.GUESS not in op.symbol.tags])
 
@@ -241,7 +255,6 @@ def _run(
 ) -> tuple[Reconstruction, Exception | None]:
     function = intercepted(function)
     previous = set_active_recorder(recorder)
-    result: Any = None
     raised: Exception | None = None
     try:
         with (
@@ -250,21 +263,7 @@ def _run(
             recorder.tensors.fake_mode,
             AcquisitionMode(recorder, observer),
         ):
-            with observer:
-                try:
-                    if recorder.inputs.input_sizes is not None:
-                        recorder.inputs.input_sizes.sizes.watcher = observer
-                    result = observer.run(function)
-                except data_dependence.EXCEPTIONS as error:
-                    raise _refused_by_fakes(error) from error
-                except Exception as error:
-                    subclasses.explain(error)
-                    if not ends_program(error, recorder.trace):
-                        raise
-                    result, raised = contents(error), error
-                finally:
-                    if recorder.inputs.input_sizes is not None:
-                        recorder.inputs.input_sizes.sizes.watcher = None
+            result, raised = _observed(function, recorder, observer)
             communication().finish(recorder)
             recorder.inputs.created_objects.check()
             recorder.inputs.check_captured()
@@ -281,3 +280,19 @@ def _run(
         recorder.switches.undo()
         set_active_recorder(previous)
     raise raised
+
+
+@calls_program
+def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observer) -> tuple[Any, Exception | None]:
+    """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
+    sizes = recorder.inputs.input_sizes
+    with observer, nullcontext() if sizes is None else sizes.sizes.watched_by(observer):
+        try:
+            return observer.run(function), None
+        except data_dependence.EXCEPTIONS as error:
+            raise _refused_by_fakes(error) from error
+        except Exception as error:
+            subclasses.explain(error)
+            if not ends_program(error, recorder.trace):
+                raise
+            return contents(error), error

@@ -189,15 +189,8 @@ class Recorder:
     def _call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = () if _WITH_FLOATS.isdisjoint(symbol.tags) else _FLOATS
         call = CallArguments(self.inputs, args, kwargs, runs_python=Tag.LOCAL in symbol.tags, numbers=numbers)
-        if Tag.RUNS_AUTOGRAD in symbol.tags and not self.attempt.graph:
-            raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
-        if Tag.RUNS_AUTOGRAD in symbol.tags and self.inputs.created_objects.lists:
-            raise UnsupportedError(
-                f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
-                "the program is recorded, which would continue without the hook's changes to the list",
-                location=user_location(),
-                advice=("compute what the hook computes from the gradient after the backward",),
-            )
+        if Tag.RUNS_AUTOGRAD in symbol.tags:
+            self._check_backward(symbol)
         context = self.trace.context_of(symbol)
         key = (symbol, context, torch.get_default_dtype(), len_torch_function_stack(), *call.key)
         written = self.trace.storages.written
@@ -230,6 +223,23 @@ class Recorder:
                 return value
             symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
+
+    def _check_backward(self, symbol: Symbol) -> None:
+        """Check that a call of autograd can be recorded.
+
+        Raises:
+            RecordAgain: the fake tensors have no autograd graph.
+            UnsupportedError: it would call a hook that changes a list of the program.
+        """
+        if not self.attempt.graph:
+            raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
+        if self.inputs.created_objects.lists:
+            raise UnsupportedError(
+                f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
+                "the program is recorded, which would continue without the hook's changes to the list",
+                location=user_location(),
+                advice=("compute what the hook computes from the gradient after the backward",),
+            )
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
         """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""

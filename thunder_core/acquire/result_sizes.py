@@ -107,7 +107,7 @@ class DefinedSizes:
             sizes = tuple([results[position][0][dimension] for results in (geometries, *samples)])
             if len(set(sizes)) == 1 and samples:
                 at = dimension, len(geometries[position][0])
-                return likely_size(sizes[0], at, arguments, self.sizes.values)
+                return _likely_size(sizes[0], at, arguments, self.sizes.values)
             key = sizes if samples else (position, dimension)
             if key not in known:
                 known[key] = self.sizes.define(sizes[0])
@@ -253,7 +253,7 @@ def likely_geometry(
     return tuple(known), stride
 
 
-def likely_size(number: int, at: tuple[int, int], arguments: Sequence[Sequence[Size]], values: Values) -> Size:
+def _likely_size(number: int, at: tuple[int, int], arguments: Sequence[Sequence[Size]], values: Values) -> Size:
     """The size of an argument that equals ``number``, a size of a result in this call; ``number`` if there is none.
 
     Args:

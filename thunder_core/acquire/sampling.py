@@ -98,11 +98,11 @@ def _agreed_for_sizes(recorder: Recorder, request: ValueRequest, target: Callabl
     args, kwargs = recorder.tensors.fakes(request.args), recorder.tensors.fakes(request.kwargs)
     input_sizes = recorder.inputs.input_sizes
     if input_sizes is None:
-        return agreed_metadata(target, args, kwargs, {})
+        return _agreed_metadata(target, args, kwargs, {})
     runs: list[CallMetadata] = []
     points = samples(input_sizes.sizes)
     for values in points:
-        metadata = agreed_metadata(target, args, kwargs, values)
+        metadata = _agreed_metadata(target, args, kwargs, values)
         if metadata is None:
             return None
         runs.append(metadata)
@@ -178,7 +178,7 @@ def record_checked(recorder: Recorder, symbol: Symbol, call: CallArguments, outc
     return result
 
 
-def agreed_metadata(
+def _agreed_metadata(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], values: Values
 ) -> CallMetadata | None:
     """The metadata of a result; None if it depends on values, or the call cannot be run on samples.

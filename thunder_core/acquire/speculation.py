@@ -8,10 +8,12 @@ raises `thunder_core.errors.WrongGuess` in a run with another value, and another
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
 from thunder_core.acquire.prefix import NotEvaluated
@@ -182,27 +184,11 @@ def _into_out(recorder: Recorder, request: ValueRequest) -> Resolved | None:
 
 def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     """Record a call with the shapes of its results in this call, and a check of these."""
-    call, target = request.call, request.symbol.target
+    call = request.call
     if not is_of_pytorch(request.symbol):
         return Declined("a function that is not PyTorch's may do more than compute")
-    leaves = iterate_leaves((call.args, call.kwargs))
-    recorded = [leaf.requires_grad for leaf in leaves if isinstance(leaf, TensorProxy)]
-    grad_enabled = torch.is_grad_enabled()
-
-    def run(*args: Any, **kwargs: Any) -> CallMetadata | None:
-        needs = iter(recorded)
-
-        def marked(leaf: Any) -> Any:
-            if not isinstance(leaf, torch.Tensor):
-                return leaf
-            copy = leaf.clone()  # the call may write it
-            return computed(copy.requires_grad_()) if next(needs) else copy
-
-        with torch.set_grad_enabled(grad_enabled):
-            return run_metadata(target, map_leaves(marked, args), map_leaves(marked, kwargs))
-
     position, known = _next_guess(recorder, SHAPES)
-    metadata = recorder.prefix.call(run, call.args, call.kwargs)
+    metadata = _metadata_in_prefix(recorder, call, request.symbol.target)
     if metadata is None or metadata.views:
         return _with_numbers(recorder, request, also_fractions=metadata is None) or Declined(
             "its results are not all new tensors"
@@ -220,6 +206,28 @@ def _with_shapes(recorder: Recorder, request: ValueRequest) -> Resolved | Declin
         recorder.defined_sizes.define_in(outputs, dimensions)
     _write_check(recorder, CHECK_SHAPES, (position, outputs, shapes))
     return Resolved(result)
+
+
+def _metadata_in_prefix(recorder: Recorder, call: CallArguments, target: Callable[..., Any]) -> CallMetadata | None:
+    """The metadata of the results of ``target`` with the values of this call; see `run_metadata`."""
+    leaves = iterate_leaves((call.args, call.kwargs))
+    recorded = [leaf.requires_grad for leaf in leaves if isinstance(leaf, TensorProxy)]
+    grad_enabled = torch.is_grad_enabled()
+
+    def run(*args: Any, **kwargs: Any) -> CallMetadata | None:
+        needs = iter(recorded)
+
+        def marked(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            copy = leaf.clone()  # the call may write it
+            return computed(copy.requires_grad_()) if next(needs) else copy
+
+        with torch.set_grad_enabled(grad_enabled):
+            return run_metadata(target, map_leaves(marked, args), map_leaves(marked, kwargs))
+
+    metadata: CallMetadata | None = recorder.prefix.call(run, call.args, call.kwargs)
+    return metadata
 
 
 def _with_symbols(

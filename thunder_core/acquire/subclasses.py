@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _DISABLED: Final = disabled_torch_function_impl
 _BELOW: Final = torch.Tensor.__torch_dispatch__
+SUBJECT: Final = "wrapper subclasses"
+"""The subject of advice on absent plugins (`thunder_core.errors.advice_on_plugins`)."""
 PLAIN_TENSORS: Final = (
     "give the compiled function plain tensors, as DTensor.to_local() and dequantize() return them",
     "or run the code that computes with such tensors outside of the compiled function",
@@ -138,16 +140,12 @@ def explain(error: Exception) -> None:
     ) from error
 
 
-def wrapper_error(described: str, kind: type, advice: Iterable[str] = ()) -> UnsupportedError:
-    """The error about a tensor of the wrapper class ``kind``, where wrappers cannot be recorded.
-
-    Args:
-        advice: further advice, besides using plain tensors.
-    """
+def wrapper_error(described: str, kind: type) -> UnsupportedError:
+    """The error about a tensor of the wrapper class ``kind``, where wrappers cannot be recorded."""
     return UnsupportedError(
         f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__",
         location=user_location(),
-        advice=(*advice, *PLAIN_TENSORS),
+        advice=(*advice_on_plugins(SUBJECT), *PLAIN_TENSORS),
     )
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.subclasses import PLAIN_TENSORS, wrapper_error
-from thunder_core.errors import UnsupportedError
+from thunder_core.acquire.subclasses import PLAIN_TENSORS, SUBJECT, wrapper_error
+from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
@@ -80,28 +80,16 @@ class TensorClasses(ABC):
 
 @dataclass(frozen=True)
 class RefusedClasses(TensorClasses):
-    """The core's default: refuses each wrapper subclass.
-
-    Attributes:
-        advice: how to install or configure a plugin that records them.
-    """
+    """The core's default: refuses each wrapper subclass."""
 
     name: str = field(default="none", init=False)
-    advice: tuple[str, ...] = ()
 
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
-        return RefusedCalls(self.advice)
+        return RefusedCalls()
 
 
 class RefusedCalls(WrapperCalls):
-    """Refuses each call.
-
-    Args:
-        advice: as for `RefusedClasses`.
-    """
-
-    def __init__(self, advice: tuple[str, ...] = ()) -> None:
-        self._advice = advice
+    """Refuses each call."""
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]) -> NoReturn:
         name = getattr(func, "__name__", str(func))
@@ -109,18 +97,18 @@ class RefusedCalls(WrapperCalls):
             raise UnsupportedError(
                 f"{name} returns a class that has a __torch_dispatch__, or communicates and has a derivative",
                 location=user_location(),
-                advice=(*self._advice, *PLAIN_TENSORS),
+                advice=(*advice_on_plugins(SUBJECT), *PLAIN_TENSORS),
             )
-        raise wrapper_error(f"an argument of {name}", type(wrappers[0]), self._advice)
+        raise wrapper_error(f"an argument of {name}", type(wrappers[0]))
 
     def dispatch(self, func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-        raise wrapper_error(f"an argument of {func}", kinds[0], self._advice)
+        raise wrapper_error(f"an argument of {func}", kinds[0])
 
     def in_checkpoint(self, region: Region) -> AbstractContextManager[None]:
         return nullcontext()
 
     def rebuild(self, reconstructor: Reconstructor, wrapper: torch.Tensor) -> str:
-        raise wrapper_error("a tensor that the program returns or stores", type(wrapper), self._advice)
+        raise wrapper_error("a tensor that the program returns or stores", type(wrapper))
 
     def finish(self, outputs: list[Proxy]) -> None:
         return None

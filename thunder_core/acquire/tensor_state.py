@@ -14,6 +14,7 @@ from thunder_core.acquire.traced_size import traced, untraced
 from thunder_core.acquire.traced_tensor import Variable, is_traced, is_transformed, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.guards.plain import is_plain_content
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -121,10 +122,10 @@ def _version_before(recorder: Recorder, tensor: torch.Tensor) -> int:
     if is_traced(tensor) and not recorder.tensors.query(is_view, (tensor,), {}):
         return 0
     storage = recorder.tensors.proxy_of(tensor).storage
-    for proxy, value in zip(recorder.inputs.proxies, recorder.inputs.objects, strict=True):
-        if isinstance(value, torch.Tensor) and getattr(proxy, "storage", None) == storage:
-            recorder.mode.observer.metadata_read(VERSION, [value])
-            return int(version_of(value))
+    for item in recorder.inputs:
+        if isinstance(item.proxy, TensorProxy) and item.proxy.storage == storage:
+            recorder.mode.observer.metadata_read(VERSION, [item.value])
+            return int(version_of(item.value))
     return 0
 
 
@@ -167,7 +168,7 @@ def read_base(recorder: Recorder, original: Any, tensor: torch.Tensor) -> Any:
         base = view_base(recorder.tensors.fake(variable))
         if base is None:
             return None
-        value = object_with(recorder.tensors, base)
+        value = _object_with(recorder.tensors, base)
         if value is not None:
             return value
     origin = variable.base
@@ -184,7 +185,7 @@ def read_base(recorder: Recorder, original: Any, tensor: torch.Tensor) -> Any:
     )
 
 
-def object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
+def _object_with(tensors: Tensors, fake: torch.Tensor) -> torch.Tensor | None:
     """The program's tensor object whose fake is ``fake``; None if there is none."""
     return next((value for value, known in tensors.objects() if known.fake is fake), None)
 
@@ -195,7 +196,7 @@ def read_gradient(recorder: Recorder, original: Any, tensor: torch.Tensor) -> An
     if variable is not None and (is_traced(tensor) or _may_be_changed(recorder, variable)):
         with DisableTorchFunction():
             gradient = None if variable.fake is None else variable.fake.grad
-            value = None if gradient is None else object_with(recorder.tensors, gradient)
+            value = None if gradient is None else _object_with(recorder.tensors, gradient)
         return recorder.call(GRAD, (tensor,), {}) if value is None else value
     with DisableTorchFunction():
         return tensor.grad

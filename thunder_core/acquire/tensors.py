@@ -96,9 +96,9 @@ class Tensors:
 
     def objects(self) -> Iterator[tuple[torch.Tensor, Variable]]:
         """The tensor objects that the program can reach, with their variables."""
-        for value in self._inputs.objects:
-            if isinstance(value, torch.Tensor) and (variable := self._inputs.find(value)) is not None:
-                yield value, variable
+        for item in self._inputs:
+            if isinstance(item.value, torch.Tensor) and (variable := self._inputs.find(item.value)) is not None:
+                yield item.value, variable
         for tensor in self.alive():
             yield tensor, self.variable(tensor)
 

@@ -9,28 +9,24 @@ them, a comparison is a guard instead; where their values are needed they are co
 from __future__ import annotations
 
 import operator
-import re
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder_core.acquire.attempt import RecordAgain
-from thunder_core.acquire.traced_size import TracedSize, called_by_program, untraced
+from thunder_core.acquire.traced_size import TracedSize, called_by_program
 from thunder_core.acquire.traced_tensor import Variable
-from thunder_core.errors import EndsRecording, SizeVariesError
+from thunder_core.errors import EndsRecording
 from thunder_core.guards.bytecode import CLASS_NAMES
-from thunder_core.guards.sizes import NUMBER, NumberFacts, SizeFact
-from thunder_core.guards.source import Source
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.number_functions import is_defined, text_of_call, text_of_number
+from thunder_core.ir.number_functions import is_defined
 from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.size import SizeExpr, from_fake
+from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.user_frames import user_location
 
@@ -50,9 +46,16 @@ class ClassNeeded(EndsRecording):
         self.location = location
 
 
-class Numbers(Protocol):
-    """The operations of a `TracedNumber` that the recorder implements."""
+class Numbers(ABC):
+    """The operations of traced numbers: one subclass for those from tensors, one for those from floats of the inputs.
 
+    Attributes:
+        recorder: writes the ops that compute numbers.
+    """
+
+    recorder: Recorder
+
+    @abstractmethod
     def value(self, number: TracedNumber) -> Any:
         """The value of the number in this call, which each run checks.
 
@@ -60,20 +63,35 @@ class Numbers(Protocol):
             DataDependentError: the recording does not use values, or the ops so far cannot run while it is recorded.
         """
 
+    @abstractmethod
     def size(self, number: TracedNumber) -> Any:
         """As `value`, for an argument of PyTorch: a varying size if one has that value."""
 
+    @abstractmethod
     def hint(self, number: TracedNumber) -> Any:
         """The value in this call without a check, for uses that do not depend on it. Raises as `value`."""
 
+    @abstractmethod
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> Any:
         """Record arithmetic of Python with numbers, of which ``first`` is the first computed one.
 
         The result is a `TracedNumber`, or a plain number for a thread that does not record.
         """
 
+    @abstractmethod
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
         """The result of a predicate in this call, which each call or run checks. Raises as `value`."""
+
+    def traced(self, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...] = ()) -> TracedNumber:
+        """The `TracedNumber` for a number of the trace; see there for the arguments."""
+        number = TracedNumber(self, proxy, symbol, variables)
+        self.recorder.tensors.numbers.append(weakref.ref(number))
+        return number
+
+    def write(self, function: Callable[..., Any], operands: tuple[Any, ...], kind: type) -> NumberProxy:
+        """Record an op that computes a number of the type ``kind`` from ``operands``."""
+        with self.recorder.suspension:
+            return self.recorder.trace.write_number(symbol_of(function), tuple(map(as_argument, operands)), kind)
 
 
 def value_of(operand: Any) -> Any:
@@ -277,178 +295,3 @@ def function_of_numbers(recorder: Any, function: Callable[..., float], *operands
     if defined or numbers.decided(is_defined, (f"math.{name}", *operands), first):
         return numbers.computed(function, operands, first)
     return function(*map(value_of, operands))
-
-
-_READ: Final = Symbol("number", float)
-_UNNAMED: Final = NumberProxy("", float)
-_LONGEST_CONDITION: Final = 1000
-"""The maximum number of characters of a guard on floats; the values of longer ones are constants."""
-
-
-class InputNumbers:
-    """The floats of one recording, and the `Numbers` that implements operations on them."""
-
-    def __init__(self) -> None:
-        self._recorder: Recorder | None = None
-        self._of_tensors: Callable[[Recorder], Numbers] | None = None
-        self._thread = threading.get_ident()
-        self._waiting: list[tuple[TracedNumber, Source, float]] = []
-        self._hints: dict[str, Any] = {}
-        self._origins: dict[str, frozenset[Source]] = {}
-        self._sizes: dict[str, list[torch.SymInt]] = {}
-        self._texts: dict[str, str] = {}
-        self._sources: dict[str, Source] = {}
-        self._facts: list[SizeFact] = []
-
-    def new(self, value: float, source: Source) -> TracedNumber:
-        """The `TracedNumber` that the program gets for the float at a path."""
-        number = TracedNumber(self, _UNNAMED, _READ, ())
-        self._waiting.append((number, source, value))
-        return number
-
-    def bind(self, recorder: Recorder, of_tensors: Callable[[Recorder], Numbers]) -> None:
-        """Make the floats inputs of the trace that ``recorder`` writes.
-
-        Args:
-            of_tensors: returns the `Numbers` for numbers that a recorder reads from tensors.
-        """
-        self._recorder, self._of_tensors = recorder, of_tensors
-        for number, source, value in self._waiting:
-            number.proxy = recorder.inputs.number(value, source)
-            self._note(number, value, frozenset({source}), number.proxy.name)
-            self._sources[number.proxy.name] = source
-        self._waiting.clear()
-
-    def facts(self) -> NumberFacts:
-        """The conditions of the program on the floats."""
-        text = " ".join([fact.condition for fact in self._facts])
-        floats = {name: source for name, source in self._sources.items() if re.search(rf"\b{name}\b", text)}
-        return NumberFacts(tuple(self._facts), floats)
-
-    def constants(self, location: SourceLocation | None) -> RecordAgain | SizeVariesError:
-        """The error after which all floats, and the sizes that they are computed from, are recorded as constants."""
-        origins = dict.fromkeys(source for sources in self._origins.values() for source in sources)
-        if origins:
-            return self._as_constants(origins, location)
-        return SizeVariesError(
-            "the function reads the class of a number that is computed from sizes", location=location
-        )
-
-    def _as_constants(self, floats: Iterable[Source], location: SourceLocation | None) -> RecordAgain:
-        """The error after which the floats at these paths are constants, as the user's line needs their values."""
-        assert self._recorder is not None
-        attempt = self._recorder.attempt
-        assert attempt.varying is not None
-        paths = [source.describe() for source in floats]
-        return RecordAgain(
-            "the program needs the values of floats that should vary",
-            varying=attempt.varying.without([(path, NUMBER) for path in paths]),
-            constant_floats={**dict.fromkeys(paths, location), **attempt.constant_floats},
-        )
-
-    @property
-    def any(self) -> bool:
-        """Whether there are floats."""
-        return bool(self._origins)
-
-    def value(self, number: TracedNumber) -> Any:
-        """As `Numbers`. Raises RecordAgain for a number that is computed from floats."""
-        if self._in_other_thread:
-            return self.hint(number)
-        for size in self._sizes.get(number.proxy.name, ()):
-            int(size)  # a constant from now on
-        origins = self._origins[number.proxy.name]
-        if origins:
-            raise self._as_constants(origins, user_location())
-        return self.hint(number)
-
-    size = value
-
-    def hint(self, number: TracedNumber) -> Any:
-        """As `Numbers`."""
-        early = [value for waiting, _, value in self._waiting if waiting is number]  # another thread reads it
-        return early[0] if early else self._hints[number.proxy.name]
-
-    def computed(
-        self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None
-    ) -> Any:
-        """As `Numbers`."""
-        if self._in_other_thread:
-            return function(*map(operand_hint, operands))
-        recorder = self._recorder
-        assert recorder is not None
-        read = self._read(operands)
-        if read is not None:
-            return read.numbers.computed(function, operands, read)
-        result = function(*map(operand_hint, operands))
-        with recorder.suspension:
-            args = tuple(map(as_argument, operands))
-            proxy = recorder.trace.write_number(symbol_of(function), args, type(result))
-            number = TracedNumber(self, proxy, _READ, ())
-        numbers = [item.proxy.name for item in operands if type(item) is TracedNumber]
-        sizes = [item for item in operands if isinstance(item, torch.SymInt)]
-        text = self._text(function, operands)
-        self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]), text)
-        self._sizes[proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
-        return number
-
-    def decided(
-        self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None
-    ) -> bool:
-        """As `Numbers`: each call checks it before the run, unless it depends on tensors."""
-        if self._in_other_thread:
-            return bool(function(*map(operand_hint, operands)))
-        read = self._read(operands)
-        if read is not None:
-            return read.numbers.decided(function, operands, read)
-        text = self._text(function, operands)
-        if not text:
-            return self._decided_in_run(function, operands)
-        result = bool(function(*map(operand_hint, operands)))
-        condition = text.removeprefix("(").removesuffix(")") if result and text.startswith("(") else text
-        self._facts.append(SizeFact(condition if result else f"not {text}", user_location()))
-        return result
-
-    def _decided_in_run(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """As `decided`, for numbers that depend on sizes which ops define, or with too long a condition."""
-        number = next((item for item in operands if type(item) is TracedNumber), None)
-        recorder = self._recorder
-        assert recorder is not None
-        assert self._of_tensors is not None
-        if number is None or recorder.attempt.guesses is None:
-            return bool(function(*map(value_of, operands)))
-        return self._of_tensors(recorder).decided(function, operands, number)
-
-    def _read(self, operands: tuple[Any, ...]) -> TracedNumber | None:
-        """The first operand that was read from a tensor; its `Numbers` implements operations with it."""
-        return next((item for item in operands if type(item) is TracedNumber and item.numbers is not self), None)
-
-    def _text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> str:
-        """Python of a call over the names of floats and sizes; empty if it is too long, or ops define the sizes."""
-        recorder = self._recorder
-        assert recorder is not None
-        texts = []
-        for operand in operands:
-            if type(operand) is TracedNumber:
-                texts.append(self._texts[operand.proxy.name])
-            elif isinstance(operand, torch.SymInt):
-                with recorder.suspension:
-                    size = from_fake(untraced(operand))
-                defined = recorder.inputs.input_sizes.sizes.defined  # type: ignore[union-attr]
-                symbols = size.symbols if isinstance(size, SizeExpr) else ()
-                texts.append(f"({size})" if defined.keys().isdisjoint(symbols) else "")
-            else:
-                texts.append(repr(operand) if type(operand) is str else text_of_number(operand))
-        text = text_of_call(function, tuple(texts))
-        return text if all(texts) and len(text) <= _LONGEST_CONDITION else ""
-
-    @property
-    def _in_other_thread(self) -> bool:
-        """Whether the calling thread does not record, but read a number of the program: it gets plain numbers."""
-        return threading.get_ident() != self._thread
-
-    def _note(self, number: TracedNumber, value: Any, origins: frozenset[Source], text: str) -> None:
-        assert self._recorder is not None
-        self._texts[number.proxy.name] = text
-        self._hints[number.proxy.name], self._origins[number.proxy.name] = value, origins
-        self._recorder.tensors.numbers.append(weakref.ref(number))

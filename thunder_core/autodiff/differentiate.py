@@ -28,7 +28,7 @@ from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.checkpoint_regions import inline_checkpoints
 
 
-def with_graph_copies(ops: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:
+def _with_graph_copies(ops: Iterable[BoundSymbol], trace: Trace, overwritten: Container[str]) -> list[BoundSymbol]:
     """The ops, where those of `derive_by_eager` call their function with copies of tensors that are written later.
 
     Args:
@@ -117,7 +117,7 @@ def differentiated(
     joint = Trace(
         "joint",
         (*trace.inputs, *cotangents),
-        require_used_gradients(with_graph_copies(writer.emitter.ops, trace, overwritten)),
+        require_used_gradients(_with_graph_copies(writer.emitter.ops, trace, overwritten)),
         (tuple(trace.output), gradients),
         Stage.FUNCTIONAL,
         Differentiate.name,

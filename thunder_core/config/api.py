@@ -33,7 +33,7 @@ _ADVICE = {
 _EAGER_BACKENDS = ("eager", "aot_eager")
 
 
-def advice_for(name: str, value: Any) -> str | None:
+def _advice_for(name: str, value: Any) -> str | None:
     """The replacement for the argument ``name=value`` of `torch.compile`; None if it has no such argument."""
     if name != "backend":
         return _ADVICE.get(name)
@@ -170,7 +170,7 @@ def _arguments(values: Mapping[str, Any]) -> Document:
     problems = [
         Problem(
             None, None, name, f"unknown option{suggestion(name, [*known, 'config'])}",
-            (advice_for(name, values[name]) or options,),
+            (_advice_for(name, values[name]) or options,),
         )
         for name in unknown
     ]  # fmt: skip

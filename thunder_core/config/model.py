@@ -26,8 +26,8 @@ from thunder_core.errors import OptionError, suggestion
 CacheMode = Literal["constant values", "same input", "no caching"]
 Policy = Literal["none", "cheap", "aggressive"]
 
-SYMBOLIC = '"symbolic values" is not available yet: numbers are compiled as constants'
-SYMBOLIC_ADVICE = "use dynamic=True, with which sizes of inputs may vary"
+_SYMBOLIC = '"symbolic values" is not available yet: numbers are compiled as constants'
+_SYMBOLIC_ADVICE = "use dynamic=True, with which sizes of inputs may vary"
 
 
 class RecomputeBudget(BaseModel):
@@ -45,7 +45,7 @@ class RecomputeBudget(BaseModel):
 
 def _cache(value: Any) -> Any:
     if value == "symbolic values":
-        raise refusal(SYMBOLIC)
+        raise refusal(_SYMBOLIC)
     return value
 
 
@@ -209,4 +209,4 @@ def parse(values: Mapping[str, Any]) -> ThunderConfig:
 
 def advice_on(text: str) -> tuple[str, ...]:
     """The advice for a message, if it has none itself."""
-    return (SYMBOLIC_ADVICE,) if text == SYMBOLIC else ()
+    return (_SYMBOLIC_ADVICE,) if text == _SYMBOLIC else ()

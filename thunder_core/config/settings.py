@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.acquired import Acquired
+from thunder_core.acquire.subclasses import SUBJECT
 from thunder_core.acquire.tensor_classes import RefusedClasses, TensorClasses
 from thunder_core.config.document import document_of_config
 from thunder_core.config.entry import LISTS, PartSpec
@@ -42,8 +43,8 @@ class Settings:
         tensor_classes: records calls with wrapper subclasses, or refuses them.
         front_end: records programs.
         left_out: pairs of the name of an optional part that cannot be used here, and the reason.
-        without_interceptions: pairs of the subject of a table of interceptions that cannot be used here, and the reason
-            or the command that installs it, for `thunder_core.errors.advice_on_plugins`.
+        advice: pairs of a subject that no plugin can record here, and the reason or the command that installs the
+            plugin, for `thunder_core.errors.advice_on_plugins`.
 
     Settings are immutable, so a copy is the object itself. They are pickled as their configuration, whose names are
     resolved again by unpickling.
@@ -55,7 +56,7 @@ class Settings:
     tensor_classes: TensorClasses = field(default_factory=RefusedClasses)
     front_end: FrontEnd = field(default=acquire)
     left_out: tuple[tuple[str, str], ...] = ()
-    without_interceptions: tuple[tuple[str, str], ...] = ()
+    advice: tuple[tuple[str, str], ...] = ()
 
     @property
     def policy(self) -> str | dict[str, float]:
@@ -95,9 +96,9 @@ def settings_from(resolved: ResolvedConfig, problems: list[Problem] | None = Non
     transforms = creation.transforms()
     tensor_classes = creation.tensor_classes()
     front_end = creation.front_end()
-    without_interceptions = creation.interceptions()
-    left_out = tuple(creation.left_out)
-    return Settings(resolved.config, executors, transforms, tensor_classes, front_end, left_out, without_interceptions)
+    creation.use_interceptions()
+    left_out, advice = tuple(creation.left_out), tuple(creation.advice)
+    return Settings(resolved.config, executors, transforms, tensor_classes, front_end, left_out, advice)
 
 
 @dataclass
@@ -107,12 +108,13 @@ class _Creation:
     Attributes:
         resolved: the configuration.
         problems: as for `settings_from`.
-        left_out: as `Settings.left_out`, for the parts so far.
+        left_out, advice: as in `Settings`, for the parts so far.
     """
 
     resolved: ResolvedConfig
     problems: list[Problem] | None
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    advice: list[tuple[str, str]] = field(default_factory=list)
 
     def executors(self) -> tuple[Executor, ...]:
         """The executors, configured by the options ``include``, ``exclude`` and ``on_decline``."""
@@ -131,7 +133,7 @@ class _Creation:
         return self.attempt(("transforms",), lambda: ordered(present)) or ()
 
     def tensor_classes(self) -> TensorClasses:
-        """The first usable support of tensor classes; without any, one that refuses them and advises with the reasons.
+        """The first usable support of tensor classes; without any, one that refuses them.
 
         If problems are collected, all are created, to report the problems of each.
         """
@@ -143,7 +145,10 @@ class _Creation:
             created, reasons_of_part = self.with_reasons(part, self.create)
             first = created if first is None else first
             reasons += reasons_of_part
-        return RefusedClasses(tuple(reasons)) if first is None else first
+        if first is not None:
+            return first
+        self.advice += [(SUBJECT, reason) for reason in reasons]
+        return RefusedClasses()
 
     def front_end(self) -> FrontEnd:
         """The front end."""
@@ -151,13 +156,11 @@ class _Creation:
         assert offered is not None, "a missing front end is a problem"
         return self.attempt(("front_end",), lambda: host().import_object(offered)) or acquire
 
-    def interceptions(self) -> tuple[tuple[str, str], ...]:
-        """Add the tables of interceptions. Returns `Settings.without_interceptions`."""
-        pairs: list[tuple[str, str]] = []
+    def use_interceptions(self) -> None:
+        """Add the tables of interceptions."""
         for part in self.resolved.parts["interceptions"]:
             _, reasons = self.with_reasons(part, self.use)
-            pairs += [(subject_of(part.entry.name), reason) for reason in reasons]
-        return tuple(pairs)
+            self.advice += [(subject_of(part.entry.name), reason) for reason in reasons]
 
     def with_reasons(self, part: Part, function: Callable[[Part], Result]) -> tuple[Result, list[str]]:
         """``function(part)``; and if this leaves the part out, the reason and the first advice, otherwise nothing."""

@@ -22,7 +22,7 @@ import torch
 
 from thunder_core._version import __version__
 
-DEFAULT_LIMIT: Final = 2 << 30
+_DEFAULT_LIMIT: Final = 2 << 30
 _KEPT: Final = 0.8  # share of the limit that is left after old files were deleted
 _MAGIC: Final = b"thunder artifact 1\n"
 _SUFFIX: Final = ".artifact"
@@ -39,7 +39,7 @@ class ArtifactCache:
     """
 
     folder: Path
-    limit: int = DEFAULT_LIMIT
+    limit: int = _DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
         """The artifact stored under ``key``; None if there is none or its file is damaged."""

@@ -30,7 +30,7 @@ def _decisions(executors: Iterable[Executor], bound: BoundSymbol) -> Iterator[De
         takes = executor.varying_sizes or not varies
         decision = _claim(executor, bound) if takes else Declined(executor.name, "its sizes vary between calls")
         if executor.fuses and isinstance(decision, Claimed):
-            reason = unfusible(bound)
+            reason = _unfusible(bound)
             decision = decision if reason is None else Declined(executor.name, reason)
         yield decision
         if isinstance(decision, Claimed):
@@ -47,7 +47,7 @@ def _claim(executor: Executor, bound: BoundSymbol) -> Decision:
         return Declined(executor.name, str(error))
 
 
-def unfusible(bound: BoundSymbol) -> str | None:
+def _unfusible(bound: BoundSymbol) -> str | None:
     """The reason why no region may contain the op, whatever an executor claims; None if regions may contain it."""
     if bound.effects.irremovable:
         return "it has effects"

@@ -35,7 +35,7 @@ class ReplayableState:
     __slots__ = ()
 
 
-class WithState(partial[Any]):
+class _WithState(partial[Any]):
     """A function with its state bound as the last bound argument."""
 
     @property
@@ -47,7 +47,7 @@ class WithState(partial[Any]):
 def is_replayable(op: BoundSymbol) -> bool:
     """Whether an op of an executable program has a `ReplayableState`, so that CUDA graphs may capture it."""
     target = op.symbol.target
-    return isinstance(target, WithState) and isinstance(target.state, ReplayableState)
+    return isinstance(target, _WithState) and isinstance(target.state, ReplayableState)
 
 
 def with_state(pair: DerivativePair, make: Factory, bound: BoundSymbol) -> DerivativePair:
@@ -118,7 +118,7 @@ class States:
         key = stem if name is not None and counts[stem] == 1 else f"{stem} #{counts[stem]}"
         if key not in self.by_key:
             self.by_key[key] = self._register(key, executor, stateful.make(op))
-        bound = WithState(stateful.function, self.by_key[key])
+        bound = _WithState(stateful.function, self.by_key[key])
         return replace(op, symbol=replace(op.symbol, target=bound))
 
     def _register(self, key: str, executor: str, state: Any) -> Any:

@@ -25,7 +25,7 @@ from thunder_core.guards.source import ConstantSource
 
 OnCall = Callable[[CodeNames, tuple[Any, ...], Any], None]
 _BUILTINS = vars(builtins)
-RAISED = object()
+_RAISED = object()
 """The result of a call that raised an exception."""
 
 
@@ -132,7 +132,7 @@ class WatchedBuiltins:
             code = sys._getframe(1).f_code
             if not is_users(code) or not self._observes():
                 return original(*args)
-            result: Any = RAISED
+            result: Any = _RAISED
             try:
                 result = original(*args)
             finally:
@@ -258,7 +258,7 @@ class BuiltinCalls:
 
 
 def _has(value: Any, name: Any, result: Any, args: tuple[Any, ...]) -> bool:
-    if result is RAISED:
+    if result is _RAISED:
         return False
     return len(args) < 3 or result is not args[2] or hasattr(value, name)
 

@@ -25,7 +25,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.lookup_methods import LOOKUPS, is_pure_lookup
 from thunder_core.guards.stored_content import STORING
 
-ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
+_ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 """Builtin functions that read or write attributes by name."""
 _STORING_ACCESSORS = frozenset({"setattr", "delattr"})
 CLASS_NAMES: Final = frozenset({"__name__", "__qualname__", "__module__"})
@@ -84,7 +84,7 @@ class _Reader:
         self.names = CodeNames(_argument_names(code), code.co_freevars, kind_of(code) is CodeKind.MODULE)
         self._attribute_loads: set[tuple[str, str]] = set()  # owners and attributes
         self._tried: set[tuple[str, str]] = set()  # those inside of ``try``
-        self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `ACCESSORS`
+        self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `_ACCESSORS`
         self._strings: set[str] = set()  # the identifiers in constant strings
         self._compares_constants = False  # by ``is`` with constants other than None
         self._read(code)
@@ -275,7 +275,7 @@ class _Reader:
 
 
 def _is_accessor(value: StackValue) -> bool:
-    return value.label in ACCESSORS and value.chain == (value.label,)
+    return value.label in _ACCESSORS and value.chain == (value.label,)
 
 
 _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {

@@ -49,7 +49,7 @@ IDENTICAL: Final = Comparison("not {identical}({actual}, {expected})", (identica
 LACKS: Final = Comparison("{expected} in {actual}")
 
 
-def expected_and_got(value: Any, expected: Any) -> str:
+def _expected_and_got(value: Any, expected: Any) -> str:
     """The message of most conditions."""
     return f": expected {show(expected)}, got {show(value)}"
 
@@ -76,7 +76,7 @@ class Condition:
     kind: str
     expression: str
     comparison: Comparison
-    message: Callable[[Any, Any], str] = expected_and_got
+    message: Callable[[Any, Any], str] = _expected_and_got
     summary: Callable[[Any], str] = _nothing
     uses: Functions = ()
     title: str = ""
@@ -105,7 +105,7 @@ def _constants(functions: Functions, names: Names) -> dict[str, str]:
 
 
 @functools.cache
-def key_expression(condition: Condition) -> str:
+def _key_expression(condition: Condition) -> str:
     """Python of the dispatch key, with the placeholder ``{value}`` for the object."""
     return condition.comparison.key.format(actual=condition.expression)
 
@@ -201,9 +201,9 @@ class Check(Guard):
         if condition.comparison is IDENTICAL:
             yield DispatchKey(self.source, f"id(type({condition.expression}))"), id(type(expected))
         if condition.comparison is IS:
-            yield DispatchKey(self.source, key_expression(condition)), id(expected)
+            yield DispatchKey(self.source, _key_expression(condition)), id(expected)
         elif _can_be_looked_up(expected):
-            yield DispatchKey(self.source, key_expression(condition)), expected
+            yield DispatchKey(self.source, _key_expression(condition)), expected
 
 
 def _short_failure(condition: Condition, value: str, expected: Any, names: Names) -> str | None:

@@ -143,8 +143,8 @@ class ClassReads:
                 self.function(kind, name, attribute)
                 self._guard_not_overridden(node, name)
                 continue
-            attribute = constant_behind(attribute)
-            if not (is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
+            attribute = _constant_behind(attribute)
+            if not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
                 if replaces_lookup(kind):  # which may return another value
                     self._computed.look_up_held(node, name, names)
                 else:
@@ -191,12 +191,10 @@ class ClassReads:
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
                 continue
-            value = constant_behind(attribute)
-            if is_descriptor(value) or name.startswith("__"):
+            value = _constant_behind(attribute)
+            if _is_descriptor(value) or name.startswith("__"):
                 continue
-            if (
-                node.attributes.get(name, attribute) is attribute
-            ):  # else the program has overwritten it before it could read it
+            if node.attributes.get(name, attribute) is attribute:  # else the program wrote it before it could read it
                 self._value(node, name, value, names)
 
     def read_whole(self, node: Node, names: CodeNames) -> None:
@@ -269,11 +267,11 @@ def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
     return None
 
 
-def constant_behind(attribute: Any) -> Any:
+def _constant_behind(attribute: Any) -> Any:
     """The result of reading a class attribute: the function of a static method, else the attribute itself."""
     return attribute.__func__ if isinstance(attribute, staticmethod) else attribute
 
 
-def is_descriptor(attribute: Any) -> bool:
+def _is_descriptor(attribute: Any) -> bool:
     """Whether reading the attribute from an object runs code or returns another value."""
     return isinstance(attribute, _LIBRARY_DESCRIPTORS) or hasattr(type(attribute), "__get__")

@@ -37,7 +37,7 @@ class _Candidate:
     def expected(self) -> dict[DispatchKey, Any]:
         """The expected values of its dispatch keys, the first of each key; a single entry needs none."""
         expected: dict[DispatchKey, Any] = {}
-        for key, value in dispatch_keys(self.entry.prologue):
+        for key, value in _dispatch_keys(self.entry.prologue):
             expected.setdefault(key, value)
         return expected
 
@@ -163,7 +163,7 @@ def _make_table(candidates: tuple[_Candidate, ...], keys: tuple[DispatchKey, ...
 _CALL = DispatchKey(None, "len(args), tuple(kwargs)")
 
 
-def dispatch_keys(prologue: Prologue) -> Iterator[tuple[DispatchKey, Any]]:
+def _dispatch_keys(prologue: Prologue) -> Iterator[tuple[DispatchKey, Any]]:
     """The dispatch keys of an entry with their expected values, the cheapest first."""
     yield _CALL, (prologue.shape.positional, prologue.shape.keywords)
     for guard in prologue.guards:

@@ -21,7 +21,7 @@ _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DistinctGuard(Guard):
+class _DistinctGuard(Guard):
     """Paths to objects of which no two are the same.
 
     Attributes:
@@ -151,7 +151,7 @@ class DistinctObjects:
         if len(sources) == 2:
             yield Check(sources[0], DISTINCT, sources[1])
         elif len(sources) > 2:
-            yield DistinctGuard(sources[0], tuple(sources[1:]))
+            yield _DistinctGuard(sources[0], tuple(sources[1:]))
 
 
 def _group(node: Node) -> Any:

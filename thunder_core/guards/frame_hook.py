@@ -31,7 +31,7 @@ class FrameHook(Protocol):
     def resume(self) -> None: ...
 
 
-class ProfileHook:
+class _ProfileHook:
     """The hook for Python 3.11, by ``sys.setprofile``. It also calls an installed profiler, except in pauses."""
 
     def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> None:
@@ -82,7 +82,7 @@ def _do_nothing() -> None:
     """A pause of a hook that is not started."""
 
 
-class MonitoringHook:
+class _MonitoringHook:
     """The hook since Python 3.12, by ``sys.monitoring``. It disables the events of ignored code at the first one."""
 
     def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
@@ -164,5 +164,5 @@ def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, igno
         ignored: the ids of code objects without callbacks; the observer adds to them during the run.
     """
     if sys.version_info >= (3, 12):
-        return MonitoringHook(on_call, on_return, on_builtin)
-    return ProfileHook(on_call, on_return, on_builtin, ignored)
+        return _MonitoringHook(on_call, on_return, on_builtin)
+    return _ProfileHook(on_call, on_return, on_builtin, ignored)

@@ -76,7 +76,7 @@ class GlobalState:
         """Why a program cannot be compiled under these modes; None if it can."""
         modes = [get_function_stack_at(index) for index in range(len_torch_function_stack())]
         for mode in modes:
-            if not is_device_context(mode):
+            if not _is_device_context(mode):
                 return f"a torch function mode is active ({type(mode).__qualname__})"
         if len_torch_dispatch_stack():
             return f"{len_torch_dispatch_stack()} torch dispatch mode(s) are active"
@@ -121,7 +121,7 @@ def restore_module_hooks(before: dict[str, Any]) -> None:
             setattr(_module, name, value)
 
 
-def is_device_context(mode: Any) -> bool:
+def _is_device_context(mode: Any) -> bool:
     """Whether a torch-function mode is the one by which PyTorch implements default devices."""
     from thunder_core.pytorch_internals import DeviceContext
 

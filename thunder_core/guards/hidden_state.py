@@ -119,7 +119,7 @@ class HiddenStates:
 
     def __init__(self) -> None:
         self._objects: dict[int, tuple[Any, str, Any]] = {}
-        self._iterators = IteratorStates()
+        self._iterators = _IteratorStates()
         self._called: list[str] = []
         for name in dict.fromkeys(row.module for row in _GENERATORS):
             # NumPy imports numpy.random at the first use; None represents a module whose import is blocked
@@ -261,7 +261,7 @@ class Unknown:
     __hash__ = object.__hash__
 
 
-class IteratorStates:
+class _IteratorStates:
     """The positions of iterators, including those of the iterators that they use, and of generators by their yields."""
 
     def __init__(self) -> None:
@@ -289,9 +289,8 @@ class IteratorStates:
             return Unknown()
         if id(frame) not in self._yields:
             self._yields[id(frame)] = 0
-            self._generators.append(
-                generator
-            )  # keeps the frame alive; a reference to the frame would keep the variables of a finished one alive
+            # keeps the frame alive; a reference to the frame would keep the variables of a finished one alive
+            self._generators.append(generator)
         return self._yields[id(frame)]
 
     def _iterator(self, iterator: Iterator[Any], depth: int) -> Any:

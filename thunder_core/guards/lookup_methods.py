@@ -84,7 +84,7 @@ _CHANGING = CHANGING | {"__delattr__", "__setattr__", "delattr", "exec", "print"
 
 
 @functools.lru_cache(maxsize=4096)
-def only_looks_up(code: CodeType) -> bool:
+def _only_looks_up(code: CodeType) -> bool:
     """Whether code has no side effects: it assigns only local variables and calls only functions without side effects.
 
     Functions are recognized by name. An instruction, function or method that is not in the tables above counts as a
@@ -111,7 +111,7 @@ def _has_no_effects_when_called(callee: StackValue) -> bool:
 
 def is_pure_lookup(code: CodeType) -> bool:
     """Whether guards may call a lookup method with this code: it has no side effects."""
-    return not _changes(code) if code.co_name == "__getattribute__" else only_looks_up(code)
+    return not _changes(code) if code.co_name == "__getattribute__" else _only_looks_up(code)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -238,7 +238,7 @@ def _held(value: Any, name: str) -> Any:
 
 def _is_pure(function: FunctionType, *, of_all: bool = False) -> bool:
     code = function.__code__
-    return kind_of(code) is CodeKind.IGNORED or (not _changes(code) if of_all else only_looks_up(code))
+    return kind_of(code) is CodeKind.IGNORED or (not _changes(code) if of_all else _only_looks_up(code))
 
 
 def _is_pure_attribute(kind: type, name: str) -> bool:

@@ -18,7 +18,7 @@ import torch
 SINGLETON_TYPES = frozenset(
     {NoneType, bool, EllipsisType, NotImplementedType, torch.dtype, torch.layout, torch.memory_format}
 )
-LITERAL_TYPES = frozenset({NoneType, bool, int, float, str, bytes, EllipsisType})
+_LITERAL_TYPES = frozenset({NoneType, bool, int, float, str, bytes, EllipsisType})
 _LIBRARY_TYPES = frozenset(
     {
         datetime.date,
@@ -35,7 +35,7 @@ _LIBRARY_TYPES = frozenset(
         torch.iinfo,
     }
 )
-ATOM_TYPES = SINGLETON_TYPES | LITERAL_TYPES | _LIBRARY_TYPES | {complex, range, torch.device, torch.qscheme}
+ATOM_TYPES = SINGLETON_TYPES | _LITERAL_TYPES | _LIBRARY_TYPES | {complex, range, torch.device, torch.qscheme}
 _FROZEN_CONTAINERS = frozenset({tuple, frozenset, torch.Size, slice})
 _PLAIN_CONTAINERS = _FROZEN_CONTAINERS | {list, dict, set}
 _COMPARABLE = frozenset({NoneType, bool, int, str, bytes})
@@ -140,7 +140,7 @@ def literal(value: Any) -> str | None:
     kind = type(value)
     if kind is float and not math.isfinite(value):
         return None
-    if kind in LITERAL_TYPES:
+    if kind in _LITERAL_TYPES:
         text = repr(value)
         return text if len(text) <= _LONGEST_LITERAL else None
     if kind is tuple:

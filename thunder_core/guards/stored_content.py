@@ -34,7 +34,7 @@ CHANGING: Final = STORING | frozenset(
 """Methods of containers, and functions, that change the content."""
 
 
-def builtin_class(container: Any) -> Any:
+def _builtin_class(container: Any) -> Any:
     """The builtin base class of a container.
 
     Raises:
@@ -70,7 +70,7 @@ def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
 
 def stored_items(container: Any) -> tuple[Any, ...]:
     """The items of a sequence or a set, or the keys of a dictionary."""
-    return tuple(builtin_class(container).__iter__(container))
+    return tuple(_builtin_class(container).__iter__(container))
 
 
 def same_items(left: Any, right: Any) -> bool:
@@ -94,7 +94,7 @@ def stored_item(container: Any, key: Any) -> Any:
         LookupError: there is no such item.
     """
     if not isinstance(container, dict):
-        return builtin_class(container).__getitem__(container, key)
+        return _builtin_class(container).__getitem__(container, key)
     value = dict.get(container, key, _MISSING)
     if value is _MISSING:
         raise KeyError(key)
@@ -103,17 +103,17 @@ def stored_item(container: Any, key: Any) -> Any:
 
 def store_item(container: Any, key: Any, value: Any) -> None:
     """``container[key] = value``."""
-    builtin_class(container).__setitem__(container, key, value)
+    _builtin_class(container).__setitem__(container, key, value)
 
 
 def delete_item(container: Any, key: Any) -> None:
     """``del container[key]``."""
-    builtin_class(container).__delitem__(container, key)
+    _builtin_class(container).__delitem__(container, key)
 
 
 def replace_content(container: Any, content: Any) -> None:
     """Replace the content of a container, or the bytes of a buffer."""
-    base = builtin_class(container)
+    base = _builtin_class(container)
     if base is array.array:
         content = array.array(container.typecode, content)
     if base in (list, bytearray, array.array):

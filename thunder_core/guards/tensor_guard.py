@@ -47,25 +47,25 @@ def same_stride(stride: tuple[int, ...], expected: tuple[tuple[int, ...], tuple[
 
 
 CLASS: Final = _row("type", "type({value})", IS)
-DTYPE: Final = _row("dtype", "{value}.dtype", IS)
+_DTYPE: Final = _row("dtype", "{value}.dtype", IS)
 SHAPE: Final = _row("shape", "{value}.shape", EQUAL)
 DEVICE: Final = _row("device", "{value}.device", EQUAL)
-REQUIRES_GRAD: Final = _row("requires_grad", "{value}.requires_grad", TRUTH)
-LAYOUT: Final = _row("layout", "{value}.layout", IS)
-STRIDE: Final = _row("stride", "{value}.stride()", EQUAL)
-STRIDE_IN_USE: Final = Condition(
+_REQUIRES_GRAD: Final = _row("requires_grad", "{value}.requires_grad", TRUTH)
+_LAYOUT: Final = _row("layout", "{value}.layout", IS)
+_STRIDE: Final = _row("stride", "{value}.stride()", EQUAL)
+_STRIDE_IN_USE: Final = Condition(
     "stride",
     "{value}.stride()",
     Comparison("not {same_stride}({actual}, {expected})", (same_stride,)),
     lambda value, expected: f"stride {value.stride()} instead of {expected[0]}",
 )
 """Strides in the dimensions of more than one element; the expected value is strides and shape."""
-CONJUGATE: Final = _row("is_conj", "{value}.is_conj()", TRUTH)
+_CONJUGATE: Final = _row("is_conj", "{value}.is_conj()", TRUTH)
 NEGATIVE: Final = _row("is_neg", "{value}.is_neg()", TRUTH)
 """Lazy conjugation and negation determine which results are views."""
 
 
-NDIM: Final = _row("ndim", "{value}.ndim", EQUAL)
+_NDIM: Final = _row("ndim", "{value}.ndim", EQUAL)
 
 
 @functools.cache
@@ -76,7 +76,7 @@ def size_at(dimension: int) -> Condition:
 
 def _constant_sizes(sizes: tuple[Size, ...]) -> list[tuple[Condition, Any]]:
     constant = [(size_at(index), size) for index, size in enumerate(sizes) if type(size) is int]
-    return [(NDIM, len(sizes)), *constant]
+    return [(_NDIM, len(sizes)), *constant]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,18 +110,18 @@ class TensorGuard(Guard):
         shape = tuple(tensor.shape)
         rows = [
             (CLASS, type(tensor)),
-            (DTYPE, tensor.dtype),
+            (_DTYPE, tensor.dtype),
             *([(SHAPE, shape)] if sizes is None else _constant_sizes(sizes)),
             (DEVICE, tensor.device),
-            (REQUIRES_GRAD, tensor.requires_grad),
-            (LAYOUT, tensor.layout),
+            (_REQUIRES_GRAD, tensor.requires_grad),
+            (_LAYOUT, tensor.layout),
         ]
         if tensor.layout is torch.strided and sizes is None:
             stride = tuple(tensor.stride())
             exact = exact_stride or all(size > 1 for size in shape)
-            rows.append((STRIDE, stride) if exact else (STRIDE_IN_USE, (stride, shape)))
+            rows.append((_STRIDE, stride) if exact else (_STRIDE_IN_USE, (stride, shape)))
         if tensor.dtype.is_complex:
-            rows.append((CONJUGATE, tensor.is_conj()))
+            rows.append((_CONJUGATE, tensor.is_conj()))
         rows.append((NEGATIVE, tensor.is_neg()))
         conditions, expected = zip(*rows, strict=True)
         return cls(source, conditions, expected)
@@ -131,7 +131,7 @@ class TensorGuard(Guard):
         held = dict(zip(self.conditions, self.expected, strict=True))
         if SHAPE in held:
             return list(held[SHAPE])
-        return [held.get(size_at(index)) for index in range(held[NDIM])]
+        return [held.get(size_at(index)) for index in range(held[_NDIM])]
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         try:
@@ -158,12 +158,12 @@ class TensorGuard(Guard):
     @property
     def varies(self) -> bool:
         """Whether sizes, and so strides, vary between calls."""
-        return NDIM in self.conditions
+        return _NDIM in self.conditions
 
     @property
     def requires_grad(self) -> bool:
         """The expected value of ``requires_grad``."""
-        return bool(self.expected[self.conditions.index(REQUIRES_GRAD)])
+        return bool(self.expected[self.conditions.index(_REQUIRES_GRAD)])
 
     def _checks(self) -> list[Check]:
         return [Check(self.source, *row) for row in zip(self.conditions, self.expected, strict=True)]
@@ -172,7 +172,7 @@ class TensorGuard(Guard):
         """``Parameter float32 (4, 4) stride (4, 1) cpu requires_grad``."""
         held = {condition.kind: expected for condition, expected in zip(self.conditions, self.expected, strict=True)}
         stride = held.get("stride", ())
-        stride = stride[0] if STRIDE_IN_USE in self.conditions else stride
+        stride = stride[0] if _STRIDE_IN_USE in self.conditions else stride
         dtype = str(held["dtype"]).replace("torch.", "")
         known = [str(held["shape"]), f"stride {stride}"] if "shape" in held else [f"{held['ndim']}-d"]
         parts = [held["type"].__name__, dtype, *known, str(held["device"])]

@@ -52,7 +52,7 @@ class Annotator:
         if proxy.layout is torch.strided:
             text = geometry(proxy.shape, proxy.stride, proxy.dtype)
         else:
-            text = f"{dtype_name(proxy.dtype)}[{_join(proxy.shape)}] {str(proxy.layout).removeprefix('torch.')}"
+            text = f"{_dtype_name(proxy.dtype)}[{_join(proxy.shape)}] {str(proxy.layout).removeprefix('torch.')}"
         if proxy.device != _CPU:
             text = text.replace("]", f"] {proxy.device}", 1)
         if type(proxy.offset) is not int or proxy.offset:
@@ -67,7 +67,7 @@ class Annotator:
 
 def geometry(shape: tuple[Size, ...], stride: tuple[Size, ...], dtype: torch.dtype) -> str:
     """``f32[2, 3]``, followed by the strides unless these are contiguous."""
-    text = f"{dtype_name(dtype)}[{_join(shape)}]"
+    text = f"{_dtype_name(dtype)}[{_join(shape)}]"
     return text if stride == contiguous_stride(shape) else f"{text} strides[{_join(stride)}]"
 
 
@@ -82,7 +82,7 @@ def contiguous_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     return tuple(reversed(strides))
 
 
-def dtype_name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     """``f32``; the full name for rare types."""
     return SHORT_DTYPES.get(dtype) or str(dtype).removeprefix("torch.")
 

@@ -220,7 +220,7 @@ class FunctionPrinter:
 
     def line(self, bound: BoundSymbol, check: int | None = None) -> str:
         """One op as one line of Python; with ``check``, its result passes through ``check_result(check, ...)``."""
-        text = call_text(self.literals, bound)
+        text = _call_text(self.literals, bound)
         if check is not None:
             text = f"{CHECK}({check}, {text})"
         output = bound.output
@@ -229,10 +229,10 @@ class FunctionPrinter:
         if isinstance(output, PROXY_TYPES):
             text = f"{output.name} = {text}"
         elif is_target(output):
-            text = f"{outer_target(output)} = {text}"
+            text = f"{_outer_target(output)} = {text}"
         else:
             self.literals.modules.add("thunder_core.ir.tree")
-            text = f"{outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
+            text = f"{_outer_target(tuple(iterate_leaves(output)))} = {LEAVES}({text})"
         return f"{text}{self._comment(bound)}" if self.comments else text
 
     def _comment(self, bound: BoundSymbol) -> str:
@@ -274,7 +274,7 @@ class FunctionPrinter:
             self.lines.extend(f"{indent}#   {printer.line(part)}" for part in parts)
 
 
-def call_text(literals: LiteralPrinter, bound: BoundSymbol) -> str:
+def _call_text(literals: LiteralPrinter, bound: BoundSymbol) -> str:
     """The call of ``bound`` as an expression, without its outputs."""
     symbol, args = bound.symbol, bound.args
     if symbol.style is CallStyle.FUNCTION:
@@ -323,7 +323,7 @@ def is_target(output: Any) -> bool:
     return not isinstance(output, dict | slice)
 
 
-def outer_target(output: Any) -> str:
+def _outer_target(output: Any) -> str:
     """The assignment target for ``output``, without outer parentheses."""
     text = _target(output)
     return text[1:-1] if isinstance(output, tuple) and len(output) > 1 else text

@@ -23,7 +23,7 @@ from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 _AROUND = 5
 
 
-def excerpt(trace: Trace, index: int) -> str:
+def _excerpt(trace: Trace, index: int) -> str:
     """The printed ops around op ``index``, which is marked: up to five before and five after it.
 
     Index -1 is the signature, ``len(trace.symbols)`` the return.
@@ -118,7 +118,7 @@ class _Verifier:
         place = f"symbols[{index}]" if inside else "its signature" if index < 0 else "its return"
         stage = getattr(self.trace.stage, "value", self.trace.stage)
         where = f"In the {stage} trace {self.trace.name!r} produced by {self.maker}, at {place}"
-        return VerificationError(f"{where}: {problem}\n{excerpt(self.trace, index)}", location=location)
+        return VerificationError(f"{where}: {problem}\n{_excerpt(self.trace, index)}", location=location)
 
     def _check_header(self) -> None:
         trace = self.trace

@@ -72,7 +72,7 @@ class AssignmentResult:
     regions: RegionCounts | None = None
 
 
-NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, BoundSymbol]] = MappingProxyType({})
 _DEEPEST: Final = 16  # nested rewrites, beyond which a cycle is assumed
 
 
@@ -116,7 +116,7 @@ class Offers:
         return Assignment(bound, decisions)
 
     def rewritten(
-        self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol] = NOTHING, depth: int = 0
+        self, bound: BoundSymbol, producers: Mapping[str, BoundSymbol] = _NOTHING, depth: int = 0
     ) -> list[BoundSymbol]:
         """The ops to which the first executor that claims ``bound`` rewrites it; ``[bound]`` without a rewrite.
 

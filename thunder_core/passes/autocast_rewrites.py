@@ -41,7 +41,7 @@ class Rewrite:
 
     def cast_dtype(self, leaf: Any) -> torch.dtype | None:
         """The dtype to which an argument is cast; None if it is not cast."""
-        if self.argument_dtype is None or not is_eligible(leaf, self.device_type):
+        if self.argument_dtype is None or not _is_eligible(leaf, self.device_type):
             return None
         return None if leaf.dtype is self.argument_dtype else self.argument_dtype
 
@@ -60,7 +60,7 @@ UNCHANGED = Rewrite()
 CAST: Final = registry.symbol_named("to", CallStyle.METHOD)
 
 
-def is_eligible(leaf: Any, device_type: str) -> bool:
+def _is_eligible(leaf: Any, device_type: str) -> bool:
     """Whether autocast for ``device_type`` can cast a value."""
     return (
         isinstance(leaf, TensorProxy)
@@ -92,7 +92,7 @@ def candidate_rewrites(bound: BoundSymbol, context: Context, log: CallLog) -> It
 def _active_autocast(bound: BoundSymbol, context: Context) -> str | None:
     """The device type of the eligible arguments, if autocast is enabled for it; None unless there is exactly one."""
     proxies = tensor_inputs_of(bound)
-    eligible = [kind for kind, _ in context.autocast if any(is_eligible(proxy, kind) for proxy in proxies)]
+    eligible = [kind for kind, _ in context.autocast if any(_is_eligible(proxy, kind) for proxy in proxies)]
     return eligible[0] if len(eligible) == 1 else None
 
 

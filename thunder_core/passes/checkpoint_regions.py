@@ -32,13 +32,13 @@ class FunctionalBodies(Pass[Trace]):
 
 def _with_functional_bodies(trace: Trace) -> Trace:
     def functional(op: BoundSymbol) -> Trace:
-        body = functional_body(op)
+        body = _functional_body(op)
         return op.args[0] if body is None else _with_functional_bodies(body)
 
     return _with_changed_bodies(trace, functional)
 
 
-def functional_body(op: BoundSymbol) -> Trace | None:
+def _functional_body(op: BoundSymbol) -> Trace | None:
     """The functionalized body of a checkpoint region, with the same inputs and outputs; None if there is none."""
     body: Trace = op.args[0]
     if "context_fn" in op.kwargs:
@@ -128,7 +128,7 @@ def inline_checkpoints(trace: Trace) -> Inlined:
 def _region(bound: BoundSymbol, trace: Trace, builder: Builder) -> Iterator[BoundSymbol]:
     """The ops of one region; none if it must remain a call."""
     body = bound.args[0]
-    computation = functional_body(bound)
+    computation = _functional_body(bound)
     if computation is None:
         return
     pairs: list[tuple[Proxy, Proxy]] = list(zip(computation.inputs, bound.args[1:], strict=True))

@@ -19,12 +19,9 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
     after the check may fail for another value.
     """
     definer: dict[str, int] = {}
-    writer: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
     order = _Order()
+    accesses = _Accesses(written_storages(symbols))
     guess: int | None = None
-    written = written_storages(symbols)
-    known: set[int] = set()
     result: list[list[int]] = []
     for index, bound in enumerate(symbols):
         inputs = bound.inputs()
@@ -35,25 +32,48 @@ def dependencies(symbols: Sequence[BoundSymbol]) -> list[list[int]]:
             guess = index
         if not bound.effects.pure:
             before.update(order.add(index, bound.effects))
-        for proxy in inputs if written else ():
-            if not isinstance(proxy, TensorProxy) or proxy.storage not in written:
-                continue
-            known.add(proxy.storage)
-            if proxy.storage in writer:
-                before.add(writer[proxy.storage])
-            if proxy.name in bound.effects.mutates:
-                before.update(readers.pop(proxy.storage, ()))
-                writer[proxy.storage] = index
-            else:
-                readers.setdefault(proxy.storage, []).append(index)
+        if accesses.written:
+            before.update(accesses.add(index, bound))
         before.discard(index)
         result.append(sorted(before))
-        for proxy in bound.outputs():
-            definer[proxy.name] = index
-            if isinstance(proxy, TensorProxy) and proxy.storage in written and proxy.storage not in known:
-                writer[proxy.storage] = index
-                known.add(proxy.storage)
+        definer.update({proxy.name: index for proxy in bound.outputs()})
     return result
+
+
+class _Accesses:
+    """The accesses to written storages.
+
+    Args:
+        written: the storages that some op writes.
+    """
+
+    def __init__(self, written: frozenset[int]) -> None:
+        self.written = written
+        self._writer: dict[int, int] = {}  # the last op that wrote a storage, or created it
+        self._readers: dict[int, list[int]] = {}  # since then
+        self._known: set[int] = set()
+
+    def add(self, index: int, bound: BoundSymbol) -> set[int]:
+        """Note the accesses of the op at ``index``; returns the earlier ops that must run before it."""
+        before: set[int] = set()
+        for proxy in bound.inputs():
+            if not isinstance(proxy, TensorProxy) or proxy.storage not in self.written:
+                continue
+            self._known.add(proxy.storage)
+            if proxy.storage in self._writer:
+                before.add(self._writer[proxy.storage])
+            if proxy.name in bound.effects.mutates:
+                before.update(self._readers.pop(proxy.storage, ()))
+                self._writer[proxy.storage] = index
+            else:
+                self._readers.setdefault(proxy.storage, []).append(index)
+        for proxy in bound.outputs():
+            if not isinstance(proxy, TensorProxy) or proxy.storage not in self.written:
+                continue
+            if proxy.storage not in self._known:
+                self._writer[proxy.storage] = index
+                self._known.add(proxy.storage)
+        return before
 
 
 class _Order:

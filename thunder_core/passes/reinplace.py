@@ -24,7 +24,7 @@ from thunder_core.passes.functionalize.result import (
 from thunder_core.passes.moved_storages import MovedStorages
 
 
-class StorageMap:
+class _StorageMap:
     """Merged storages and renamed values.
 
     Attributes:
@@ -158,13 +158,13 @@ class Reinplace(Pass[Functionalized]):
     def run(self, trace: Trace, context: PassContext) -> Functionalized:
         """The program with fewer copies; its computation is of the executable stage if it has in-place ops."""
         given = replace(self.functionalized, computation=trace)
-        return with_writes(given, self.name) if given.mutations else given
+        return _with_writes(given, self.name) if given.mutations else given
 
     def traces(self, result: Functionalized) -> tuple[Trace, ...]:
         return result.traces
 
 
-def with_writes(functionalized: Functionalized, provenance: str, *, by_argument: bool = False) -> Functionalized:
+def _with_writes(functionalized: Functionalized, provenance: str, *, by_argument: bool = False) -> Functionalized:
     """The program with its in-place ops restored if the old value is dead after them; of the executable stage.
 
     Args:
@@ -181,7 +181,7 @@ class _Rewriting:
         self.functionalized = functionalized
         self.by_argument = by_argument
         self.trace = functionalized.computation
-        self.storages = StorageMap(self.trace)
+        self.storages = _StorageMap(self.trace)
         self.restored: dict[int, BoundSymbol] = {}
         self.dropped: set[int] = set()
         guesses = [index for index, bound in enumerate(self.trace.symbols) if Tag.GUESS in bound.symbol.tags]
@@ -329,7 +329,7 @@ class ReinplaceParts(Pass[Functionalized]):
         alone = _alone(given)
         if not alone:
             return given
-        result = with_writes(replace(given, mutations=alone), self.name, by_argument=True)
+        result = _with_writes(replace(given, mutations=alone), self.name, by_argument=True)
         if _renamed(result):
             return given
         left = tuple([mutation for mutation in given.mutations if all(mutation is not other for other in alone)])

@@ -71,7 +71,7 @@ class Installed:
         """
         distributions = []
         for name in sorted(self._by_name):
-            groups = entry_point_groups(_entry_points(self._by_name[name]))
+            groups = _entry_point_groups(_entry_points(self._by_name[name]))
             headers = Headers.of(self._by_name[name]) if groups.get(GROUP) else None
             if headers is not None and normalized(headers.first("Name")) == name:
                 distributions.append(_plugin_distribution(self._by_name[name], headers, groups))
@@ -151,14 +151,14 @@ def _plugin_distribution(
         frozenset(headers.all("Provides-Extra")),
         groups[GROUP],
         groups.get(API_GROUP, {}),
-        _project_url(headers, "Library"),
+        _library_page(headers),
     )
 
 
-def _project_url(headers: Headers, label: str) -> str:
-    """The address with this label; empty if there is none."""
+def _library_page(headers: Headers) -> str:
+    """The project URL ``Library``; empty if there is none."""
     pairs = (value.partition(",") for value in headers.all("Project-URL"))
-    return next((address.strip() for name, _, address in pairs if name.strip() == label), "")
+    return next((address.strip() for name, _, address in pairs if name.strip() == "Library"), "")
 
 
 class Headers:
@@ -193,7 +193,7 @@ class Headers:
         return next(iter(self.all(name)), "")
 
 
-def entry_point_groups(text: str) -> dict[str, dict[str, str]]:
+def _entry_point_groups(text: str) -> dict[str, dict[str, str]]:
     """The content of ``entry_points.txt``: names and values by group."""
     groups: dict[str, dict[str, str]] = {}
     group: dict[str, str] = {}

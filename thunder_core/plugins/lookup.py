@@ -105,7 +105,7 @@ def _anywhere(plugins: Host, kind: type[Spec], name: str) -> Offered[Spec]:
 def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[str]) -> PluginError:
     """The error for a name that no plugin has, with the plugins that could not be loaded."""
     names = [record.name for record in plugins.records if record.name != CORE_PLUGIN]
-    advice = _other_meanings(plugins, kind, name, names)
+    advice = _other_meanings(plugins, name, names)
     if kind is ExecutorSpec and name in _PYTORCH:
         advice.append(
             "the reference executor, PyTorch, is always last and is not named: executors=[] for PyTorch alone"
@@ -124,7 +124,7 @@ def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[st
     return PluginError(problem + near, advice=tuple(advice))
 
 
-def _other_meanings(plugins: Host, kind: type[Specification], name: str, names: list[str]) -> list[str]:
+def _other_meanings(plugins: Host, name: str, names: list[str]) -> list[str]:
     """Advice for a name of another kind."""
     if name in names:
         loaded = plugins.load(name)

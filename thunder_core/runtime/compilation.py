@@ -23,14 +23,14 @@ from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.transform import Transform
 
 
-def persistent_inputs(acquired: Acquired) -> frozenset[str]:
+def _persistent_inputs(acquired: Acquired) -> frozenset[str]:
     """Names of the inputs that the program did not reach from the arguments of the call."""
     inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
     arguments = ArgumentSource | KeywordSource
     return frozenset([proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)])
 
 
-def computed_for_backward(partitioned: Partitioned) -> frozenset[str]:
+def _computed_for_backward(partitioned: Partitioned) -> frozenset[str]:
     """Names of the saved values that share no storage with an input of the program."""
     inputs = partitioned.forward.inputs
     names = {proxy.name for proxy in inputs}
@@ -93,7 +93,7 @@ class Compilation:
             acquired.leaves,
             acquired.families,
             leaves_among(acquired.trace.inputs, acquired.inputs),
-            persistent_inputs(acquired),
+            _persistent_inputs(acquired),
         )
 
     @property
@@ -148,7 +148,7 @@ class Compilation:
                 traces = {on: one.trace for on, one in both}
         after = replace(self, traces={**self.traces, **traces}, results={**self.results, type(result): result})
         if isinstance(result, Partitioned):
-            return replace(after, saved=computed_for_backward(result))
+            return replace(after, saved=_computed_for_backward(result))
         if isinstance(result, AssignmentResult) and phase is Phase.FORWARD:
             return replace(after, unverified_strides=_unverified_strides(result.trace, self.context(phase, None)))
         return after

@@ -112,7 +112,7 @@ def _compile(
     with (
         _stage(stages, "acquisition"),
         recording_with(settings.tensor_classes),
-        without_plugins(settings.without_interceptions),
+        without_plugins(settings.advice),
     ):
         acquired = _acquire(function, args, kwargs, settings, varying, known)
     stages[0] = replace(stages[0], lines=len(acquired.trace.symbols))

@@ -24,27 +24,27 @@ _STATES: Final = "executor_states."
 """The prefix, in state dicts, of the states of executors. The name of the executor follows it."""
 
 
-def saved_state(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
+def _saved_state(transforms: Sequence[Transform], state: dict[str, Any]) -> dict[str, Any]:
     """The state dict of the compiled module: that of the original, after transforms changed it in reverse order."""
     for transform in reversed(transforms):
         state = transform.on_state_dict(state)
     return state
 
 
-def loaded_state(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mapping[str, Any]:
+def _loaded_state(transforms: Sequence[Transform], state: Mapping[str, Any]) -> Mapping[str, Any]:
     """The state dict for the original module: that of the compiled one, after transforms changed it in order."""
     for transform in transforms:
         state = transform.on_load_state_dict(state)
     return state
 
 
-def compiled_state_dict(
+def _compiled_state_dict(
     module: torch.nn.Module, compiled: Compiled, destination: Any, prefix: str, keep_vars: bool
 ) -> Any:
     """As `torch.nn.Module.state_dict`; an outer module calls it with its ``destination``."""
     original = module.state_dict(keep_vars=keep_vars)
     metadata = getattr(original, "_metadata", {})
-    state = {f"{prefix}{name}": value for name, value in saved_state(compiled.settings.transforms, original).items()}
+    state = {f"{prefix}{name}": value for name, value in _saved_state(compiled.settings.transforms, original).items()}
     state |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
     if destination is None:
         destination = type(original)()
@@ -55,7 +55,7 @@ def compiled_state_dict(
     return destination
 
 
-def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Load the states of executors in a state dict, and return the other entries.
 
     A missing state stays unchanged. States of executors that the configuration does not name remain in the result, so
@@ -73,10 +73,10 @@ def without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str,
     return _with_metadata(rest, state)
 
 
-def convert_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
+def _convert_in_place(compiled: Compiled, state: dict[str, Any], prefix: str) -> None:
     """Convert the entries of ``state`` under ``prefix`` to those of the original module, for an outer module."""
     part = {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
-    loaded = loaded_state(compiled.settings.transforms, without_states(compiled, part))
+    loaded = _loaded_state(compiled.settings.transforms, _without_states(compiled, part))
     state.update({f"{prefix}{name}": value for name, value in loaded.items()})
 
 
@@ -125,16 +125,16 @@ class ThunderModule(torch.nn.Module):
         changed = compiled.settings.transforms or compiled.states.by_key or compiled.states.loaded
         if args or not changed:  # PyTorch accepts positional arguments, and warns
             return original.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
-        return compiled_state_dict(original, compiled, destination, prefix, keep_vars)
+        return _compiled_state_dict(original, compiled, destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load the states of executors, and the other entries, changed by the transforms, into the original."""
         compiled = compiled_of(self)
-        loaded = loaded_state(compiled.settings.transforms, without_states(compiled, state_dict))
+        loaded = _loaded_state(compiled.settings.transforms, _without_states(compiled, state_dict))
         return getattr(self, ORIGINAL).load_state_dict(loaded, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        convert_in_place(compiled_of(self), state_dict, prefix)
+        _convert_in_place(compiled_of(self), state_dict, prefix)
         getattr(self, ORIGINAL)._load_from_state_dict(state_dict, prefix, *args)
 
     def _replicate_for_data_parallel(self) -> torch.nn.Module:

@@ -30,7 +30,7 @@ _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _lock: Final = threading.Lock()
 
 
-class ReplacingClass(type):
+class _ReplacingClass(type):
     """The metaclass of the classes of compiled modules.
 
     Such a class equals the class of the originals and has its instances; a call of it creates an original. Attributes
@@ -44,7 +44,7 @@ class ReplacingClass(type):
         return isinstance(instance, replaced(cls))
 
     def __eq__(cls, other: object) -> bool:
-        return replaced(cls) is (replaced(other) if isinstance(other, ReplacingClass) else other)
+        return replaced(cls) is (replaced(other) if isinstance(other, _ReplacingClass) else other)
 
     def __hash__(cls) -> int:
         return hash(replaced(cls))
@@ -52,10 +52,8 @@ class ReplacingClass(type):
     def __setattr__(cls, name: str, value: Any) -> None:
         if REPLACED in cls.__dict__:
             setattr(replaced(cls), name, value)
-        else:
-            super().__setattr__(
-                name, value
-            )  # by the metaclass of the original's class, during the creation of this class
+        else:  # the metaclass of the original's class sets it, during the creation of this class
+            super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         delattr(replaced(cls), name)
@@ -146,8 +144,8 @@ def _call_like(function: Any, call: Any) -> Any:
 @functools.cache
 def _metaclass(of_original: Any) -> type:
     if of_original is type:
-        return ReplacingClass
-    return type(of_original.__name__, (ReplacingClass, of_original), {})
+        return _ReplacingClass
+    return type(of_original.__name__, (_ReplacingClass, of_original), {})
 
 
 def _get_class(module: Any) -> type:

@@ -9,8 +9,8 @@ A program runs through these tuples, in order:
 | with a functional form | `FUNCTIONAL`, `EXPLICIT` |
 | ... without gradients | `INFERENCE` |
 | ... with gradients | `DIFFERENTIATION`, `TRAINING` |
-| backward for some of the cotangents or gradients, when a call first needs it | `late_backward` |
-| the program for second derivatives, when a call first needs it | `SECOND_DERIVATIVES` |
+| backward for some of the cotangents or gradients, when a call first needs it | `_late_backward` |
+| the program for second derivatives, when a call first needs it | `_SECOND_DERIVATIVES` |
 
 `thunder_core.runtime.transform` selects them.
 """
@@ -224,12 +224,12 @@ _LATE_BACKWARD: Final = (
 )
 
 
-def late_backward(specialization: ZeroCotangents) -> tuple[Step, ...]:
+def _late_backward(specialization: ZeroCotangents) -> tuple[Step, ...]:
     """The steps from the partitioned backward to an executable one for some of its cotangents and gradients."""
     return (Step(specialization, Phase.BACKWARD), *_LATE_BACKWARD)
 
 
-SECOND_DERIVATIVES: Final = (
+_SECOND_DERIVATIVES: Final = (
     Step(_assign),
     Step(DeleteLastUse()),
 )
@@ -257,12 +257,12 @@ class LatePrograms:
             trace: backward as it was partitioned.
             specialization: the pass for the absent cotangents and the gradients that are not needed.
         """
-        return self._run(late_backward(specialization), Phase.BACKWARD, trace, self.compilation)
+        return self._run(_late_backward(specialization), Phase.BACKWARD, trace, self.compilation)
 
     def second_derivatives(self, trace: Trace) -> Trace:
         """The executable trace of the program before differentiation, to run under autograd."""
         alone = replace(self.compilation, executors=(), states=States())
-        return self._run(SECOND_DERIVATIVES, Phase.INFERENCE, trace, alone)[-1]
+        return self._run(_SECOND_DERIVATIVES, Phase.INFERENCE, trace, alone)[-1]
 
     def _run(
         self, steps: tuple[Step, ...], phase: Phase, trace: Trace, compilation: Compilation

@@ -19,7 +19,7 @@ from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.sizes import SMALLEST
 
 
-def check_declared(
+def _check_declared(
     declared: DeclaredDimensions, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Check that the declared sizes of a call are symbols of the entry that was compiled for it.
@@ -142,7 +142,7 @@ class SizePolicy:
         if varying is None or self._dynamic is True:
             return
         if varying.declared and entry.raised is None:
-            check_declared(varying.declared, entry, args, kwargs)
+            _check_declared(varying.declared, entry, args, kwargs)
         report, numbers = entry.size_report, varying.wanted_numbers()
         if report is not None and report.reason:
             self._failed = varying

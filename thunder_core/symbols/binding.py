@@ -32,7 +32,7 @@ class _Required:
 
 REQUIRED: Final = _Required()
 # NumPy's names of parameters, which PyTorch's argument parser accepts.
-NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
+_NUMPY_NAMES: Final = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,10 +87,10 @@ class Layout:
         count = len(self.positional)
         if not self.variadic or len(args) < count:
             return args
-        return (*args[: count - 1], as_one_tuple(args[count - 1 :]))
+        return (*args[: count - 1], _as_one_tuple(args[count - 1 :]))
 
 
-def as_one_tuple(values: tuple[Any, ...]) -> Any:
+def _as_one_tuple(values: tuple[Any, ...]) -> Any:
     """``(2, 3)`` for both ``(2, 3)`` and ``((2, 3),)``. A single value other than an integer is returned unchanged."""
     if len(values) != 1:
         return values
@@ -137,7 +137,7 @@ def parse_layout(text: str) -> Layout:
         else:
             positional.append(name)
             defaults.append(default)
-    aliases.update({other: name for other, name in NUMPY_NAMES.items() if name in positional or name in keywords})
+    aliases.update({other: name for other, name in _NUMPY_NAMES.items() if name in positional or name in keywords})
     return Layout(tuple(positional), tuple(defaults), variadic, keywords, frozenset(not_none), aliases)
 
 
@@ -158,7 +158,7 @@ def _split(text: str) -> list[str]:
 
 IGNORED: Final = frozenset({"_stacklevel"})
 """Keyword arguments without an effect on the result."""
-SEQUENCES: Final = frozenset({list, torch.Size})
+_SEQUENCES: Final = frozenset({list, torch.Size})
 """Types of sizes and dimensions that become tuples."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -201,8 +201,8 @@ class Placement:
                 break
             args.pop()
         for position, value in enumerate(args):
-            if type(value) in SEQUENCES:
-                args[position] = sequence_as_tuple(value)
+            if type(value) in _SEQUENCES:
+                args[position] = _sequence_as_tuple(value)
         kwargs = {}
         for name, index, default in self.keywords:
             value = values[index]
@@ -211,12 +211,12 @@ class Placement:
         return tuple(args), kwargs
 
 
-def sequence_as_tuple(value: Any) -> Any:
+def _sequence_as_tuple(value: Any) -> Any:
     """A list of integers (sizes, dimensions) as a tuple, so that equal calls are equal; other values unchanged."""
     return tuple(value) if all(isinstance(item, int | SizeExpr | torch.SymInt) for item in value) else value
 
 
-def make_placement(layout: Layout, canonical: Layout, count: int, keywords: tuple[str, ...]) -> Placement | None:
+def _make_placement(layout: Layout, canonical: Layout, count: int, keywords: tuple[str, ...]) -> Placement | None:
     """The placement of calls of one form; None if they do not fit the layouts.
 
     Args:
@@ -312,7 +312,7 @@ class Binder:
             if kwargs or len(args) not in direct:
                 return general(args, kwargs)
             for item in args:
-                if type(item) in SEQUENCES:
+                if type(item) in _SEQUENCES:
                     return general(args, kwargs)
             last, default = args[-1], direct[len(args)]
             if last is default or (type(last) is type(default) and last == default):
@@ -340,7 +340,7 @@ class Binder:
 
     def _placements(self, layout: Layout, count: int, keywords: tuple[str, ...]) -> tuple[Placement, ...]:
         """The placements of calls of one form, for each canonical layout that they fit."""
-        candidates = (make_placement(layout, canonical, count, keywords) for canonical in self.canonical)
+        candidates = (_make_placement(layout, canonical, count, keywords) for canonical in self.canonical)
         return tuple(placement for placement in candidates if placement is not None)
 
     def _collects(self) -> bool:
@@ -368,7 +368,7 @@ class Binder:
     def _direct_counts(self) -> dict[int, Any]:
         """The numbers of positional arguments with which a call is canonical, each with the default of the last one.
 
-        Provided that the last argument does not equal its default, and no argument is one of `SEQUENCES`.
+        Provided that the last argument does not equal its default, and no argument is one of `_SEQUENCES`.
         """
         direct: dict[int, Any] = {}
         for layout in self.layouts:

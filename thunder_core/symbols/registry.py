@@ -99,7 +99,7 @@ class Catalogue:
             self.problems.append(f"{row.name}: {spelling.name} belongs to {first.row.name}")
 
 
-def import_modules(rows: Iterable[Row]) -> None:
+def _import_modules(rows: Iterable[Row]) -> None:
     """Import the modules of the functions of rows.
 
     Raises:
@@ -112,7 +112,7 @@ def import_modules(rows: Iterable[Row]) -> None:
             raise ValueError(f"the row of {name} is about a function that does not exist: {error}") from error
 
 
-def load_catalogue() -> Catalogue:
+def _load_catalogue() -> Catalogue:
     """The catalogue of the tables in this package."""
     return Catalogue(tuple(all_rows()))
 
@@ -129,7 +129,7 @@ _FUNCTIONAL_TWINS: Final = {
 _WITHOUT_TWIN: Final = frozenset({"resize_", "resize_as_", "resize_as_sparse_", "set_", "sparse_resize_"})
 
 
-def functional_twin(method: Function) -> Function | None:
+def _functional_twin(method: Function) -> Function | None:
     """The functional counterpart of the method ``Tensor.foo_``; None if there is none with the same arguments.
 
     This is ``Tensor.foo`` or, if that does not exist, the ATen operator ``foo``.
@@ -242,7 +242,7 @@ class Registry:
             ValueError: a function of a row does not exist, or has a row already. No row is added then.
         """
         rows = tuple(rows)
-        import_modules(rows)  # not under the lock: a module may extend the tables, in this thread or in another
+        _import_modules(rows)  # not under the lock: a module may extend the tables, in this thread or in another
         with self._lock:
             added = self.catalogue.extend(rows)
             for func in added.spellings:
@@ -256,7 +256,7 @@ class Registry:
         """The catalogue of the tables, loaded on first use."""
         with self._lock:
             if self._catalogue is None:
-                self._catalogue = load_catalogue()
+                self._catalogue = _load_catalogue()
             return self._catalogue
 
     def _load_metadata(self) -> frozenset[Function]:
@@ -353,7 +353,7 @@ class Registry:
 
     def _functional(self, func: Function, style: CallStyle) -> Symbol | None:
         """The symbol of the functional counterpart of an in-place method without a row; None if there is none."""
-        twin = functional_twin(func) if style is CallStyle.METHOD else None
+        twin = _functional_twin(func) if style is CallStyle.METHOD else None
         return None if twin is None else self._opaque(twin)
 
 

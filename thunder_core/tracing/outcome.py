@@ -123,49 +123,46 @@ def _described(
         if isinstance(leaf, torch.Tensor):
             observed.written.add(storage_address(leaf))
     arguments = {id(fake): index for index, fake in reversed(list(enumerate(fakes)))}
-    storages: dict[int, int] = {}
-    for index, fake in reversed(list(enumerate(fakes))):
-        storages[storage_address(fake)] = index
+    storages = {storage_address(fake): index for index, fake in reversed(list(enumerate(fakes)))}
     results: list[Result] = []
     tensors: list[torch.Tensor] = []
     result_storages: dict[int, int] = {}
-    cacheable = True
 
     def describe(leaf: Any) -> Any:
-        nonlocal cacheable
         if not isinstance(leaf, torch.Tensor):
             return from_fake(leaf)
         if type(leaf).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(leaf, FakeTensor):
             raise WrapperResultError(type(leaf).__qualname__)
-        index = len(results)
-        if leaf.layout is not torch.strided or leaf.is_conj() or leaf.is_neg():
-            cacheable = False
-        same_as = arguments.get(id(leaf), -1)
         address = storage_address(leaf)
-        shared = storages.get(address, -1)
-        results.append(
-            Result(
-                same_as,
-                shared,
-                result_storages.get(address, -1),
-                from_fake(tuple(leaf.shape)),
-                from_fake(leaf.stride()) if leaf.layout is torch.strided else (),
-                from_fake(leaf.storage_offset()) if leaf.layout is torch.strided else 0,
-                leaf.dtype,
-                leaf.device,
-                leaf.requires_grad,
-                leaf.layout,
-                detached=view_base(leaf) is None and not leaf.requires_grad,
-            )
-        )
+        sources = arguments.get(id(leaf), -1), storages.get(address, -1), result_storages.get(address, -1)
+        slot = Slot(len(results))
+        results.append(_result(leaf, *sources))
         if isinstance(leaf, FakeTensor):
             leaf.constant = None  # its value would decide later calls, whose keys have metadata only
         tensors.append(leaf)
-        result_storages.setdefault(address, index)
-        return Slot(index)
+        result_storages.setdefault(address, slot.index)
+        return slot
 
     structure = map_leaves(describe, value)
     written = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in observed.written)
-    cacheable = cacheable and not written and bool(results)
+    plain = all(leaf.layout is torch.strided and not (leaf.is_conj() or leaf.is_neg()) for leaf in tensors)
+    cacheable = plain and not written and bool(results)
     effects = observed.random, cacheable, observed.external, tuple(observed.channels)
     return Outcome(structure, tuple(results), written, *effects), tensors
+
+
+def _result(fake: torch.Tensor, same_as: int, shares: int, shares_result: int) -> Result:
+    dense = fake.layout is torch.strided
+    return Result(
+        same_as,
+        shares,
+        shares_result,
+        from_fake(tuple(fake.shape)),
+        from_fake(fake.stride()) if dense else (),
+        from_fake(fake.storage_offset()) if dense else 0,
+        fake.dtype,
+        fake.device,
+        fake.requires_grad,
+        fake.layout,
+        detached=view_base(fake) is None and not fake.requires_grad,
+    )

@@ -136,7 +136,7 @@ class Sizes:
         environment: PyTorch's ``ShapeEnv``, for fakes.
         hints: the value of each input symbol when the program was recorded, by name, in order.
         defined: likewise for the symbols that ops of the program define.
-        watcher: the observer of the program while it is recorded; paused during computations with sizes.
+        watcher: the observer of the program while it runs; paused during computations with sizes.
         floats: the recorder of floats that the program computes from sizes.
         thread: the thread that records the program.
     """
@@ -162,6 +162,15 @@ class Sizes:
         self._texts: dict[Any, str] = {}
         self._locations: list[SourceLocation | None] = []
         self._printer = printer()
+
+    @contextmanager
+    def watched_by(self, watcher: Watcher) -> Iterator[None]:
+        """Set the watcher in this context."""
+        self.watcher = watcher
+        try:
+            yield
+        finally:
+            self.watcher = None
 
     def new(self, hint: int, path: str, bounds: tuple[int | None, int | None] = (None, None)) -> Size:
         """A symbol for a size that is ``hint`` in this call; the constant itself for 0 and 1.

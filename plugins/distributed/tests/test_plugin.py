@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 import thunder
@@ -11,13 +10,6 @@ from thunder_plugin_distributed import plugin
 from thunder_testing import package_suite
 
 test_package = package_suite(__file__)
-
-
-def test_what_the_package_exports() -> None:
-    for name in thunder_plugin_distributed.__all__:
-        assert getattr(thunder_plugin_distributed, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'Schedule'"):
-        _ = thunder_plugin_distributed.Schedule
 
 
 def test_the_transforms_have_the_names_of_their_specifications() -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from dynamo_programs import MARKS
 
-import thunder_plugin_dynamo
 from thunder_plugin_dynamo import report
 
 pytestmark = MARKS
@@ -101,10 +100,3 @@ def test_generated_lines_go_with_their_graph() -> None:
     torch._dynamo.reset()
     gc.collect()
     assert set(user_frames._generated) <= before
-
-
-def test_what_the_package_exports() -> None:
-    for name in thunder_plugin_dynamo.__all__:
-        assert getattr(thunder_plugin_dynamo, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'explain'"):
-        _ = thunder_plugin_dynamo.explain

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from operator import attrgetter
-
 import pytest
 import torch
 
 import thunder
 import thunder_plugin_layouts
-from thunder_core.plugins import TransformSpec
 from thunder_plugin_layouts import plugin
 from thunder_testing import package_suite
 from thunder_testing.pointwise import Pointwise
@@ -19,21 +15,6 @@ NAMES = [spec.name for spec in plugin.thunder_transforms()]
 BEFORE_DIFFERENTIATION = [name for name in NAMES if name != "direct_views"]
 
 test_package = package_suite(__file__)
-
-
-@pytest.mark.parametrize("spec", plugin.thunder_transforms(), ids=lambda spec: spec.name)
-def test_specifications(spec: TransformSpec) -> None:
-    module, _, name = spec.load.partition(":")
-    transform = attrgetter(name)(import_module(module))(spec.options())
-    assert spec.name == transform.name
-    assert type(transform).__name__ in thunder_plugin_layouts.__all__
-
-
-def test_what_the_package_exports() -> None:
-    for name in thunder_plugin_layouts.__all__:
-        assert getattr(thunder_plugin_layouts, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'Layouts'"):
-        _ = thunder_plugin_layouts.Layouts
 
 
 def stages(compiled: object) -> list[str]:

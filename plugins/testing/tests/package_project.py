@@ -31,6 +31,8 @@ from thunder_core.plugins import (
     hookimpl,
 )
 
+__all__ = ["Options"]
+
 
 class Options(ExecutorOptions):
     largest: int = 4096
@@ -59,7 +61,7 @@ def thunder_executors():
 @hookimpl
 def thunder_transforms():
     found = {"slow": SlowOptions, "slower": SlowerOptions, "slowest": TransformOptions}
-    return [TransformSpec(name, "MODULE.executor:slow", options) for name, options in found.items()]
+    return [TransformSpec(name, f"MODULE.executor:{name}", options) for name, options in found.items()]
 
 
 @hookimpl
@@ -85,10 +87,28 @@ EXECUTOR = """\
 import torch
 
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.passes.transform import Place, Transform
 
 SYMBOLS = ()
 make = lambda options: OperatorExecutor("rows", (Claim(torch.relu, lambda input: input.clamp(0)),))
-slow = record = check = print
+record = check = print
+
+
+class Slow(Transform):
+    name, place = "slow", Place.LAST
+
+
+class Slower(Transform):
+    name, place = "slower", Place.LAST
+
+
+class Slowest(Transform):
+    name, place = "slowest", Place.LAST
+
+
+slow = lambda options: Slow()
+slower = lambda options: Slower()
+slowest = lambda options: Slowest()
 """
 README = """\
 # plugin-rows

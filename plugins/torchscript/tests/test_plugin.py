@@ -35,7 +35,7 @@ def scripted(function: Any) -> Any:
 
 def test_it_is_used_where_it_is_installed() -> None:
     assert {"torchscript": {"optional": True}} in [entry.plain() for entry in settings_of().config.interceptions]
-    assert settings_of().without_interceptions == ()
+    assert settings_of().advice == ()
     assert [row for row in INTERCEPTIONS if row not in interceptions._added] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -9,10 +10,11 @@ from typing import Final
 import torch
 
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query
-from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
+from thunder_core.autodiff.derivatives.tracing import Log, OpTracing, split_log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import differentiable
+from thunder_core.ir.trace import producers_of
 from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level
@@ -27,7 +29,7 @@ def derive_by_autograd(query: Query) -> Derivative:
         LoweringError: the op or its backward does not run on fake tensors; the message has the reason.
     """
     try:
-        return split_log(query, _Tracing(query, Level.ATEN).log(), "PyTorch's autograd")
+        return split_log(query, _with_one_sum(_Tracing(query, Level.ATEN).log()), "PyTorch's autograd")
     except LoweringError:
         raise
     except Exception as error:  # any error of PyTorch's kernels, or of a user's formula, on fake tensors
@@ -69,6 +71,29 @@ class _Tracing(OpTracing):
                 for (name, _), tensor in zip(wanted, gradients, strict=True)
                 if tensor is not None
             }
+
+
+def _with_one_sum(log: Log) -> Log:
+    """The log with one op for each gradient that autograd's engine sums over broadcast dimensions.
+
+    For dimensions that the argument lacks, the engine calls a sum that keeps them, and reshapes its result.
+    """
+    producers = producers_of(log.ops)
+    uses = Counter([proxy.name for op in log.ops for proxy in op.inputs()])
+    replaced: dict[int, tuple[BoundSymbol, ...]] = {}
+    for gradient in log.gradients.values():
+        reshape = producers.get(gradient.name)
+        if reshape is None or reshape.symbol.target is not torch.reshape:
+            continue
+        total = producers.get(reshape.args[0].name)
+        if total is None or total.symbol.target is not torch.sum or total.args[2:] != (True,):
+            continue
+        tensor, dims = total.args[:2]
+        count = len(tensor.shape) - len(gradient.shape)
+        if dims == tuple(range(count)) and tensor.shape[count:] == gradient.shape and uses[total.output.name] == 1:
+            replaced[id(total)] = (replace(total, args=(tensor, dims), output=gradient),)
+            replaced[id(reshape)] = ()
+    return replace(log, ops=tuple([new for op in log.ops for new in replaced.get(id(op), (op,))]))
 
 
 def _refuse_unregistered(ops: Iterable[BoundSymbol]) -> None:

@@ -50,7 +50,7 @@ class PairValues:
     wanted: tuple[bool, ...]
 
 
-def run_on_fakes(query: Query, pair: DerivativePair) -> PairValues:
+def _run_on_fakes(query: Query, pair: DerivativePair) -> PairValues:
     """Run forward and backward of the pair on fake tensors. The states of random generators are restored.
 
     Raises:
@@ -227,7 +227,7 @@ def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative
     refuse_objects(bound)
     if bound.effects.mutates or len(fresh_outputs(bound)) != len(bound.outputs()):
         raise LoweringError("the op writes to a storage, or its results share storage with its arguments")
-    values = run_on_fakes(query, pair)
+    values = _run_on_fakes(query, pair)
     own = {proxy.name for proxy in bound.proxies()}
 
     def new(leaf: Any) -> Any:

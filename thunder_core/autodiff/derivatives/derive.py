@@ -22,7 +22,7 @@ from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
 
-_TABLE: Final = OpTable("derivatives 2")
+_TABLE: Final = OpTable("derivatives 3")
 _OTHER_FIELDS: Final = tuple([field.name for field in fields(Derivative) if field.name not in ("bound", "forward")])
 
 

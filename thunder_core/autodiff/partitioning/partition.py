@@ -27,7 +27,7 @@ from thunder_core.passes.base import Pass, PassContext
 from thunder_core.symbols.registry import registry
 
 
-def copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:
+def _copy_of_input(tensor: TensorProxy, builder: Builder) -> tuple[tuple[BoundSymbol, ...], TensorProxy]:
     """The ops that copy ``tensor``, and the copy: it has the same sizes and strides, in a new storage."""
     copy = replace(
         tensor, name=builder.name(f"{tensor.name}_copy"), storage=builder.new_storage(), offset=0, requires_grad=False
@@ -187,7 +187,7 @@ def _copies(dependence: Dependence, taken: list[Proxy]) -> dict[str, tuple[tuple
         return {}
     trace = dependence.joint.trace
     builder = Builder(trace.names(), max(dependence.sizes) + 1)
-    return {proxy.name: copy_of_input(proxy, builder) for proxy in lost}
+    return {proxy.name: _copy_of_input(proxy, builder) for proxy in lost}
 
 
 def _program(

@@ -27,7 +27,7 @@ from thunder_core.passes.functionalize.rules import (
 from thunder_core.passes.functionalize.state import State, views_of
 
 
-def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
+def _check_writable(bound: BoundSymbol, targets: list[View]) -> None:
     """Raise FunctionalizationError if the writes of ``bound`` cannot be functionalized."""
     for view in targets:
         if view.block.conflict is not None:
@@ -49,7 +49,7 @@ def check_writable(bound: BoundSymbol, targets: list[View]) -> None:
             )
 
 
-def check_read(bound: BoundSymbol, target: View, arguments: list[View]) -> None:
+def _check_read(bound: BoundSymbol, target: View, arguments: list[View]) -> None:
     """Raise FunctionalizationError if ``bound`` reads a part of what it writes, which PyTorch refuses."""
     if Tag.ASSIGNMENT in bound.symbol.tags:
         return
@@ -106,10 +106,10 @@ class Writes:
     def rewrite(self, bound: BoundSymbol, call: BoundSymbol) -> None:
         """Emit the functional form of ``bound``; ``call`` is ``bound`` on functional values."""
         targets = self._targets(bound)
-        check_writable(bound, targets)
+        _check_writable(bound, targets)
         views = [self.views[proxy.name] for proxy in bound.inputs() if proxy.name in self.views]
         for target in targets:
-            check_read(bound, target, views)
+            _check_read(bound, target, views)
         check_shapes(bound, targets)
         modes = self._modes(targets)
         with self.emitter.modes_of(replace(call, context=modes)):

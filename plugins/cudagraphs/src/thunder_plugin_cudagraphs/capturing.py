@@ -149,10 +149,7 @@ def _captured(
     written = tuple(
         [originals[position] for position in program.inputs.mutated if not originals[position].is_inference()]
     )
-    with (
-        torch.no_grad(),
-        unsafe_preserve_version_counter(written),
-    ):  # before anything is written
+    with torch.no_grad(), unsafe_preserve_version_counter(written):  # before anything is written
         captured = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(originals))
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(captured.segments, held)

@@ -42,9 +42,8 @@ class CUDABackend:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._index = torch.cuda.current_device() if device.index is None else device.index
-        self._capturing = torch.cuda.Stream(
-            device
-        )  # shared by all, because memory is reused on the stream on which it was allocated
+        # shared by all, because memory is reused on the stream on which it was allocated
+        self._capturing = torch.cuda.Stream(device)
         self._last: torch.cuda.Stream | None = None
         self._last_handle = -1
         self._failed: list[torch.cuda.CUDAGraph] = []

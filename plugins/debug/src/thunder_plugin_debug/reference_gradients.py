@@ -10,9 +10,8 @@ import torch
 from thunder_core.ir.context import Context, modes_for_fakes
 from thunder_core.ir.tree import map_leaves, tensors_in
 
-_RECORDING: Final = Context(
-    grad_enabled=True, inference=False
-)  # autocast is off, because its casts are operations of the trace
+# autocast is off, because its casts are operations of the trace
+_RECORDING: Final = Context(grad_enabled=True, inference=False)
 
 
 def reference_gradients(

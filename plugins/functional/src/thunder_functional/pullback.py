@@ -49,10 +49,10 @@ class Surroundings:
         """
         inputs = self.recorder.inputs
         known = inputs.objects_of_ops()
-        for proxy, value in zip(inputs.proxies, inputs.objects, strict=True):
-            known[proxy.name] = value
-            if isinstance(value, torch.Tensor):
-                known[self.recorder.tensors.proxy_of(value).name] = value
+        for item in inputs:
+            known[item.proxy.name] = item.value
+            if isinstance(item.value, torch.Tensor):
+                known[self.recorder.tensors.proxy_of(item.value).name] = item.value
         for tensor in self.recorder.tensors.alive():
             known.setdefault(self.recorder.tensors.proxy_of(tensor).name, tensor)
         known.update(self.operands)

@@ -33,9 +33,8 @@ class _Worker:
 
     def begin(self, case: str) -> None:
         self.case, self.started = case, time.monotonic()
-        with contextlib.suppress(
-            ConnectionError
-        ):  # a process that died at its start is detected when its result is read
+        # a process that died at its start is detected when its result is read
+        with contextlib.suppress(ConnectionError):
             self.connection.send(case)
 
     def overdue(self, seconds: float) -> bool:

@@ -22,6 +22,39 @@ def test_what_cannot_be_used_is_not_loaded(package: Package) -> None:
         case.check()
 
 
+@pytest.mark.parametrize("pattern", ["rows-exports", "rows-executor-rows-create"])
+def test_what_cannot_be_used_is_not_created(package: Package, pattern: str) -> None:
+    package.install(**LIBRARY)
+    with pytest.raises(NotApplicable, match=WHY):
+        package.run(pattern)
+
+
+def test_a_refusal_of_the_plugin_is_a_reason_to_skip(package: Package) -> None:
+    lines = (
+        "def slow(options):",
+        "    from thunder_core.errors import PluginError",
+        "    raise PluginError('no card')",
+    )
+    package.change("executor.py", "slow = lambda options: Slow()", "\n".join(lines))
+    package.install()
+    with pytest.raises(NotApplicable, match="no card"):
+        package.run("rows-transform-slow-create")
+
+
+@pytest.mark.parametrize(
+    ("examples", "problem"), [("", "needs seconds, for which there is no example"), (", examples=[2.0]", "")]
+)
+def test_an_option_that_must_be_given_has_its_first_example(package: Package, examples: str, problem: str) -> None:
+    package.change("__init__.py", "seconds: float = 0.5", f"seconds: float = Field(...{examples})")
+    package.change("__init__.py", "", "from pydantic import Field\n")
+    package.install()
+    if problem:
+        with pytest.raises(NotApplicable, match=problem):
+            package.run("rows-transform-slow-create")
+    else:
+        package.run("rows-transform-slow-create")
+
+
 def test_an_example_that_names_what_cannot_be_used_is_skipped(package: Package) -> None:
     package.install(**LIBRARY)
     with pytest.raises(NotApplicable, match=rf"README.md:50: {WHY}"):

@@ -19,7 +19,7 @@ BROKEN = {
     "no target": ("__init__.py", "executor:make", "executor.make", "rows-hooks", "not of the form"),
     "PyTorch, by the executor": ("__init__.py", "", "import MODULE.executor\n", "rows-light", "executor.py:1: torch, "),
     "another library": ("__init__.py", "", "import yaml\n", "rows-light", "__init__.py:1: yaml\n"),
-    "one in a hook": ("__init__.py", "    return [C", "    import yaml\n    return [C", "*-light", "py:54: yaml\n"),
+    "one in a hook": ("__init__.py", "    return [C", "    import yaml\n    return [C", "*-light", "py:56: yaml\n"),
     "ends Python": ("__init__.py", "", "import sys\nsys.exit(3)\n", "rows-light", "it ends with 3"),
     "no executor": ("__init__.py", "executor:make", "executor:made", "rows-executor-rows-load", "has no made"),
     "an executor of no options": ("executor.py", "make =", "make = 3; other =", "*-rows-load", "int, and cannot be"),
@@ -28,6 +28,14 @@ BROKEN = {
     "no rows": ("executor.py", "SYMBOLS = ()", "SYMBOLS = (3,)", "rows-table-of-symbols-*-load", "not only Row"),
     "no preset": ("__init__.py", "fast.yaml", "faster.yaml", "rows-preset-fast-load", "that is not there"),
     "no package of presets": ("__init__.py", '"fast", "MODULE"', '"fast", "absent"', "*-fast-load", "absent, which"),
+    "an absent name": ("__init__.py", '["Options"]', '["Options", "Option"]', "*-exports", "__all__ has 'Option'"),
+    "every name": (
+        "__init__.py", "class Options(", "__getattr__ = str\n\n\nclass Options(",
+        "rows-exports", "its __getattr__ must raise AttributeError",
+    ),
+    "another name": ("executor.py", 'place = "slow",', 'place = "fast",', "rows-transform-slow-create", "name 'fast'"),
+    "no transform": ("executor.py", "options: Slow()", "options: 3", "*-transform-slow-create", "return a Transform"),
+    "an error": ("executor.py", "options: Slow()", "options: 1 / 0", "*-transform-slow-create", "ZeroDivisionError"),
     "no word": ("__init__.py", '    """Rows of more elements are declined."""\n', "", "*-rows-described", "largest"),
     "takes anything": (
         "__init__.py", "    largest: int", "    model_config = {'extra': 'allow'}\n    largest: int",

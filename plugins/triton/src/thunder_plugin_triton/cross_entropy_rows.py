@@ -36,9 +36,8 @@ _LOSSES: Final = Tunable(
     ),
 )  # fmt: skip
 _GRADIENTS: Final = Tunable("cross_entropy backward", _tiles((4096, 8), (4096, 4), (2048, 4), (8192, 8), (1024, 4)))
-_BOTH: Final = Tunable(
-    "cross_entropy in place", _tiles((4096, 8, 1))
-)  # cannot be timed, because it overwrites its input
+# cannot be timed, because it overwrites its input
+_BOTH: Final = Tunable("cross_entropy in place", _tiles((4096, 8, 1)))
 
 
 def losses_of(

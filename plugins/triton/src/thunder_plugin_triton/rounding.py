@@ -18,7 +18,6 @@ def rounded(x, dtype: tl.constexpr):
     if _INTERPRETED and dtype == tl.bfloat16:
         bits = x.to(tl.uint32, bitcast=True)
         near = bits + 0x7FFF + ((bits >> 16) & 1)
-        x = tl.where(x == x, near & 0xFFFF0000, bits).to(
-            tl.float32, bitcast=True
-        )  # exact after rounding; preserves NaN
+        # exact after rounding; preserves NaN
+        x = tl.where(x == x, near & 0xFFFF0000, bits).to(tl.float32, bitcast=True)
     return x.to(dtype)

@@ -4,9 +4,9 @@ A rule is a function with the parameters of a symbol's canonical call (the first
 `thunder_core.symbols.tables`). It makes the call with torch functions, and returns the result together with a function
 from cotangents, one for each tensor of the result, to gradients, one for each parameter::
 
-    @rule("torch.mul")
-    def mul(input: Any, other: Any) -> Result:
-        return torch.mul(input, other), lambda g: (g * other, g * input)
+    @rule("torch.square")
+    def square(input: Tensor) -> Result:
+        return torch.square(input), lambda g: g * (2.0 * input)
 
 A rule runs on fake tensors, once for each combination of metadata; the torch functions that it calls become ops of the
 joint trace. So it may read shapes and dtypes, but no values. To add a rule, write it into a module of this package; a

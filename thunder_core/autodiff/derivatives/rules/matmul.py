@@ -1,6 +1,6 @@
 """Matrix products: with fewer transpositions and reshapes than autograd's formulas, and without expanded copies.
 
-``torch.mm`` and ``torch.bmm`` have no rules, since autograd derives the same ops for them.
+``torch.mm``, ``torch.addmm`` and ``torch.bmm`` have no rules, since autograd derives the same ops for them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,6 @@ def matmul(input: Tensor, other: Tensor) -> Result:
         case first, second if min(first, second) > 2:
             return output, lambda g: (torch.matmul(g, other.mT), torch.matmul(input.mT, g))
     return NotImplemented
-
-
-@rule("torch.addmm")
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Result:
-    """``mm_mat1_grad`` and ``mm_mat2_grad``, without scaling."""
-    if beta != 1 or alpha != 1:
-        return NotImplemented
-    return torch.addmm(input, mat1, mat2), lambda g: (g, _first(mat1, mat2, g), _second(mat1, mat2, g))
 
 
 def _rows(tensor: Tensor) -> Tensor:

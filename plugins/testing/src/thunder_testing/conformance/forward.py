@@ -64,9 +64,8 @@ def _guarded(
         inputs = entry.prologue.function(guarded_call.args, guarded_call.kwargs)
         if inputs is None:
             raise NotApplicable("the compiled program does not serve the call that it was compiled for")
-        with (
-            guard.allocations()
-        ):  # compiled programs do not run under such modes, so the executor's functions are called
+        # compiled programs do not run under such modes, so the executor's functions are called
+        with guard.allocations():
             performed = tested.run(lambda *args, **kwargs: entry.run(inputs, args, kwargs), guarded_call)
             gradients = compiled_backward(performed, cotangents_for(performed.differentiable(), "dense"))
         guard.check()

@@ -98,9 +98,8 @@ class Tested:
         Args:
             scale: magnitude of numbers that cancel in the result, to which the relative tolerance applies as well.
         """
-        drawn = any(one.line.effects.random for one in queries) and draws(
-            call
-        )  # operators may draw random numbers without a tag
+        # operators may draw random numbers without a tag
+        drawn = any(one.line.effects.random for one in queries) and draws(call)
         if drawn or subject.is_uninitialised:
             return _anything
         return _ValueCheck(self.tolerances, subject.name, call, double, scale)

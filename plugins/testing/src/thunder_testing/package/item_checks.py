@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.resources
 from typing import TYPE_CHECKING, cast
 
+from thunder_core.config import settings_of
+from thunder_core.config.entry import LISTS
 from thunder_core.config.problems import sentences
-from thunder_core.errors import PluginError
+from thunder_core.errors import ConfigError, PluginError, ThunderError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import TABLES, Preset
 from thunder_core.private_names import PrivateNames
-from thunder_testing.conformance.failure import Breach
+from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Item
 from thunder_testing.package.readme_options import specific_options
 
@@ -34,6 +36,36 @@ def check_load(item: Item) -> None:
         raise Breach(
             "load", f"{item.spec.load}, for the {item.title}, is {type(loaded).__name__}, and cannot be called"
         )
+
+
+def list_of(item: Item) -> str | None:
+    """The option of a configuration that lists items of this kind; None for items without an object, such as tables."""
+    return next((option for option, row in LISTS.items() if row.kind and row.spec is type(item.spec)), None)
+
+
+def check_created(item: Item) -> None:
+    """Check that a configuration creates it under the name of its specification.
+
+    Its options are the defaults. An option without a default has the first example of its field.
+    """
+    item.plugin.require()
+    fields = {name: field for name, field in item.spec.options.model_fields.items() if field.is_required()}
+    silent = [name for name, field in fields.items() if not field.examples]
+    if silent:
+        raise NotApplicable(
+            f"the {item.title} needs {', '.join(silent)}, for which there is no example to test it with"
+        )
+    options = {name: field.examples[0] for name, field in fields.items()}
+    option = list_of(item)
+    assert option is not None
+    try:
+        settings_of(**{option: [{f"{item.plugin.name}.{item.name}": options}]})
+    except PluginError as error:
+        if isinstance(error.__cause__, ThunderError):  # the plugin's own reason, such as a device that is missing
+            raise NotApplicable(error.problem) from error
+        raise Breach("create", error.problem) from error
+    except ConfigError as error:
+        raise Breach("create", error.problem) from error
 
 
 def check_described(item: Item) -> None:

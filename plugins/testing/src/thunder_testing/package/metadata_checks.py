@@ -9,7 +9,7 @@ import sys
 
 from thunder_core.plugins.distributions import API_GROUP, GROUP
 from thunder_core.plugins.hookspecs import API
-from thunder_core.plugins.importing import FAILURES, failure
+from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_testing.conformance.failure import Breach
 from thunder_testing.package.project import Plugin, Project
 
@@ -67,3 +67,22 @@ def check_light(plugin: Plugin) -> None:
             f"{plugin.target} is imported whenever plugins are listed, and imports more than Python's own modules and "
             f"those of thunder_core.plugins:{lines}\n  Import it in the module that `load` names.",
         )
+
+
+def check_exports(plugin: Plugin) -> None:
+    """Check that its module has all names in ``__all__``, if it can be used, and no others by a ``__getattr__``."""
+    module = imported(plugin.target.partition(":")[0])
+    unknown = "name_that_no_package_exports"
+    if hasattr(module, unknown):
+        raise Breach(
+            "exports",
+            f"{module.__name__} has an attribute {unknown!r}: its __getattr__ must raise AttributeError for it",
+        )
+    plugin.require()
+    for name in getattr(module, "__all__", ()):
+        try:
+            getattr(module, name)
+        except FAILURES as error:
+            raise Breach(
+                "exports", f"{module.__name__}.__all__ has {name!r}: {failure(error, plugin.target)}"
+            ) from error

@@ -10,8 +10,14 @@ from thunder_core.plugins.importing import FAILURES
 from thunder_core.plugins.specs import ExecutorSpec, TransformSpec
 from thunder_testing.conformance.case import Case, as_test, with_skips
 from thunder_testing.conformance.failure import as_failure
-from thunder_testing.package.item_checks import check_described, check_load, check_misspelt
-from thunder_testing.package.metadata_checks import check_hooks, check_interface, check_light, check_metadata
+from thunder_testing.package.item_checks import check_created, check_described, check_load, check_misspelt, list_of
+from thunder_testing.package.metadata_checks import (
+    check_exports,
+    check_hooks,
+    check_interface,
+    check_light,
+    check_metadata,
+)
 from thunder_testing.package.project import Item, Plugin, Project, project_of
 from thunder_testing.package.readme_examples import check_examples
 from thunder_testing.package.readme_options import check_options, specific_options
@@ -57,9 +63,12 @@ def _checks(project: Project) -> Iterator[tuple[str, Check]]:
         yield f"{plugin.name}-interface", partial(check_interface, plugin)
         yield f"{plugin.name}-hooks", partial(check_hooks, plugin)
         yield f"{plugin.name}-light", partial(check_light, plugin)
+        yield f"{plugin.name}-exports", partial(check_exports, plugin)
     for item in items:
         name = f"{item.plugin.name}-{item.title.replace(' ', '-')}"
         yield f"{name}-load", partial(check_load, item)
+        if list_of(item) is not None:
+            yield f"{name}-create", partial(check_created, item)
         if _has_options(item):
             yield f"{name}-described", partial(check_described, item)
             yield f"{name}-misspelt", partial(check_misspelt, item)
