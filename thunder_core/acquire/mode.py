@@ -13,6 +13,7 @@ from thunder_core.acquire.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_core.acquire.call_handlers import handler_of
 from thunder_core.acquire.control_flow import OPERATORS
 from thunder_core.acquire.recorder import Recorder, this_thread
+from thunder_core.acquire.replaced_functions import calling_replaced
 from thunder_core.acquire.tensor_classes import current_tensor_classes
 from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
@@ -99,6 +100,10 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
+        of_user = calling_replaced(self.recorder, func)
+        if of_user is not None:
+            with self:
+                return of_user(*args, **(kwargs or {}))
         self.observer.pause()
         try:
             return self._call(func, args, kwargs or {})
