@@ -12,8 +12,8 @@ from thunder_core.acquire.aten_calls import call_transformed
 from thunder_core.acquire.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_core.acquire.call_handlers import handler_of
 from thunder_core.acquire.control_flow import OPERATORS
-from thunder_core.acquire.recorder import Recorder, this_thread
-from thunder_core.acquire.replaced_functions import calling_replaced
+from thunder_core.acquire.function_bodies import body_of, calls_replaced, has_body
+from thunder_core.acquire.recorder import CallWarns, Recorder, this_thread
 from thunder_core.acquire.tensor_classes import current_tensor_classes
 from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
@@ -100,13 +100,15 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
-        of_user = calling_replaced(self.recorder, func)
-        if of_user is not None:
+        if calls_replaced(self.recorder, func):
             with self:
-                return of_user(*args, **(kwargs or {}))
+                return body_of(func)(*args, **(kwargs or {}))
         self.observer.pause()
+        self.recorder.repeats_warnings, self.recorder.warned = has_body(func), False
         try:
             return self._call(func, args, kwargs or {})
+        except CallWarns:
+            body = body_of(func)
         except Exception as error:
             if isinstance(error, EndsRecording):
                 raise
@@ -117,7 +119,10 @@ class AcquisitionMode(RecordingMode):
             # the program may catch it, and it may depend on sizes: with constants it equals eager's
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
+            self.recorder.repeats_warnings = False
             self.observer.resume()
+        with self:
+            return body(*args, **(kwargs or {}))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         guard_reads(self.recorder, func, args, kwargs)

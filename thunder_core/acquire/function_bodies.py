@@ -1,7 +1,8 @@
-"""Functions of PyTorch that call a function which the user has replaced: ``torch.relu = mine`` changes `F.relu`.
+"""Functions of PyTorch whose Python code is recorded: those that warn, or call a function that the user has replaced.
 
 A Python function of PyTorch is one op of the trace, which stands for what PyTorch's own code computes. If a variable of
-PyTorch's modules that its code reads has another value, the code itself runs instead, and its calls are recorded.
+PyTorch's modules that its code reads has another value (``torch.relu = mine`` changes `F.relu`), or the call warns,
+which each run of the program has to repeat, the code itself runs instead, and its calls are recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -18,7 +19,7 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import PACKAGES, CodeKind, kind_of
+from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_of_pytorch, kind_of
 from thunder_core.guards.conditions import IDENTITY
 from thunder_core.guards.source import AttributeSource, ConstantSource
 from thunder_core.pytorch_internals import TensorBase, VariableFunctions
@@ -29,6 +30,7 @@ _FUNCTIONS: Final = frozenset({"torch.nn.functional", "torch.functional", torch.
 """Modules whose functions call others that are recorded as ops."""
 _PACKAGES: Final = frozenset({"torch", "builtins", *PACKAGES})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_BODY: Final = "a body that thunder_core.acquire.function_bodies runs"
 _NOTES: Final = "guarded replacements of functions of PyTorch"
 
 
@@ -58,24 +60,41 @@ class _Variable:
         return False
 
 
-def calling_replaced(recorder: Recorder, func: Any) -> Callable[..., Any] | None:
-    """The code of a function of PyTorch without its check for torch-function modes, if it reads replaced variables.
+def body_of(func: FunctionType) -> Callable[..., Any]:
+    """The code of a function of PyTorch without its check for torch-function modes."""
+    func = _inside(func)
+    namespace = {**func.__globals__, **dict.fromkeys(_CHECKS, _has_none), _BODY: True}
+    copy = FunctionType(func.__code__, namespace, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
 
-    These are guarded. None for other functions, and for those that are not written in Python.
-    """
+
+def is_body(frame: FrameType) -> bool:
+    """Whether a frame runs the result of `body_of`."""
+    return _BODY in frame.f_globals
+
+
+def has_body(func: Any) -> bool:
+    """Whether a function is one of PyTorch that is written in Python."""
+    return type(func) is FunctionType and is_of_pytorch(func.__code__)
+
+
+def _inside(func: Any) -> FunctionType:
+    """The function inside of decorators, which have been called already when it checks for modes."""
+    while hasattr(func, "__wrapped__"):
+        func = func.__wrapped__
+    return func  # type: ignore[no-any-return]
+
+
+def calls_replaced(recorder: Recorder, func: Any) -> bool:
+    """Whether a function of PyTorch reads variables that the user has replaced, which are guarded then."""
     if type(func) is not FunctionType:
-        return None
+        return False
     if kind_of(func.__code__) is CodeKind.USER:
         _check_namespaces(func)
-        return None
-    while hasattr(func, "__wrapped__"):  # its decorators have been called already
-        func = func.__wrapped__
-    if type(func) is not FunctionType:
-        return None
-    replaced = [variable for variable in _variables(func) if variable.is_replaced()]
-    if not replaced:
-        return None
-    guarded = recorder.notes.setdefault(_NOTES, set())
+        return False
+    replaced = [variable for variable in _variables(_inside(func)) if variable.is_replaced()]
+    guarded = recorder.notes.setdefault(_NOTES, set()) if replaced else set()
     for variable in replaced:
         if id(variable) not in guarded:
             guarded.add(id(variable))
@@ -83,10 +102,7 @@ def calling_replaced(recorder: Recorder, func: Any) -> Callable[..., Any] | None
             source = AttributeSource(owner, variable.name)
             recorder.mode.observer.add_guard(Check(source, IDENTITY, variable.value))
             recorder.mode.observer.visit(variable.value, source)
-    namespace = {**func.__globals__, **dict.fromkeys(_CHECKS, _has_none)}
-    copy = FunctionType(func.__code__, namespace, func.__name__, func.__defaults__, func.__closure__)
-    copy.__kwdefaults__ = func.__kwdefaults__
-    return copy
+    return bool(replaced)
 
 
 def _has_none(*args: Any) -> bool:
