@@ -48,6 +48,7 @@ from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
+    foreach_norm,
     set_grad_enabled,
 )
 from thunder_core.symbols.metadata import value_readers
@@ -71,7 +72,7 @@ _DROPOUTS: Final = (
     *(torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout),
 )
 _NORMS: Final = (
-    *(torch.norm, Tensor.norm, torch.dist, Tensor.dist, torch._foreach_norm),
+    *(torch.norm, Tensor.norm, torch.dist, Tensor.dist, foreach_norm),
     *(torch.pairwise_distance, torch.triplet_margin_loss, functional.triplet_margin_loss),
 )
 _ACTIVATIONS: Final = (

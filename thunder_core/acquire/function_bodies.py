@@ -81,7 +81,7 @@ def has_body(func: Any) -> bool:
 
 def _inside(func: Any) -> FunctionType:
     """The function inside of decorators, which have been called already when it checks for modes."""
-    while hasattr(func, "__wrapped__"):
+    while type(getattr(func, "__wrapped__", None)) is FunctionType:
         func = func.__wrapped__
     return func  # type: ignore[no-any-return]
 
