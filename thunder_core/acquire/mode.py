@@ -100,13 +100,12 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
-        if calls_replaced(self.recorder, func):
-            with self:
-                return body_of(func)(*args, **(kwargs or {}))
         self.observer.pause()
         self.recorder.repeats_warnings, self.recorder.warned = has_body(func), False
         try:
-            return self._call(func, args, kwargs or {})
+            if not calls_replaced(self.recorder, func):
+                return self._call(func, args, kwargs or {})
+            body = body_of(func)
         except CallWarns:
             body = body_of(func)
         except Exception as error:

@@ -10,24 +10,26 @@ from __future__ import annotations
 import enum
 import gc
 import weakref
-from collections.abc import Iterable, Iterator, Sized
-from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType, ModuleType
+from collections.abc import Iterable, Iterator, MappingView, Sized
+from types import FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
 from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
+from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, WHOLE, NodeKind, node_kind, parts_of
+from thunder_core.guards.contents import MISSING, WHOLE, node_kind, parts_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
 MOST_FRESH: Final = 10_000
 """The number of objects in an object without a path that are read; a program that holds more is not cached."""
-_MODULES_OF_C: Final = frozenset({"builtins", "itertools", "collections", "functools", "_functools", "operator"})
-"""Modules whose objects (iterators, views, slices) hold others that only the garbage collector knows."""
-_WITHOUT_PARTS: Final = (CodeType, FrameType, GeneratorType, CoroutineType, AsyncGeneratorType)
+_OF_C: Final = (Iterator, MappingView, slice)
+_MODULES_OF_C: Final = frozenset({"builtins", "itertools", "collections"})
+"""Modules whose iterators, views and slices hold objects that only the garbage collector knows."""
+_WITHOUT_STATE: Final = (FunctionType, ModuleType, type)
 
 
 class Holder(enum.Enum):
@@ -106,26 +108,26 @@ class StoredObjects:
 
         No event has the exception itself in Python 3.11.
         """
-        variables, pending = frame.f_locals, list[Any]()
-        pending += [variables[name] for name in (*names.arguments, *names.free) if name in variables]
-        pending += [variables[name] for name in names.stored_locals if name in variables]
-        pending += [frame.f_globals[chain[0]] for chain in names.chains if chain[0] in frame.f_globals]
+        variables = frame.f_locals
+        own = (*names.arguments, *names.free, *names.stored_locals)
+        pending = [variables[name] for name in own if name in variables]
+        for first, *attributes in names.chains:
+            value = frame.f_globals.get(first)
+            for attribute in attributes:
+                if not isinstance(value, ModuleType):
+                    break
+                value = vars(value).get(attribute)
+            pending.append(value)
         read: dict[int, Any] = {}
         while pending:
             value = pending.pop()
-            if id(value) in read or not _has_readers(value):
-                continue
-            read[id(value)] = value
-            if isinstance(value, ModuleType):
-                held = vars(value)
-            else:
-                node = self._heap.nodes.get(id(value))
-                held = {} if node is None or isinstance(value, type) else node.attributes
-            pending += [held[name] for name in held.keys() & names.attributes]
+            node = self._heap.nodes.get(id(value))
+            if id(value) not in read and node is not None and not isinstance(value, _WITHOUT_STATE):
+                read[id(value)] = value
+                pending += [node.attributes[name] for name in node.attributes.keys() & names.attributes]
         for reader in callers if read else ():
             for value in read.values():
-                if not isinstance(value, ModuleType | FunctionType | type):
-                    self._following.reach(value, reader, None)
+                self._following.reach(value, reader, None)
 
     def _is_created(self, value: Any) -> bool:
         """Whether a value is an object of the program's, in which it can store others."""
@@ -167,7 +169,12 @@ def _has_readers(value: Any) -> bool:
 
 
 def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> list[tuple[str | None, Any]]:
-    """The parts of an object without a path that code may read, with labels; no plain values."""
+    """The parts of an object without a path that code may read, with labels; no plain values.
+
+    Objects of Thunder, such as sizes that vary, have none.
+    """
+    if type(value).__module__.partition(".")[0] in PACKAGES:
+        return []
     parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
     parts += [(None, item) for item in _held_in_c(value)]
     for table in node_kind(value).tables:
@@ -187,9 +194,9 @@ def _held_in_c(value: Any) -> Iterable[Any]:
         return (*value.args, *[cause for cause in causes if cause is not None], getattr(value, "value", None))
     if isinstance(value, weakref.ref):
         return (value(),)
-    if type(value).__module__ not in _MODULES_OF_C or node_kind(value) is not NodeKind.OPAQUE:
+    if not isinstance(value, _OF_C) or isinstance(value, GeneratorType):
         return ()
-    return () if isinstance(value, _WITHOUT_PARTS) else gc.get_referents(value)
+    return gc.get_referents(value) if type(value).__module__ in _MODULES_OF_C else ()
 
 
 def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:
