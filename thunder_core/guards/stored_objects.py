@@ -114,7 +114,7 @@ class StoredObjects:
         for first, *attributes in names.chains:
             value = frame.f_globals.get(first)
             for attribute in attributes:
-                if not isinstance(value, ModuleType):
+                if not issubclass(type(value), ModuleType):
                     break
                 value = vars(value).get(attribute)
             pending.append(value)
@@ -122,7 +122,7 @@ class StoredObjects:
         while pending:
             value = pending.pop()
             node = self._heap.nodes.get(id(value))
-            if id(value) not in read and node is not None and not isinstance(value, _WITHOUT_STATE):
+            if id(value) not in read and node is not None and not issubclass(type(value), _WITHOUT_STATE):
                 read[id(value)] = value
                 pending += [node.attributes[name] for name in node.attributes.keys() & names.attributes]
         for reader in callers if read else ():
@@ -189,14 +189,15 @@ def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> list[tupl
 
 def _held_in_c(value: Any) -> Iterable[Any]:
     """The objects in an exception, an iterator or another object of a class that is implemented in C."""
-    if isinstance(value, BaseException):
+    kind = type(value)  # `isinstance` would read ``__class__``, which an object may compute
+    if issubclass(kind, BaseException):
         causes = (value.__cause__, value.__context__)
         return (*value.args, *[cause for cause in causes if cause is not None], getattr(value, "value", None))
-    if isinstance(value, weakref.ref):
+    if issubclass(kind, weakref.ref):
         return (value(),)
-    if not isinstance(value, _OF_C) or isinstance(value, GeneratorType):
+    if not issubclass(kind, _OF_C) or kind is GeneratorType:
         return ()
-    return gc.get_referents(value) if type(value).__module__ in _MODULES_OF_C else ()
+    return gc.get_referents(value) if kind.__module__ in _MODULES_OF_C else ()
 
 
 def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:
