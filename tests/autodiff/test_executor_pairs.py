@@ -213,7 +213,7 @@ def test_in_a_model_that_eager_differentiates() -> None:
     [
         (DerivativePair(lambda x: (x[:1] * 1, ()), kernels.silu_backward), "its result differs"),
         (DerivativePair(lambda x: (x, ()), kernels.silu_backward), "shares memory"),
-        (DerivativePair(lambda x: (x * 1, [x]), kernels.silu_backward), "no tuple"),
+        (DerivativePair(lambda x: (x * 1, [x]), kernels.silu_backward), "not a tuple"),
         (DerivativePair(lambda x: (x.mul_(2) * 1, ()), kernels.silu_backward), "writes to its arguments"),
         (DerivativePair(lambda x: x.numpy(), kernels.silu_backward), "Error"),
     ],

@@ -217,8 +217,8 @@ def test_the_rules_of_a_plugin_give_derivatives(site: Site, registry: Registry) 
         ("RULES = [len]", "is not a mapping from names of operations to functions"),
         ("RULES = {'a.b': 3}", "is not a mapping from names of operations to functions"),
         (
-            "RULES = {'a.b': len, 'torch.mul': len}",
-            "torch.mul has a rule already: thunder_core.autodiff.",
+            "RULES = {'a.b': len, 'torch.matmul': len}",
+            "torch.matmul has a rule already: thunder_core.autodiff.",
         ),
     ],
 )

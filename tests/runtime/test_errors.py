@@ -311,7 +311,7 @@ def test_what_cannot_be_compiled(value: Any, told: str) -> None:
 
 
 def test_questions_about_what_is_not_compiled() -> None:
-    with pytest.raises(ThunderError, match=r"give what thunder\.jit returned"):
+    with pytest.raises(ThunderError, match=r"pass the result of thunder\.jit"):
         thunder.last_traces(lambda x: x)
     with pytest.raises(ThunderError, match=r"type Linear was not returned by thunder\.jit"):
         thunder.cache_hits(nn.Linear(2, 2))

@@ -404,7 +404,7 @@ class Dictionary(dict[str, Any], nn.Module):
 
 
 def test_modules_with_builtin_content_are_refused(jit: Callable[..., Any]) -> None:
-    with pytest.raises(thunder.UnsupportedError, match="a module and a dict at once"):
+    with pytest.raises(thunder.UnsupportedError, match="both a module and a dict"):
         jit(Dictionary())
 
 

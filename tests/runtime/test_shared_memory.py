@@ -76,7 +76,7 @@ def test_reason_names_the_inputs() -> None:
     compiled = thunder.jit(program)
     result(compiled, views)
     result(compiled, detached)
-    assert "a: shares memory with b in another way" in thunder.explain(compiled).entries[-1].reason
+    assert "a: shares memory with b in a different way" in thunder.explain(compiled).entries[-1].reason
 
 
 def test_inputs_that_overlap_partly_are_read() -> None:

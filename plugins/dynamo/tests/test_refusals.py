@@ -51,7 +51,7 @@ def test_a_higher_order_operator() -> None:
 def test_suppressed_errors() -> None:
     compiled, x = torch.compile(depends_on_values, backend="thunder"), torch.randn(5)
     actual = [compiled(x)]
-    with pytest.warns(UncacheableWarning, match="runs as eager PyTorch.*suppress_errors is set"):
+    with pytest.warns(UncacheableWarning, match="is run by eager PyTorch.*suppress_errors is set"):
         actual.append(compiled(x))
     actual.append(compiled(x))
     torch.testing.assert_close(actual, [depends_on_values(x)] * 3)
