@@ -7,12 +7,10 @@ which each run of the program has to repeat, the code itself runs instead, and i
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, partial
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -30,8 +28,7 @@ from thunder_core.tracing.user_frames import user_location
 
 _FUNCTIONS: Final = frozenset({"torch.nn.functional", "torch.functional", torch.Tensor.__module__})
 """Modules whose functions call others that are recorded as ops."""
-_PACKAGES: Final = frozenset({"torch", "builtins", "typing", "types", *PACKAGES})
-"""The packages with the classes of other callables that PyTorch assigns, such as type annotations."""
+_PACKAGES: Final = frozenset({"torch", "builtins", *PACKAGES})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _BODY: Final = "a body that thunder_core.acquire.function_bodies runs"
 _NOTES: Final = "guarded replacements of functions of PyTorch"
@@ -131,11 +128,7 @@ def _check_namespaces(func: FunctionType) -> None:
 
 
 def is_of_user(owner: ModuleType | type, name: str, value: Any) -> bool:
-    """Whether the value of a variable of a module of PyTorch is a callable that PyTorch has not assigned."""
-    if isinstance(value, partial):
-        return is_of_user(owner, name, value.func)
-    if isinstance(value, MethodType | _lru_cache_wrapper):
-        value = inspect.unwrap(getattr(value, "__func__", value))
+    """Whether the value of a variable of a module of PyTorch is none that PyTorch has assigned."""
     if isinstance(value, FunctionType):
         return kind_of(value.__code__) is CodeKind.USER
     if isinstance(value, BuiltinFunctionType) and owner is torch:
