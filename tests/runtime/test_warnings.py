@@ -14,7 +14,6 @@ from warnings import warn as tell
 
 import pytest
 import torch
-from torch.nn import functional
 
 import thunder
 from thunder_core.errors import UncacheableWarning
@@ -127,58 +126,6 @@ def test_each_call_tells_what_eager_tells(program: Callable[..., Any]) -> None:
             seen.append(lines)
         assert seen[1] == seen[0] != []
     assert thunder.cache_misses(compiled) == 1
-
-
-OF_PYTORCH: dict[str, Callable[..., torch.Tensor]] = {
-    "dropout2d": lambda x: functional.dropout2d(x),
-    "implicit dimension": lambda x: functional.softmax(x),
-    "sizes": lambda x: functional.mse_loss(x, torch.ones(1, 4)),
-    "reduction": lambda x: functional.kl_div(x, x.detach().abs()),
-    "deprecated arguments": lambda x: functional.l1_loss(x, torch.ones(4, 4), size_average=False),
-    "deprecated function": lambda x: functional.upsample(x[None, None], scale_factor=2),
-    "default": lambda x: functional.affine_grid(torch.zeros(1, 2, 3) + x[0, 0], [1, 1, 2, 2]),
-    "module": torch.nn.MSELoss(),
-    "initialization": lambda x: x + torch.nn.init.kaiming_uniform_(torch.zeros(0, 4)).sum(),
-}
-
-
-@pytest.mark.parametrize("name", OF_PYTORCH)
-@pytest.mark.parametrize("grad", [False, True])
-def test_each_call_of_a_function_of_pytorch_tells_what_eager_tells(name: str, grad: bool) -> None:
-    program = OF_PYTORCH[name]
-    more = (torch.ones(1, 4),) if name == "module" else ()
-    compiled = thunder.jit(program)
-    for _ in range(3):
-        seen, results = [], []
-        for function in (program, compiled):
-            torch.manual_seed(0)
-            x = torch.rand(4, 4, requires_grad=grad)
-            with told() as lines:
-                result = function(x, *more).sum()
-                if grad:
-                    result.backward()
-            seen.append(lines)
-            results.append((result, x.grad))
-        assert seen[1] == seen[0] != []
-        torch.testing.assert_close(results[1], results[0])
-    assert thunder.cache_misses(compiled) == 1
-
-
-def test_filters_decide_for_functions_of_pytorch() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        try:
-            return functional.softmax(x)
-        except UserWarning:
-            return x
-
-    x = torch.randn(2, 3)
-    with told("error"):
-        assert torch.equal(thunder.jit(program)(x), x)
-    compiled = thunder.jit(lambda x: functional.softmax(x))
-    with told("default") as lines:
-        for _ in range(3):
-            assert torch.equal(compiled(x), x.softmax(1))
-    assert len(lines) == 1
 
 
 def test_a_module_warns_of_its_callers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,13 +12,12 @@ from thunder_core.acquire.aten_calls import call_transformed
 from thunder_core.acquire.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_core.acquire.call_handlers import handler_of
 from thunder_core.acquire.control_flow import OPERATORS
-from thunder_core.acquire.function_bodies import body_of, calls_replaced, has_body
-from thunder_core.acquire.recorder import CallWarns, Recorder, this_thread
+from thunder_core.acquire.recorder import Recorder, this_thread
 from thunder_core.acquire.tensor_classes import current_tensor_classes
 from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, any_transformed, variable_of
-from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
+from thunder_core.errors import EndsRecording, SizeVariesError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
@@ -46,7 +44,6 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.__len__: lambda variable: _length(variable),
 }
 _SIZE: Final = Tensor.size
-_ID: Final = id
 
 
 def _size(variable: Variable) -> torch.Size:
@@ -64,18 +61,6 @@ def length(value: Any) -> Any:
     if type(value) is not Tensor or not value.ndim:
         return NotImplemented
     return value.shape[0]
-
-
-def _check_identities() -> None:
-    """Refuse to record while ``builtins.id`` is a function that does not return the identities of objects."""
-    if builtins.id(Tensor) != _ID(Tensor):
-        builtins.id = _ID  # undoing the writes of the program relies on it, too
-        raise UnsupportedError(
-            "the program replaces builtins.id by a function that returns other numbers than the identities of objects, "
-            "on which PyTorch and Thunder rely",
-            location=user_location(),
-            advice=("replace it in the Python module that calls it: module.id = function",),
-        )
 
 
 class AcquisitionMode(RecordingMode):
@@ -115,15 +100,8 @@ class AcquisitionMode(RecordingMode):
         if wrappers:
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
         self.observer.pause()
-        self.recorder.repeats_warnings, self.recorder.warned = has_body(func), False
         try:
-            if builtins.id is not _ID:
-                _check_identities()
-            if not calls_replaced(self.recorder, func):
-                return self._call(func, args, kwargs or {})
-            body = body_of(func)
-        except CallWarns:
-            body = body_of(func)
+            return self._call(func, args, kwargs or {})
         except EndsRecording:
             raise
         except Exception as error:
@@ -134,10 +112,7 @@ class AcquisitionMode(RecordingMode):
                 raise
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
-            self.recorder.repeats_warnings = False
             self.observer.resume()
-        with self:
-            return body(*args, **(kwargs or {}))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         guard_reads(self.recorder, func, args, kwargs)

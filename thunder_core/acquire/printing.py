@@ -24,7 +24,7 @@ from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.code_kinds import CodeKind, is_of_pytorch, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
 from thunder_core.guards.contents import namespace_of
 from thunder_core.guards.hidden_state import caller_of_logging
 from thunder_core.guards.observer import Observer
@@ -47,7 +47,6 @@ LEVELS: Final = {
 _SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions, tags=frozenset({Tag.REPORT}))
 _CALLER: Final = 3  # depth of the frame that calls a method of a logger, from its handler
 _CALLER_OF_BUILTIN: Final = 2  # depth of the frame that calls a function of C
-_HANDLE_TORCH_FUNCTION: Final = torch.overrides.handle_torch_function.__code__
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
 
 
@@ -181,19 +180,11 @@ def warn(
     source: Any = None,
     **options: Any,
 ) -> None:
-    """The interception of ``warnings.warn``: a warning from the program's own code, or PyTorch's, becomes an op.
-
-    A Python function of PyTorch that is one op would warn as often as it is inferred: `Recorder.warned` is set, and its
-    code runs instead (`thunder_core.acquire.function_bodies`).
-    """
+    """The interception of ``warnings.warn``: a warning from the program's own code becomes an op."""
     caller = sys._getframe(_CALLER_OF_BUILTIN)
-    if recorder is not None and recorder.suspension.active and recorder.repeats_warnings and _is_of_functions(caller):
-        recorder.warned = True
-        return
-    is_of_program = kind_of(caller.f_code) is CodeKind.USER
     if (
         recorder is None
-        or not (is_of_program or (is_of_pytorch(caller.f_code) and not recorder.suspension.active))
+        or kind_of(caller.f_code) is not CodeKind.USER
         or options
         or source is not None
         or recorder.trace.has_changed_warning_filters()
@@ -226,25 +217,13 @@ def _is_error(text: str, category: type[Warning], module: str, line: int) -> boo
     return False
 
 
-def _is_of_functions(frame: FrameType) -> bool:
-    """Whether a frame is of PyTorch's functions for programs: of `torch.nn`, `torch.functional` or `torch.Tensor`."""
-    name = str(frame.f_globals.get("__name__"))
-    return name.startswith("torch.nn.") or name in (torch.functional.__name__, torch.Tensor.__module__)
-
-
 def _above(frame: FrameType, stacklevel: int) -> FrameType:
-    """The frame that a warning with this ``stacklevel`` is attributed to.
-
-    Thunder's own frames do not count, nor do those of a function of PyTorch that called Thunder to run its code.
-    """
+    """The frame that a warning with this ``stacklevel`` is attributed to; Thunder's own frames do not count."""
     outer = frame
     for _ in range(stacklevel - 1):
         caller = outer.f_back
         while caller is not None and is_of_thunder(caller.f_code):
             caller = caller.f_back
-            if caller is not None and caller.f_code is _HANDLE_TORCH_FUNCTION:
-                function = caller.f_back
-                caller = None if function is None else function.f_back
         if caller is None:
             break
         outer = caller

@@ -54,10 +54,6 @@ _FLOATS: Final = (float,)
 _WITH_FLOATS: Final = frozenset({Tag.ELEMENTWISE, Tag.TAKES_FLOATS})
 
 
-class CallWarns(BaseException):
-    """The call of a function of PyTorch issues a warning from Python, which each run of the program has to repeat."""
-
-
 class Recorder:
     """Records calls as ops; equal calls are inferred once.
 
@@ -84,9 +80,6 @@ class Recorder:
         calls_unwatched_functions: whether the program has called a function, not of PyTorch, that is one op of the
             trace, without `Attempt.watches_functions`.
         applied: the autograd.Function that PyTorch currently applies to wrappers.
-        repeats_warnings: whether the current call of the program is one of a Python function of PyTorch; if that warns,
-            `CallWarns` is raised.
-        warned: whether this call has warned.
         after_calls: functions to call after the current call of a module that a plugin records, even if it raises.
         notes: data of interceptions for this recording, by keys that they choose.
         wrapper_calls: records calls with wrapper subclasses; set before the program runs.
@@ -119,8 +112,6 @@ class Recorder:
         self.mode: Any = None
         self.calls_unwatched_functions = False
         self.applied: Any = None
-        self.repeats_warnings = False
-        self.warned = False
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
         self.wrapper_calls: WrapperCalls = RefusedCalls()
@@ -218,9 +209,6 @@ class Recorder:
                 outcome, fakes = self.infer(symbol, args, kwargs, call.variables)
             except data_dependence.EXCEPTIONS as error:
                 return self.resolve(ValueRequest(symbol, args, kwargs, call, error))
-            if self.warned:
-                self.warned = False
-                raise CallWarns
             if not self._holds_for_all_sizes(symbol, call, outcome):
                 outcome, fakes = self._inferred_with_facts(symbol, args, kwargs, call, outcome)
             check_channels(symbol, outcome.channels)

@@ -102,11 +102,6 @@ def is_in_installed(module: str) -> bool:
     return is_installed(str(getattr(sys.modules.get(module), "__file__", "")))
 
 
-def is_of_pytorch(code: CodeType) -> bool:
-    """Whether a code object is in a file of PyTorch."""
-    return code.co_filename.startswith(_TORCH)
-
-
 def is_of_thunder(code: CodeType) -> bool:
     """Whether a code object is in a file of Thunder; generated programs are in none."""
     return is_file_of_thunder(code.co_filename)

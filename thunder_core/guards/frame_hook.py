@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import sys
 import threading
 from collections.abc import Callable, Container
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
@@ -24,10 +23,7 @@ _BUILTINS = (BuiltinFunctionType, MethodDescriptorType)
 
 
 class FrameHook(Protocol):
-    """Calls back on entry of a frame, when it returns, yields or raises, and when it calls a builtin of `NAMES`.
-
-    The value of a frame that is left by an exception is None.
-    """
+    """Calls back on entry of a frame, when it returns or yields a value, and when it calls a builtin of `NAMES`."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -69,7 +65,7 @@ class _ProfileHook:
         self._previous = previous
         hook = chained if callable(previous) else own_hook
         # not methods, whose frames would call the hook
-        self.pause, self.resume = functools.partial(sys.setprofile, None), functools.partial(sys.setprofile, hook)
+        self.pause, self.resume = partial(sys.setprofile, None), partial(sys.setprofile, hook)
         sys.setprofile(hook)
 
     def stop(self) -> None:
@@ -111,7 +107,6 @@ class _MonitoringHook:
             events.PY_START: self._entered,
             events.PY_RETURN: self._left,
             events.PY_YIELD: self._left,
-            events.PY_UNWIND: self._raised,
             events.CALL: self._calls,
         }
         for event, callback in callbacks.items():
@@ -120,14 +115,14 @@ class _MonitoringHook:
         self._active = True
         # Events stay disabled across tools.
         monitoring.restart_events()
-        monitoring.set_events(self._tool, functools.reduce(operator.or_, callbacks))
+        monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.CALL)
 
     def stop(self) -> None:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         monitoring.set_events(self._tool, 0)
         events = monitoring.events
-        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND, events.CALL):
+        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.CALL):
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
 
@@ -150,12 +145,6 @@ class _MonitoringHook:
         if self._active and threading.get_ident() == self._thread:
             self._on_return(sys._getframe(1), value)
         return None
-
-    def _raised(self, code: CodeType, offset: int, error: BaseException) -> None:
-        """This event cannot be disabled for a code object."""
-        ignored = kind_of(code) is CodeKind.IGNORED
-        if not ignored and self._active and threading.get_ident() == self._thread:
-            self._on_return(sys._getframe(1), None)
 
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
