@@ -36,7 +36,7 @@ def test_the_first_operator_starts_it(monkeypatch: pytest.MonkeyPatch, device: s
     started: list[InductorOptions] = []
     options = InductorOptions(smallest=1)
     monkeypatch.setattr(preparation, "preparation", started.append)
-    monkeypatch.setattr(fusible, "_answers", {})
+    monkeypatch.setattr(fusible, "_reasons", {})
     for _ in range(2):
         assert fusible._unfusible_operator(torch.ops.aten.exp.default, options, device) is None
     assert started == ([options] if device == "cpu" else [])
