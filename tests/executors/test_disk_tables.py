@@ -269,4 +269,5 @@ def test_other_processes_trace_nothing(folder: Path) -> None:
     """Each process checks again which parts are fused; derivatives and partitions come from the disk."""
     first, second = ends(start(folder, 1), start(folder, 2))  # at the same time; either may find what the other kept
     assert {"torch.matmul", "dtorch.nn.functional.softplus", "scipy.sparse"} <= {*first, *second}
-    assert ends(start(folder, 3)) == [["dtorch.mul", "dtorch.mul"]]  # by another number
+    # A product with another number is derived anew: it has no rule, so autograd derives it.
+    assert ends(start(folder, 3)) == [["dtorch.mul", "dtorch.mul"]]
