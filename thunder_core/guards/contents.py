@@ -169,19 +169,24 @@ def slot_names(kind: type) -> tuple[str, ...]:
     )
 
 
+@cached_by_class
+def _lookup(kind: type) -> Callable[[Any, str], Any] | None:
+    """Reads ``__dict__`` without ``__getattribute__`` of a class; None if its objects have none, as tuples."""
+    if issubclass(kind, threading.local):
+        return threading.local.__getattribute__  # reads the attributes of the thread
+    return object.__getattribute__ if any("__dict__" in base.__dict__ for base in kind.__mro__) else None
+
+
 def namespace_of(value: Any) -> dict[str, Any] | None:
     """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
+    lookup = _lookup(type(value))
+    if lookup is None:
+        return None
     try:
-        own: dict[str, Any] = _lookup(type(value))(value, "__dict__")
-    except AttributeError:  # it has only slots, or is implemented in C
+        own: dict[str, Any] = lookup(value, "__dict__")
+    except AttributeError:  # it is implemented in C
         return None
     return own
-
-
-@cached_by_class
-def _lookup(kind: type) -> Callable[[Any, str], Any]:
-    """``__getattribute__`` of `object`, or that of `threading.local`, which reads the attributes of the thread."""
-    return threading.local.__getattribute__ if issubclass(kind, threading.local) else object.__getattribute__
 
 
 def _slot(value: Any, name: str) -> Any:
@@ -388,6 +393,17 @@ class NodeKind(enum.Enum):
 
 
 CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
+
+
+@cached_by_class
+def _tables_of_class(kind: type) -> tuple[Table, ...]:
+    tables = _kind_of_class(kind).tables
+    return tables if _lookup(kind) or slot_names(kind) else tuple([t for t in tables if t is not _ATTRIBUTES])
+
+
+def tables_of(value: Any) -> tuple[Table, ...]:
+    """The tables of an object that may have content: most containers have no attributes."""
+    return _tables_of_class(type(value))
 
 
 def node_kind(value: Any) -> NodeKind:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, WHOLE, node_kind, parts_of
+from thunder_core.guards.contents import MISSING, WHOLE, parts_of, tables_of
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -129,7 +129,7 @@ def _has_readers(value: Any) -> bool:
 def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
     """The parts of an object without a path that code may read, with labels."""
     parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
-    for table in node_kind(value).tables:
+    for table in tables_of(value):
         content = table.read(value)
         if not table.has_items:
             read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
@@ -141,7 +141,7 @@ def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[
 
 def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:
     """The objects in an object without a path that code with these names may have stored there."""
-    for table in node_kind(value).tables:
+    for table in tables_of(value):
         if names.stores_items if table.has_items else names.stores_computed:
             content = table.read(value)
             yield from content.values() if isinstance(content, dict) else content
