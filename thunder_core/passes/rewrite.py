@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Match)
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[M]):
-    """A pattern and its replacement, for one trace.
+    """A pattern and its replacement, for the ops of one trace or log.
 
     Attributes:
         pattern: returns the matches at an op, the preferred one first.
@@ -44,21 +44,26 @@ class Rule(Generic[M]):
 
 
 def rewrite(trace: Trace, rules: Sequence[Rule[Any]], provenance: str, *, backwards: bool = False) -> Trace:
-    """Apply at each op the first rule with a replacement; return ``trace`` itself if there is none.
+    """Apply the rules to the ops of a trace; return ``trace`` itself if none has a replacement. See `rewrite_ops`."""
+    ops = rewrite_ops(trace.symbols, rules, backwards=backwards)
+    return trace if ops is trace.symbols else trace.with_symbols(ops, provenance)
 
-    Patterns match ops of ``trace``, not replacements. Of two matches that share an op, the first visited is replaced.
+
+def rewrite_ops(
+    ops: Sequence[BoundSymbol], rules: Sequence[Rule[Any]], *, backwards: bool = False
+) -> Sequence[BoundSymbol]:
+    """Apply at each op the first rule with a replacement; return ``ops`` itself if there is none.
+
+    Patterns match the given ops, not replacements. Of two matches that share an op, the first visited is replaced.
 
     Args:
         backwards: whether ops are visited from last to first.
     """
     instead: dict[int, Sequence[BoundSymbol]] = {}
-    for op in reversed(trace.symbols) if backwards else trace.symbols:
+    for op in reversed(ops) if backwards else ops:
         if id(op) not in instead:
             instead |= next((new for rule in rules if (new := _replaced(rule, op, instead))), {})
-    if not instead:
-        return trace
-    ops = [new for op in trace.symbols for new in instead.get(id(op), (op,))]
-    return trace.with_symbols(ops, provenance)
+    return [new for op in ops for new in instead.get(id(op), (op,))] if instead else ops
 
 
 def _replaced(rule: Rule[Any], op: BoundSymbol, taken: Container[int]) -> dict[int, Sequence[BoundSymbol]] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import differentiable
 from thunder_core.ir.trace import producers_of
+from thunder_core.passes.rewrite import Match, Rule, rewrite_ops
 from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level
@@ -29,7 +30,9 @@ def derive_by_autograd(query: Query) -> Derivative:
         LoweringError: the op or its backward does not run on fake tensors; the message has the reason.
     """
     try:
-        return split_log(query, _with_one_sum(_Tracing(query, Level.ATEN).log()), "PyTorch's autograd")
+        log = _Tracing(query, Level.ATEN).log()
+        ops = tuple(rewrite_ops(log.ops, [_sums_of_gradients(log)]))
+        return split_log(query, replace(log, ops=ops), "PyTorch's autograd")
     except LoweringError:
         raise
     except Exception as error:  # any error of PyTorch's kernels, or of a user's formula, on fake tensors
@@ -73,27 +76,31 @@ class _Tracing(OpTracing):
             }
 
 
-def _with_one_sum(log: Log) -> Log:
-    """The log with one op for each gradient that autograd's engine sums over broadcast dimensions.
+def _sums_of_gradients(log: Log) -> Rule[Match]:
+    """One op for each gradient that autograd's engine sums over broadcast dimensions.
 
     For dimensions that the argument lacks, the engine calls a sum that keeps them, and reshapes its result.
     """
     producers = producers_of(log.ops)
     uses = Counter([proxy.name for op in log.ops for proxy in op.inputs()])
-    replaced: dict[int, tuple[BoundSymbol, ...]] = {}
-    for gradient in log.gradients.values():
-        reshape = producers.get(gradient.name)
-        if reshape is None or reshape.symbol.target is not torch.reshape:
-            continue
+    gradients = {gradient.name for gradient in log.gradients.values()}
+
+    def pattern(reshape: BoundSymbol) -> Iterator[Match]:
+        if reshape.symbol.target is not torch.reshape or reshape.output.name not in gradients:
+            return
         total = producers.get(reshape.args[0].name)
         if total is None or total.symbol.target is not torch.sum or total.args[2:] != (True,):
-            continue
-        tensor, dims = total.args[:2]
-        count = len(tensor.shape) - len(gradient.shape)
-        if dims == tuple(range(count)) and tensor.shape[count:] == gradient.shape and uses[total.output.name] == 1:
-            replaced[id(total)] = (replace(total, args=(tensor, dims), output=gradient),)
-            replaced[id(reshape)] = ()
-    return replace(log, ops=tuple([new for op in log.ops for new in replaced.get(id(op), (op,))]))
+            return
+        shape, result = total.args[0].shape, reshape.output.shape
+        count = len(shape) - len(result)
+        if total.args[1] == tuple(range(count)) and shape[count:] == result and uses[total.output.name] == 1:
+            yield Match((total, reshape))
+
+    def replacement(match: Match) -> tuple[BoundSymbol, ...]:
+        total, reshape = match.ops
+        return (replace(total, args=total.args[:2], output=reshape.output),)
+
+    return Rule(pattern, replacement)
 
 
 def _refuse_unregistered(ops: Iterable[BoundSymbol]) -> None:
