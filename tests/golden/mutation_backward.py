@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# storages: 1 4 12-13 22-23 19 28-31 24 32-44
+# storages: 1 4 12-13 20-21 19 26-29 22 30-42
 import torch
 
 
@@ -11,8 +11,8 @@ def backward(
     module_norm_weight: "f32[4] grad",
     t14: "f32[4]",
     t15: "f32[4]",
-    t1_3: "f32[4]",
-    t1_4: "f32[4]",
+    t1_1: "f32[4]",
+    t1_2: "f32[4]",
     t8: "f32[5, 4] grad",
     t9_4: "f32[5, 4]",
     t12_cotangent: "f32[4, 5] strides[1, 4]",
@@ -52,5 +52,5 @@ def backward(
     t1_cotangent = torch.select_scatter(t2_cotangent_3, t2_cotangent_7, 0, 0)  # f32[5, 4]
     del t2_cotangent_3, t2_cotangent_7
     # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
-    t1_cotangent_1, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_batch_norm_backward.default(t1_cotangent, x, module_norm_weight, t14, t15, t1_3, t1_4, True, 1e-05, [False, True, True])  # f32[5, 4], f32[4], f32[4]
+    t1_cotangent_1, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_batch_norm_backward.default(t1_cotangent, x, module_norm_weight, t14, t15, t1_1, t1_2, True, 1e-05, [False, True, True])  # f32[5, 4], f32[4], f32[4]
     return (module_norm_weight_cotangent, module_norm_bias_cotangent)

@@ -2,7 +2,7 @@
 # stage: executable
 # provenance: DeleteLastUse
 # context: grad=False inference=False autocast=none cache=True
-# storages: 0-5 8 11 20-21 6 22-23 12-17 7 18-19 25-28 9-10
+# storages: 0-5 8 11 6 20-21 12-17 7 18-19 23-26 9-10
 import torch
 import thunder_core.passes.operations
 import thunder_core.symbols
@@ -20,12 +20,8 @@ def forward(
     # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
     t0 = torch.add(module_norm_num_batches_tracked, 1)  # i64[]
     del module_norm_num_batches_tracked
-    t1_1 = torch.clone(module_norm_running_mean)  # f32[4]
-    del module_norm_running_mean
-    t1_2 = torch.clone(module_norm_running_var)  # f32[4]
-    del module_norm_running_var
-    (t1, t1_3, t1_4), t14, t15 = thunder_core.passes.operations.functional_call(torch.native_batch_norm, (3, 4), (x, module_norm_weight, module_norm_bias, t1_1, t1_2, True, 0.1, 1e-05), {})  # f32[5, 4] grad, f32[4], f32[4], f32[4], f32[4]
-    del module_norm_bias, t1_1, t1_2
+    (t1, t1_1, t1_2), t14, t15 = thunder_core.passes.operations.functional_call(torch.native_batch_norm, (3, 4), (x, module_norm_weight, module_norm_bias, module_norm_running_mean, module_norm_running_var, True, 0.1, 1e-05), {})  # f32[5, 4] grad, f32[4], f32[4], f32[4], f32[4]
+    del module_norm_bias, module_norm_running_mean, module_norm_running_var
     # tests/golden_programs.py:30 in Counter.forward: y[0] = 1
     t2 = thunder_core.symbols.setitem_copy(t1, 0, 1)  # f32[5, 4] grad
     del t1
@@ -59,4 +55,4 @@ def forward(
     del t9
     t11 = t7[:, None]  # f32[4, 1] shares t7
     t12 = torch.add(t10, t11)  # f32[4, 5] strides[1, 4] grad
-    return (t12, t0, t14, t15, t7, x, module_norm_weight, t14, t15, t1_3, t1_4, t8, t9_4)
+    return (t12, t0, t14, t15, t7, x, module_norm_weight, t14, t15, t1_1, t1_2, t8, t9_4)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import thunder
 from tests.training.steps import LOW_PRECISION, assert_same, assert_same_training, detached, leaf
 
 
@@ -127,6 +128,16 @@ def test_memory_format(format: torch.memory_format) -> None:
 
     make = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).to(memory_format=format)  # noqa: E731
     assert_same(make, scenario)
+
+
+def test_statistics_are_copied_once() -> None:
+    """Forward copies what `batch_norm` writes; the derivative has no copies of its own, and reports name the function."""
+    model = thunder.jit(nn.BatchNorm1d(4))
+    model(torch.randn(3, 4)).sum().backward()
+    forward = str(thunder.last_traces(model)[-1])
+    assert "functional_call(torch.native_batch_norm, " in forward
+    assert "torch.clone(" not in forward
+    assert "1 x torch.native_batch_norm " in str(thunder.explain(model))
 
 
 def test_the_backward_uses_the_mask_of_its_forward() -> None:

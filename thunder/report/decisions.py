@@ -15,6 +15,7 @@ from thunder_core.ir.storage_sizes import element_bytes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.passes.assignment import Assignment
 from thunder_core.passes.base import Phase
+from thunder_core.symbols.operation_names import called_symbol
 
 PATTERN: Final = "pattern"
 
@@ -27,7 +28,7 @@ class OpDecisions:
         phase: the program with the op: "inference", "forward" or "backward"; "joint" for an op before differentiation,
             whose derivative an executor may provide; "pattern" for a composite that no executor claimed, so that its
             ops stayed in the program.
-        symbol: the name of its symbol.
+        symbol: the name of its symbol; of an op that calls a function with copies of what it writes, of the function.
         outputs: names of its results.
         location: the user's line; None if there is none.
         executor: the executor that runs the op or provided its derivative. Of an op that was replaced by its parts,
@@ -110,7 +111,7 @@ def _decisions(phase: str, assignment: Assignment) -> OpDecisions:
         declined += [(f"{claim.executor}.{name}", reason) for name, reason in claim.passed_over]
     return OpDecisions(
         phase,
-        bound.symbol.reference.name if bound.symbol.reference is not None else bound.symbol.name,
+        (bound.symbol.reference or called_symbol(bound)).name,
         _results(bound),
         None if bound.location is None else bound.location.place(),
         runs,

@@ -11,12 +11,10 @@ from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import CompiledRegions, DerivativePair, Executor
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.symbols.operation_names import matches, names_of
-from thunder_core.symbols.registry import registry
+from thunder_core.symbols.operation_names import called_symbol, matches, names_of
 from thunder_core.tracing.user_frames import warn_user
 
 
@@ -139,11 +137,9 @@ class ConfiguredExecutor(Executor):
 
 
 def _names_of_op(op: BoundSymbol) -> tuple[str, ...]:
-    """The names of an op's symbol, and of a function that the op calls, its first argument (functionalized writes)."""
-    names, function = names_of(op.symbol), op.args[0] if op.args else None
-    if not callable(function) or import_path(function) is None:
-        return names
-    return (*names, *names_of(registry.symbol_of(function)))
+    """The names of an op's symbol, and of the function that it calls."""
+    called = called_symbol(op)
+    return names_of(op.symbol) if called is op.symbol else (*names_of(op.symbol), *names_of(called))
 
 
 @lru_cache(maxsize=4096)

@@ -19,6 +19,8 @@ from typing import Final
 
 import torch
 
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import dispatch_get_all_op_names
@@ -42,6 +44,12 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 @lru_cache(maxsize=4096)
 def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
+
+
+def called_symbol(op: BoundSymbol) -> Symbol:
+    """The symbol of a function that an op calls, its first argument (functionalized writes); that of other ops."""
+    function = op.args[0] if op.args else None
+    return registry.symbol_of(function) if callable(function) and import_path(function) is not None else op.symbol
 
 
 def names_of(symbol: Symbol) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -18,7 +18,9 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import from_fake, on_fakes
 from thunder_core.ir.trace import Stage, Trace, needed_ops, producers_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.passes import operations
 from thunder_core.passes.functionalize import without_writes
+from thunder_core.passes.rewrite import Match, Rule, rewrite_ops
 from thunder_core.tracing.fake_tensors import make_fake
 from thunder_core.tracing.trace_call import refuse_objects
 from thunder_core.tracing.tracer import Level, Tracer
@@ -155,14 +157,45 @@ def _pure(log: Log) -> Log:
     inputs = (*log.inputs.values(), *log.cotangents.values())
     output = (*log.outputs, *log.gradients.values())
     trace = without_writes(Trace("derivative", inputs, log.ops, output, Stage.ACQUIRED, "log", PLAIN))
+    ops = tuple(rewrite_ops(trace.symbols, [_copies_of_clones(trace)]))
     gradient_start = len(log.outputs)
     return replace(
         log,
-        ops=trace.symbols,
-        backward_start=len(trace.symbols),  # functionalization mixes the ops of forward and backward
+        ops=ops,
+        backward_start=len(ops),  # functionalization mixes the ops of forward and backward
         outputs=trace.output[:gradient_start],
         gradients=dict(zip(log.gradients, trace.output[gradient_start:], strict=True)),
     )
+
+
+def _copies_of_clones(trace: Trace) -> Rule[Match]:
+    """`functional_call` of the tensors themselves in place of one that copies clones of them, which only it reads.
+
+    An op that calls a function with copies of its arguments has both: its own copies are clones in the log, and the
+    write of the called function is functionalized again.
+    """
+
+    def clone_of(name: str) -> BoundSymbol | None:
+        clone = trace.producer(name)
+        if clone is None or clone.symbol.target is not torch.clone or trace.use_count(name) != 1:
+            return None
+        return clone if clone.args[0].stride == clone.output.stride else None
+
+    def pattern(call: BoundSymbol) -> Iterator[Match]:
+        if call.symbol.target is not operations.functional_call:
+            return
+        leaves = list(iterate_leaves(call.args[2:]))
+        clones = [clone for position in call.args[1] if (clone := clone_of(leaves[position].name)) is not None]
+        names = [clone.args[0].name for clone in clones] + [proxy.name for proxy in call.inputs()]
+        if clones and len(set(names)) == len(names):  # else the function reads what it writes
+            yield Match((*clones, call))
+
+    def replacement(match: Match) -> list[BoundSymbol]:
+        *clones, call = match.ops
+        cloned = {clone.output.name: clone.args[0] for clone in clones}
+        return [call.map_arguments(lambda leaf: cloned.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf)]
+
+    return Rule(pattern, replacement)
 
 
 class OpTracing(ABC):

@@ -66,7 +66,7 @@ class RecognizeComposites(Transform):
             unclaimed.append(Assignment(match.composite, decisions))
             return None
 
-        rule = Rule(lambda line: _candidates(program, line, rows), claimed)
+        rule = Rule(lambda op: _candidates(program, op, rows), claimed)
         return rewrite(trace, [rule], self.name, backwards=True)
 
 
@@ -80,16 +80,16 @@ def _rows(executors: Sequence[Executor]) -> Rows:
     return rows
 
 
-def _candidates(program: Program, line: BoundSymbol, rows: Rows) -> Iterator[PatternMatch]:
+def _candidates(program: Program, op: BoundSymbol, rows: Rows) -> Iterator[PatternMatch]:
     """The matches that end with an operation, in the order of the table, without equal ones."""
-    patterns = rows.get(line.symbol)
+    patterns = rows.get(op.symbol)
     if not patterns:
         return
-    producers = [program.trace.producer(proxy.name) for proxy in line.inputs()]
+    producers = [program.trace.producer(proxy.name) for proxy in op.inputs()]
     symbols = {producer.symbol for producer in producers if producer is not None}
     seen: set[tuple[Symbol, frozenset[int]]] = set()
     for pattern, before in patterns:
-        match = program.find(pattern, line) if not before or before & symbols else None
+        match = program.find(pattern, op) if not before or before & symbols else None
         if match is not None:
             key = match.composite.symbol, frozenset(map(id, match.ops))
             if key not in seen:

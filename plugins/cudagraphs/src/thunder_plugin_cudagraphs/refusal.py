@@ -31,7 +31,7 @@ def why_not(trace: Trace, trust: Sequence[str] = ()) -> str | None:
     recorded = trace.context.grad_enabled and not trace.context.inference
     if recorded and any(getattr(proxy, "requires_grad", False) for proxy in iterate_proxies(trace.output)):
         return "PyTorch's autograd records it at run time"
-    return _devices(trace) or next(filter(None, (_line(bound, trust) for bound in trace.symbols)), None)
+    return _devices(trace) or next(filter(None, (_refusal_of_op(bound, trust) for bound in trace.symbols)), None)
 
 
 def device_of(trace: Trace) -> torch.device:
@@ -53,7 +53,7 @@ def _devices(trace: Trace) -> str | None:
     return "it has no tensors" if first is None else None
 
 
-def _line(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
+def _refusal_of_op(bound: BoundSymbol, trust: Sequence[str]) -> str | None:
     symbol = bound.symbol
     name = _describe(bound)
     replayable = is_replayable(bound)

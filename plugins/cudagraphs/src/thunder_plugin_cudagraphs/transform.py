@@ -61,9 +61,9 @@ class CUDAGraphs(Transform):
             return trace
         if trace.sizes:
             raise SizeVariesError("a CUDA graph has constant sizes")
-        return self._one_line(trace, context)
+        return self._one_op(trace, context)
 
-    def _one_line(self, trace: Trace, context: TransformContext) -> Trace:
+    def _one_op(self, trace: Trace, context: TransformContext) -> Trace:
         results, inputs = _Results.of(trace, context.saved), Inputs.of(trace, context)
         function = compile_trace(with_deletions(replace(trace, output=results.returned)), boxed=True)
         program = GraphedProgram(
@@ -78,10 +78,8 @@ class CUDAGraphs(Transform):
         )
         context.notes.append(program)
         symbol = Symbol(f"cudagraphs_{context.phase.value}", program, tags=frozenset({Tag.LOCAL}), executor=self.name)
-        line = BoundSymbol(
-            symbol, (list(trace.inputs),), {}, results.made, _effects(trace, inputs), parts=trace.symbols
-        )
-        return replace(trace.with_symbols([line], self.name), output=results.output)
+        op = BoundSymbol(symbol, (list(trace.inputs),), {}, results.made, _effects(trace, inputs), parts=trace.symbols)
+        return replace(trace.with_symbols([op], self.name), output=results.output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,11 +53,11 @@ class BucketCollectives(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         inputs, hardware = gathers_of_inputs(trace), hardware_of(self.hardware)
-        collectives = [line for line in trace.symbols if Tag.COLLECTIVE in line.symbol.tags]
-        gathers = [line for line in collectives if id(line) in inputs]
-        others = [line for line in collectives if id(line) not in inputs]
-        position = {id(line): index for index, line in enumerate(trace.symbols)}
-        lines = list(trace.symbols)
+        collectives = [op for op in trace.symbols if Tag.COLLECTIVE in op.symbol.tags]
+        gathers = [op for op in collectives if id(op) in inputs]
+        others = [op for op in collectives if id(op) not in inputs]
+        position = {id(op): index for index, op in enumerate(trace.symbols)}
+        ops = list(trace.symbols)
         buckets = [
             *self._buckets(gathers, trace, position, hardware),
             *self._buckets(others, trace, position, hardware),
@@ -65,59 +65,59 @@ class BucketCollectives(Transform):
         moved: dict[int, list[BoundSymbol]] = {}
         gone: set[int] = set()
         for bucket in buckets:
-            indices = [position[id(line)] for line in bucket]
+            indices = [position[id(op)] for op in bucket]
             start = indices[0] if is_parameter_gather(bucket[0]) else indices[-1]
             followers = _followers(trace, bucket[:-1], start, position) or []
             gone |= {*indices, *followers}
-            moved[start] = [merged(bucket), *[lines[index] for index in followers]]
+            moved[start] = [merged(bucket), *[ops[index] for index in followers]]
         if not moved:
             return trace
         context.notes.append(
             f"{self.name}: {sum(map(len, buckets))} collectives of the {context.phase.value} program are {len(buckets)}"
         )
-        return trace.with_symbols(_replaced(lines, moved, gone), self.name)
+        return trace.with_symbols(_replaced(ops, moved, gone), self.name)
 
     def _buckets(
-        self, lines: Iterable[BoundSymbol], trace: Trace, position: dict[int, int], hardware: Hardware
+        self, ops: Iterable[BoundSymbol], trace: Trace, position: dict[int, int], hardware: Hardware
     ) -> Iterator[list[BoundSymbol]]:
         """The ops that are merged, in order."""
         opened: _Bucket | None = None
-        for line in lines:
-            added = _Bucket.of(line, hardware)
+        for op in ops:
+            added = _Bucket.of(op, hardware)
             if opened is not None and added is not None and self._join(opened, added, trace, position):
                 opened = opened.joined(added)
                 continue
-            if opened is not None and len(opened.lines) > 1:
-                yield opened.lines
+            if opened is not None and len(opened.ops) > 1:
+                yield opened.ops
             opened = added
-        if opened is not None and len(opened.lines) > 1:
-            yield opened.lines
+        if opened is not None and len(opened.ops) > 1:
+            yield opened.ops
 
     def _join(self, opened: _Bucket, added: _Bucket, trace: Trace, position: dict[int, int]) -> bool:
         if opened.key != added.key or opened.bytes + added.bytes > self.largest:
             return False
-        if is_parameter_gather(added.lines[0]):
+        if is_parameter_gather(added.ops[0]):
             return opened.small or added.small
-        return opened.small and _followers(trace, opened.lines, position[id(added.lines[0])], position) is not None
+        return opened.small and _followers(trace, opened.ops, position[id(added.ops[0])], position) is not None
 
 
 @dataclass(frozen=True)
 class _Bucket:
     """Ops that are merged, with their costs."""
 
-    lines: list[BoundSymbol]
+    ops: list[BoundSymbol]
     key: Any
     bytes: int
     transfer: float
     latency: float
 
     @staticmethod
-    def of(line: BoundSymbol, hardware: Hardware) -> _Bucket | None:
+    def of(op: BoundSymbol, hardware: Hardware) -> _Bucket | None:
         """None for a collective that is never merged."""
-        if not is_parameter_gather(line) and not is_scatter(line):
+        if not is_parameter_gather(op) and not is_scatter(op):
             return None
-        costs = transfer_seconds(line, hardware), latency_seconds(line, hardware)
-        return _Bucket([line], merge_key(line), whole_bytes(line), *costs)
+        costs = transfer_seconds(op, hardware), latency_seconds(op, hardware)
+        return _Bucket([op], merge_key(op), whole_bytes(op), *costs)
 
     @property
     def small(self) -> bool:
@@ -125,31 +125,31 @@ class _Bucket:
 
     def joined(self, added: _Bucket) -> _Bucket:
         transfer = self.transfer + added.transfer
-        return _Bucket([*self.lines, *added.lines], self.key, self.bytes + added.bytes, transfer, self.latency)
+        return _Bucket([*self.ops, *added.ops], self.key, self.bytes + added.bytes, transfer, self.latency)
 
 
-def _followers(trace: Trace, lines: Iterable[BoundSymbol], start: int, position: dict[int, int]) -> list[int] | None:
+def _followers(trace: Trace, ops: Iterable[BoundSymbol], start: int, position: dict[int, int]) -> list[int] | None:
     """The positions before ``start`` of waits for these collectives, and of ops that read their results.
 
     None if one of these ops cannot move after ``start``.
     """
     found: set[int] = set()
-    names = [proxy.name for line in lines for proxy in line.outputs()]
+    names = [proxy.name for op in ops for proxy in op.outputs()]
     while names:
-        for line in trace.users(names.pop()):
-            index = position[id(line)]
+        for op in trace.users(names.pop()):
+            index = position[id(op)]
             if index > start or index in found:
                 continue
-            if not hands_on(line):
+            if not hands_on(op):
                 return None
             found.add(index)
-            names += [proxy.name for proxy in line.outputs()]
+            names += [proxy.name for proxy in op.outputs()]
     return sorted(found)
 
 
-def _replaced(lines: list[BoundSymbol], moved: dict[int, list[BoundSymbol]], gone: set[int]) -> Iterator[BoundSymbol]:
-    for index, line in enumerate(lines):
+def _replaced(ops: list[BoundSymbol], moved: dict[int, list[BoundSymbol]], gone: set[int]) -> Iterator[BoundSymbol]:
+    for index, op in enumerate(ops):
         if index in moved:
             yield from moved[index]
         elif index not in gone:
-            yield line
+            yield op

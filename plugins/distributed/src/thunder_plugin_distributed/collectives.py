@@ -54,7 +54,7 @@ def _all_reduce_meta(values: Tensors, operation: str, group: str) -> Tensors:
 
 
 def _wait_meta(value: torch.Tensor) -> torch.Tensor:
-    # Passes see a new tensor, though it shares the memory of ``value``. Nothing else reads ``value``, and lines that
+    # Passes see a new tensor, though it shares the memory of ``value``. Nothing else reads ``value``, and ops that
     # read the result must not move before the wait.
     return value.new_empty(value.shape)
 

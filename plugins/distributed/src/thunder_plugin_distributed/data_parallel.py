@@ -162,5 +162,5 @@ def _refuse(what: str, advice: str) -> NoReturn:
 
 
 INTERCEPTIONS: Final = (
-    Interception(DistributedDataParallel, "forward", forward, "gradients are averaged by lines of backward"),
+    Interception(DistributedDataParallel, "forward", forward, "gradients are averaged by ops of backward"),
 )

@@ -22,12 +22,12 @@ MOVABLE: Final = frozenset({Tag.ELEMENTWISE, Tag.CAST, Tag.SHAPE, Tag.COPY})
 _REDUCTIONS: Final = frozenset({registry.symbol_of(reduce_scatter), registry.symbol_of(all_reduce)})
 
 
-def hands_on(line: BoundSymbol) -> bool:
+def hands_on(op: BoundSymbol) -> bool:
     """Whether an op waits for a tensor, or is a view, copy, cast or elementwise op of one tensor."""
-    if Tag.WAIT in line.symbol.tags:
+    if Tag.WAIT in op.symbol.tags:
         return True
-    tensors = {proxy.name for proxy in line.inputs() if isinstance(proxy, TensorProxy)}
-    return line.effects.pure and not MOVABLE.isdisjoint(line.symbol.tags) and len(tensors) == 1
+    tensors = {proxy.name for proxy in op.inputs() if isinstance(proxy, TensorProxy)}
+    return op.effects.pure and not MOVABLE.isdisjoint(op.symbol.tags) and len(tensors) == 1
 
 
 def reduce_early(trace: Trace) -> Trace:
@@ -38,9 +38,9 @@ def reduce_early(trace: Trace) -> Trace:
     same group. Less communication remains at the end of backward, and the gradients of both layers are not in memory
     at once. The number of bytes sent is unchanged, and all ranks, which have the same program, send in the same order.
     """
-    if not any(line.symbol in _REDUCTIONS for line in trace.symbols):
+    if not any(op.symbol in _REDUCTIONS for op in trace.symbols):
         return trace
-    return trace.with_symbols(_Cut(trace).lines(), "reduce_early")
+    return trace.with_symbols(_Cut(trace).ops(), "reduce_early")
 
 
 class _Cut:
@@ -54,20 +54,20 @@ class _Cut:
         self.early: set[str] = set()  # results of parts that moved
         self.serial = 0
 
-    def lines(self) -> list[BoundSymbol]:
+    def ops(self) -> list[BoundSymbol]:
         """All ops in their new order."""
-        for index, line in enumerate(self.trace.symbols):
-            if line.symbol in _REDUCTIONS:
-                self._reduce(line, (index,))
-            elif Tag.WAIT in line.symbol.tags and not self.early.isdisjoint(proxy.name for proxy in line.inputs()):
-                self._place(line, self._behind(line))
+        for index, op in enumerate(self.trace.symbols):
+            if op.symbol in _REDUCTIONS:
+                self._reduce(op, (index,))
+            elif Tag.WAIT in op.symbol.tags and not self.early.isdisjoint(proxy.name for proxy in op.inputs()):
+                self._place(op, self._behind(op))
             else:
-                self._place(line, (index,))
-        return [line for _, line in sorted(self.placed, key=lambda placed: placed[0])]
+                self._place(op, (index,))
+        return [op for _, op in sorted(self.placed, key=lambda placed: placed[0])]
 
-    def _reduce(self, line: BoundSymbol, position: Position) -> None:
+    def _reduce(self, op: BoundSymbol, position: Position) -> None:
         """Place the parts of a reduction, the earliest first: gradients that are ready before the same reductions."""
-        values = line.args[0]
+        values = op.args[0]
         casts = [self._casts(value.name) for value in values]
         parts: dict[int, list[int]] = defaultdict(list)
         for place, value in enumerate(values):
@@ -75,7 +75,7 @@ class _Cut:
             parts[sum(ready < reduction for reduction in self.reductions)].append(place)
         last = min(parts, default=0)
         for count, places in sorted(parts.items(), reverse=True):
-            part = line if len(parts) == 1 else part_of(line, places)
+            part = op if len(parts) == 1 else part_of(op, places)
             where = position
             if count != last:
                 for cast in [cast for place in places for cast in casts[place]]:
@@ -89,21 +89,21 @@ class _Cut:
         """The chain of single-tensor ops, first to last, whose result only a reduction reads."""
         casts: list[int] = []
         while name in self.producers and self.trace.use_count(name) == 1:
-            line = self.placed[self.producers[name]][1]
-            if Tag.WAIT in line.symbol.tags or not hands_on(line):
+            op = self.placed[self.producers[name]][1]
+            if Tag.WAIT in op.symbol.tags or not hands_on(op):
                 break
             casts.append(self.producers[name])
-            name = tensor_inputs_of(line)[0].name
+            name = tensor_inputs_of(op)[0].name
         return casts[::-1]
 
     def _position(self, name: str) -> Position:
         return self.placed[self.producers[name]][0] if name in self.producers else (-1,)
 
-    def _behind(self, line: BoundSymbol) -> Position:
-        """A position directly after the last op that computes an argument of ``line``."""
+    def _behind(self, op: BoundSymbol) -> Position:
+        """A position directly after the last op that computes an argument of ``op``."""
         self.serial += 1
-        return (*max(self._position(proxy.name) for proxy in line.inputs()), self.serial)
+        return (*max(self._position(proxy.name) for proxy in op.inputs()), self.serial)
 
-    def _place(self, line: BoundSymbol, position: Position) -> None:
-        self.producers |= {proxy.name: len(self.placed) for proxy in line.outputs()}
-        self.placed.append((position, line))
+    def _place(self, op: BoundSymbol, position: Position) -> None:
+        self.producers |= {proxy.name: len(self.placed) for proxy in op.outputs()}
+        self.placed.append((position, op))

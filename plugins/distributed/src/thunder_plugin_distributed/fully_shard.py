@@ -322,7 +322,7 @@ INTERCEPTIONS: Final = (
         _STATE,
         "_pre_forward",
         pre_forward,
-        "parameters are gathered by lines",
+        "parameters are gathered by ops of the trace",
         observed=False,
         takes_over="FSDPModule",
     ),

@@ -46,37 +46,37 @@ class OverlapGradients(Transform):
         return context.phase is Phase.BACKWARD
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        calls = [line for line in trace.symbols if _averages(line)]
+        calls = [op for op in trace.symbols if _averages(op)]
         if not calls:
             return trace
         builder = Builder.of(trace)
         silent: set[str] = set()
-        lines = [line for line in trace.symbols if not _averages(line)]
+        ops = [op for op in trace.symbols if not _averages(op)]
         for call in calls:
-            average = _Lines(call, builder)
-            lines = [*_placed(lines, average.starts()), *average.ends()]
+            average = _Ops(call, builder)
+            ops = [*_placed(ops, average.starts()), *average.ends()]
             silent |= average.silent
         output = tuple([None if item is None or item.name in silent else item for item in trace.output])
-        return replace(trace.with_symbols(lines, self.name), output=output)
+        return replace(trace.with_symbols(ops, self.name), output=output)
 
 
-def _averages(line: BoundSymbol) -> bool:
-    return bool(line.args) and line.args[0] is average_gradients and bool(line.outputs())
+def _averages(op: BoundSymbol) -> bool:
+    return bool(op.args) and op.args[0] is average_gradients and bool(op.outputs())
 
 
-def _placed(lines: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> Iterator[BoundSymbol]:
+def _placed(ops: list[BoundSymbol], starts: list[tuple[BoundSymbol, ...]]) -> Iterator[BoundSymbol]:
     """The ops with the groups of ops ``starts``, in order, each directly after the last op whose results it reads."""
-    position = {proxy.name: index for index, line in enumerate(lines) for proxy in line.outputs()}
+    position = {proxy.name: index for index, op in enumerate(ops) for proxy in op.outputs()}
     earliest = 0
     groups: dict[int, list[BoundSymbol]] = {}
     for group in starts:
-        needed = [position[proxy.name] + 1 for line in group for proxy in line.inputs() if proxy.name in position]
+        needed = [position[proxy.name] + 1 for op in group for proxy in op.inputs() if proxy.name in position]
         earliest = max([earliest, *needed])
         groups.setdefault(earliest, []).extend(group)
-    for index, line in enumerate(lines):
+    for index, op in enumerate(ops):
         yield from groups.get(index, ())
-        yield line
-    yield from groups.get(len(lines), ())
+        yield op
+    yield from groups.get(len(ops), ())
 
 
 def _effects(symbol: Symbol, args: tuple[Any, ...]) -> Effects:
@@ -87,7 +87,7 @@ def _effects(symbol: Symbol, args: tuple[Any, ...]) -> Effects:
     return Effects(channels=(WAITS,)) if symbol is WAIT else _EXTERNAL
 
 
-class _Lines:
+class _Ops:
     """The ops that replace one call of `average_gradients`.
 
     Attributes:
@@ -102,7 +102,7 @@ class _Lines:
         self._averaging = Averaging(self._write, gradients, reached, module, averages)
         pairs = zip(call.output, self._given, strict=True)
         self.silent = {result.name for result, given in pairs if result is not None and not given}
-        self._lines: list[BoundSymbol] = []
+        self._ops: list[BoundSymbol] = []
         self._of_hooks: dict[str, TensorProxy] = {}
 
     def starts(self) -> list[tuple[BoundSymbol, ...]]:
@@ -115,13 +115,13 @@ class _Lines:
         return self._written()
 
     def _written(self) -> tuple[BoundSymbol, ...]:
-        lines, self._lines = self._lines, []
-        return tuple(lines)
+        ops, self._ops = self._ops, []
+        return tuple(ops)
 
     def _write(self, symbol: Symbol, *args: Any) -> Any:
         output = self._result(symbol, args)
-        line = BoundSymbol(symbol, args, {}, output, _effects(symbol, args), self._call.context, self._call.location)
-        self._lines.append(line)
+        op = BoundSymbol(symbol, args, {}, output, _effects(symbol, args), self._call.context, self._call.location)
+        self._ops.append(op)
         return output
 
     def _result(self, symbol: Symbol, args: tuple[Any, ...]) -> Any:

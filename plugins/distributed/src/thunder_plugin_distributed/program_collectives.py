@@ -120,19 +120,19 @@ def issues_of(trace: Trace, derivatives: Mapping[str, Trace] = MappingProxyType(
     Args:
         derivatives: the backward programs of autograd graphs that forward recorded, by the name of the graph.
     """
-    lines = trace.symbols
-    for index, line in enumerate(lines):
-        recorded = [derivatives[proxy.name] for proxy in line.inputs() if proxy.name in derivatives]
-        if not (recorded or line.effects.groups):
+    ops = trace.symbols
+    for index, op in enumerate(ops):
+        recorded = [derivatives[proxy.name] for proxy in op.inputs() if proxy.name in derivatives]
+        if not (recorded or op.effects.groups):
             continue
-        bodies = recorded or programs_of(line.symbol)[:1] or bodies_of(line)
+        bodies = recorded or programs_of(op.symbol)[:1] or bodies_of(op)
         for body in bodies:
             yield from _inside(body, index)
         if bodies:
             continue
-        wait = _wait_of(lines, index)
-        between = () if wait is None else tuple([other for other in lines[index + 1 : wait] if not _is_apart(other)])
-        yield Issue(collectives_of(line), index, wait, between)
+        wait = _wait_of(ops, index)
+        between = () if wait is None else tuple([other for other in ops[index + 1 : wait] if not _is_apart(other)])
+        yield Issue(collectives_of(op), index, wait, between)
 
 
 def _inside(body: Trace, index: int) -> Iterator[Issue]:
@@ -140,26 +140,26 @@ def _inside(body: Trace, index: int) -> Iterator[Issue]:
         yield replace(issue, index=index, inside=True)
 
 
-def collectives_of(line: BoundSymbol) -> tuple[Collective, ...]:
+def collectives_of(op: BoundSymbol) -> tuple[Collective, ...]:
     """The collectives of an op: the communicating operators that it calls when it runs on fake tensors.
 
     Dynamic sizes have the values of the call for which the program was recorded. An op that cannot run on fake tensors
     counts as one collective of unknown kind, with the tensors among its arguments.
     """
-    if line.varies():
+    if op.varies():
         return tuple(
-            [replace(each, even=False, varies=each.even) for each in collectives_of(line.with_sizes(as_constant))]
+            [replace(each, even=False, varies=each.even) for each in collectives_of(op.with_sizes(as_constant))]
         )
-    if line.symbol is EXCHANGE_OBJECTS:
-        return (Collective(line.args[0], line.symbol.name, line.args[1], (), location=line.location),)
-    if line.symbol is START:
-        operator, written, *args = line.args
-        return (_started(line, operator, written, tuple(args)),)
-    if line.symbol is START_TOGETHER:
-        return tuple([_started(line, operator, written, tuple(args)) for operator, written, *args in line.args[2:]])
-    key = call_key(line, PLAIN)
-    found = _lines(line) if key is None else _cache.get(key, lambda: _lines(line))
-    return tuple([_collective(each, line) for each in found])
+    if op.symbol is EXCHANGE_OBJECTS:
+        return (Collective(op.args[0], op.symbol.name, op.args[1], (), location=op.location),)
+    if op.symbol is START:
+        operator, written, *args = op.args
+        return (_started(op, operator, written, tuple(args)),)
+    if op.symbol is START_TOGETHER:
+        return tuple([_started(op, operator, written, tuple(args)) for operator, written, *args in op.args[2:]])
+    key = call_key(op, PLAIN)
+    found = _ops(op) if key is None else _cache.get(key, lambda: _ops(op))
+    return tuple([_collective(each, op) for each in found])
 
 
 def collectives_of_programs(
@@ -178,7 +178,7 @@ def collectives_of_programs(
                 len(each.tensors),
                 each.sent(len(groups[each.group])),
                 None if issue.wait is None else len(issue.between),
-                sum(count_operations(line) or 0 for line in issue.between),
+                sum(count_operations(op) or 0 for op in issue.between),
             )
             for phase, issue in issues_of_programs(programs)
             for each in issue.collectives
@@ -189,52 +189,52 @@ def collectives_of_programs(
 _cache: Final = BoundedCache[tuple[BoundSymbol, ...]](1024)
 
 
-def _lines(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
+def _ops(op: BoundSymbol) -> tuple[BoundSymbol, ...]:
     """The communicating operators that an op calls; the op itself if that is unknown."""
-    if _operator(line) is not None:
-        return (line,)
+    if _operator(op) is not None:
+        return (op,)
     try:
-        refuse_objects(line)
-        trace = trace_call(line.symbol.target, line.args, line.kwargs, PLAIN, Level.ATEN)
+        refuse_objects(op)
+        trace = trace_call(op.symbol.target, op.args, op.kwargs, PLAIN, Level.ATEN)
     except Exception:  # noqa: BLE001 - the function does not support fake tensors: the op itself is returned
-        return (line,)
-    return tuple([op for op in trace.symbols if op.effects.groups]) or (line,)
+        return (op,)
+    return tuple([op for op in trace.symbols if op.effects.groups]) or (op,)
 
 
-def _operator(line: BoundSymbol) -> OpOverload | None:
-    target = line.symbol.target
+def _operator(op: BoundSymbol) -> OpOverload | None:
+    target = op.symbol.target
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, target.overloads()[0])
     return target if isinstance(target, OpOverload) else None
 
 
-def _collective(op: BoundSymbol, line: BoundSymbol) -> Collective:
-    operator, kind, reduction = _operator(op), "", ""
+def _collective(call: BoundSymbol, op: BoundSymbol) -> Collective:
+    operator, kind, reduction = _operator(call), "", ""
     if operator is not None:
         names = [argument.name for argument in schema_of(operator).arguments]
-        given = dict(zip(names, op.args, strict=False)) | op.kwargs
+        given = dict(zip(names, call.args, strict=False)) | call.kwargs
         # the argument of operators of torch.ops.c10d is an object that cannot be read
         reduction = next((value for name, value in given.items() if name in _REDUCTIONS and isinstance(value, str)), "")
         kind = _kind(operator)
-    tensors = [leaf for leaf in iterate_leaves(op.args) if isinstance(leaf, TensorProxy)]
-    group = op.effects.groups[0]
+    tensors = [leaf for leaf in iterate_leaves(call.args) if isinstance(leaf, TensorProxy)]
+    group = call.effects.groups[0]
     metadata = tuple(map(_metadata, tensors))
     even = kind in _EVEN
-    return Collective(kind or line.symbol.name, line.symbol.name, group, metadata, reduction, even, line.location)
+    return Collective(kind or op.symbol.name, op.symbol.name, group, metadata, reduction, even, op.location)
 
 
-def _started(line: BoundSymbol, operator: OpOverload, written: tuple[int, ...], args: tuple[Any, ...]) -> Collective:
+def _started(op: BoundSymbol, operator: OpOverload, written: tuple[int, ...], args: tuple[Any, ...]) -> Collective:
     """The collective of an operator of ``torch.ops.c10d``, whose arguments include the tensors that it writes."""
     tensors = [leaf for leaf in iterate_leaves(args) if isinstance(leaf, TensorProxy)]
     sent = [tensor for place, tensor in enumerate(tensors) if place not in written] or tensors
     kind = _kind(operator)
-    (group,) = line.effects.groups
+    (group,) = op.effects.groups
     metadata = () if kind == "barrier" else tuple(map(_metadata, sent))
     name = schema_of(operator).name
     # lists of gathers and scatters may hold tensors of several sizes
     even = kind in _EVEN and ("base" in name or "tensor" in name or kind not in ("all_gather", "reduce_scatter"))
-    reduction = line.kwargs.get("reduction", "")
-    return Collective(kind or line.symbol.name, str(operator), group, metadata, reduction, even, line.location)
+    reduction = op.kwargs.get("reduction", "")
+    return Collective(kind or op.symbol.name, str(operator), group, metadata, reduction, even, op.location)
 
 
 def _kind(operator: OpOverload) -> str:
@@ -247,16 +247,16 @@ def _metadata(tensor: TensorProxy) -> tuple[tuple[int, ...], torch.dtype]:
     return tuple(map(int, tensor.shape)), tensor.dtype
 
 
-def _wait_of(lines: tuple[BoundSymbol, ...], index: int) -> int | None:
-    names = {proxy.name for proxy in lines[index].outputs()}
-    for position in range(index + 1, len(lines)):
-        line = lines[position]
-        if names.isdisjoint([proxy.name for proxy in line.inputs()]):
+def _wait_of(ops: tuple[BoundSymbol, ...], index: int) -> int | None:
+    names = {proxy.name for proxy in ops[index].outputs()}
+    for position in range(index + 1, len(ops)):
+        op = ops[position]
+        if names.isdisjoint([proxy.name for proxy in op.inputs()]):
             continue
         return position
     return None
 
 
-def _is_apart(line: BoundSymbol) -> bool:
+def _is_apart(op: BoundSymbol) -> bool:
     """Whether an op does not compute: it communicates, waits, or is a view."""
-    return bool(line.effects.channels) or line.is_view()
+    return bool(op.effects.channels) or op.is_view()

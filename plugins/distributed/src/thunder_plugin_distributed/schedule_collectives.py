@@ -53,38 +53,38 @@ class ScheduleCollectives(Transform):
         return torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        if not any(Tag.COLLECTIVE in line.symbol.tags for line in trace.symbols):
+        if not any(Tag.COLLECTIVE in op.symbol.tags for op in trace.symbols):
             return trace
         if context.place is Place.AFTER_DIFFERENTIATION:
             return without_collectors(trace) if context.phase is Phase.JOINT else trace
         if context.place is Place.PARTITIONED:
             return gather_late(reduce_early(trace), hardware_of(self.hardware))
         gathers = gathers_of_inputs(trace)
-        lines = _all_awaited(trace, _late(trace, gathers))
-        return trace.with_symbols(with_starts(lines, gathers, self.ahead), self.name)
+        ops = _all_awaited(trace, _late(trace, gathers))
+        return trace.with_symbols(with_starts(ops, gathers, self.ahead), self.name)
 
 
-def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
+def _all_awaited(trace: Trace, ops: list[BoundSymbol]) -> list[BoundSymbol]:
     """The ops, with waits for results of collectives that no op reads, after the first wait for the same collective.
 
     PyTorch does not free results that are never waited for.
     """
     builder, symbol = Builder.of(trace), registry.symbol_of(wait)
     unread: dict[str, list[BoundSymbol]] = {}
-    for line in trace.symbols:
-        if Tag.COLLECTIVE not in line.symbol.tags:
+    for op in trace.symbols:
+        if Tag.COLLECTIVE not in op.symbol.tags:
             continue
         waits: list[BoundSymbol] = []
-        for proxy in line.outputs():
+        for proxy in op.outputs():
             if isinstance(proxy, TensorProxy) and not trace.users(proxy.name) and not trace.is_returned(proxy.name):
                 result = replace(proxy, name=builder.name(proxy.name), storage=builder.new_storage())
                 effects = Effects(channels=(WAITS,))
-                waits.append(BoundSymbol(symbol, (proxy,), {}, result, effects, line.context, line.location))
-        unread |= {proxy.name: waits for proxy in line.outputs()}
+                waits.append(BoundSymbol(symbol, (proxy,), {}, result, effects, op.context, op.location))
+        unread |= {proxy.name: waits for proxy in op.outputs()}
     found: list[BoundSymbol] = []
-    for line in lines:
-        found.append(line)
-        waits = unread.get(line.args[0].name, []) if Tag.WAIT in line.symbol.tags else []
+    for op in ops:
+        found.append(op)
+        waits = unread.get(op.args[0].name, []) if Tag.WAIT in op.symbol.tags else []
         found += waits
         waits.clear()
     return [*found, *{id(wait): wait for waits in unread.values() for wait in waits}.values()]
@@ -93,36 +93,36 @@ def _all_awaited(trace: Trace, lines: list[BoundSymbol]) -> list[BoundSymbol]:
 def _late(trace: Trace, gathers: set[int]) -> list[BoundSymbol]:
     """The ops, with waits and the ops that move with them as late as possible."""
     waiting: list[BoundSymbol] = []
-    lines: list[BoundSymbol] = []
+    ops: list[BoundSymbol] = []
     pending: set[str] = set()
     reduced: set[str] = set()
     tails = _tails(trace)
-    for index, line in enumerate(trace.symbols):
-        if Tag.WAIT in line.symbol.tags or index in tails:
-            waiting.append(line)
-            pending.update(proxy.name for proxy in line.outputs())
+    for index, op in enumerate(trace.symbols):
+        if Tag.WAIT in op.symbol.tags or index in tails:
+            waiting.append(op)
+            pending.update(proxy.name for proxy in op.outputs())
             continue
-        needed = {proxy.name for proxy in line.inputs()} & pending
-        if Tag.COLLECTIVE in line.symbol.tags and id(line) not in gathers:
+        needed = {proxy.name for proxy in op.inputs()} & pending
+        if Tag.COLLECTIVE in op.symbol.tags and id(op) not in gathers:
             needed |= {
                 wait.output.name for wait in waiting if Tag.WAIT in wait.symbol.tags and wait.args[0].name in reduced
             }
-            reduced = {proxy.name for proxy in line.outputs()}
+            reduced = {proxy.name for proxy in op.outputs()}
         if needed:
-            lines += _released(waiting, needed, pending)
-        lines.append(line)
-    return [*lines, *waiting]
+            ops += _released(waiting, needed, pending)
+        ops.append(op)
+    return [*ops, *waiting]
 
 
 def _released(waiting: list[BoundSymbol], needed: set[str], pending: set[str]) -> list[BoundSymbol]:
     """Remove the ops that compute the values ``needed`` from ``waiting``; return them in order."""
     taken: list[BoundSymbol] = []
-    for line in reversed(list(waiting)):
-        if any(proxy.name in needed for proxy in line.outputs()):
-            needed |= {proxy.name for proxy in line.inputs()} & pending
-            taken.append(line)
-            waiting.remove(line)
-            pending.difference_update(proxy.name for proxy in line.outputs())
+    for op in reversed(list(waiting)):
+        if any(proxy.name in needed for proxy in op.outputs()):
+            needed |= {proxy.name for proxy in op.inputs()} & pending
+            taken.append(op)
+            waiting.remove(op)
+            pending.difference_update(proxy.name for proxy in op.outputs())
     return taken[::-1]
 
 
@@ -130,19 +130,19 @@ def _tails(trace: Trace) -> set[int]:
     """The positions of ops after waits that may move with them: all ops that depend on them are elementwise."""
     from_waits: set[str] = set()
     candidates: list[int] = []
-    for index, line in enumerate(trace.symbols):
-        if Tag.WAIT in line.symbol.tags:
-            from_waits.update(proxy.name for proxy in line.outputs())
-        elif not from_waits.isdisjoint(proxy.name for proxy in line.inputs()):
-            from_waits.update(proxy.name for proxy in line.outputs())
+    for index, op in enumerate(trace.symbols):
+        if Tag.WAIT in op.symbol.tags:
+            from_waits.update(proxy.name for proxy in op.outputs())
+        elif not from_waits.isdisjoint(proxy.name for proxy in op.inputs()):
+            from_waits.update(proxy.name for proxy in op.outputs())
             candidates.append(index)
     found: set[int] = set()
     blocked: set[str] = set()
     for index in reversed(candidates):
-        line = trace.symbols[index]
-        simple = line.effects.pure and not MOVABLE.isdisjoint(line.symbol.tags)
-        if simple and blocked.isdisjoint(proxy.name for proxy in line.outputs()):
+        op = trace.symbols[index]
+        simple = op.effects.pure and not MOVABLE.isdisjoint(op.symbol.tags)
+        if simple and blocked.isdisjoint(proxy.name for proxy in op.outputs()):
             found.add(index)
         else:
-            blocked.update(proxy.name for proxy in line.inputs())
+            blocked.update(proxy.name for proxy in op.inputs())
     return found

@@ -14,14 +14,15 @@ from typing import Final
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_fusion.keys import ops_key
 
-Lines = list[int]
+Region = list[int]
+"""The positions of its operations in the trace."""
 
 _MOST_TRIED: Final = 8  # kinds of regions with which one region is compared
 
 
 def align_regions(
-    symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]], regions: Sequence[Lines]
-) -> list[Lines]:
+    symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]], regions: Sequence[Region]
+) -> list[Region]:
     """The regions, some of them split into two or three, so that more are equal.
 
     A region is split if no other equals it, and at least half of it equals regions that occur more than once.
@@ -37,7 +38,7 @@ def align_regions(
         equal[ops_key([symbols[index] for index in core])].append(number)
     common = [(key, _each(symbols, cores[same[0]])) for key, same in equal.items() if key is not None and len(same) > 1]
     common.sort(key=lambda item: -len(item[1]))
-    aligned: list[Lines] = []
+    aligned: list[Region] = []
     for key, same in equal.items():
         if len(same) > 1 or key is None:
             aligned += [list(regions[number]) for number in same]
@@ -46,7 +47,7 @@ def align_regions(
     return aligned
 
 
-def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]], region: Lines) -> Lines:
+def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]], region: Region) -> Region:
     """The region without views that only other operations read, which are computed outside of it anyway."""
     read: set[int] = set()
     core = []
@@ -57,17 +58,17 @@ def _without_last_views(symbols: Sequence[BoundSymbol], before: Sequence[Sequenc
     return core[::-1]
 
 
-def _each(symbols: Sequence[BoundSymbol], region: Lines) -> list[Hashable]:
+def _each(symbols: Sequence[BoundSymbol], region: Region) -> list[Hashable]:
     return [ops_key([symbols[index]]) for index in region]
 
 
 def _split(
     symbols: Sequence[BoundSymbol],
     before: Sequence[Sequence[int]],
-    region: Lines,
-    core: Lines,
+    region: Region,
+    core: Region,
     common: Sequence[tuple[Hashable, list[Hashable]]],
-) -> list[Lines]:
+) -> list[Region]:
     """The region unchanged, or split into the part before a common region, that, and the part after it."""
     fitting = [item for item in common if len(core) <= 2 * len(item[1]) < 2 * len(core)][:_MOST_TRIED]
     keys_ = _each(symbols, core) if fitting else []
@@ -82,14 +83,14 @@ def _split(
     return [region]
 
 
-def _subsequence(keys_: Sequence[Hashable], wanted: Sequence[Hashable], region: Lines) -> Lines | None:
+def _subsequence(keys_: Sequence[Hashable], wanted: Sequence[Hashable], region: Region) -> Region | None:
     """Operations of the region that equal the wanted ones, one by one; None if there are none."""
     places = iter(zip(keys_, region, strict=True))
     selected = [next((index for key, index in places if key == one), None) for one in wanted]
     return None if None in selected else [index for index in selected if index is not None]
 
 
-def _around(before: Sequence[Sequence[int]], region: Lines, selected: set[int]) -> tuple[Lines, Lines] | None:
+def _around(before: Sequence[Sequence[int]], region: Region, selected: set[int]) -> tuple[Region, Region] | None:
     """The other operations of the region: those that these need, and the rest; None if some would be between."""
     members, needed = set(region), set(selected)
     for index in reversed(region):

@@ -96,7 +96,7 @@ class RegionArtifacts:
         text = None if self.cache is None or key is None else key_text(key)
         if text is None:
             return None
-        values = [value for line in region.symbols for value in line.proxies()]
+        values = [value for op in region.symbols for value in op.proxies()]
         devices = sorted({value.device for value in values if isinstance(value, TensorProxy)}, key=str)
         return "\n".join([self.settings, *map(hardware, devices), text])
 

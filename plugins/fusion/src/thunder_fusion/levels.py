@@ -21,7 +21,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.proxy import storages_of
 from thunder_core.ir.size import hint_of
 
-Lines = Sequence[Sequence[int]]
+Dependencies = Sequence[Sequence[int]]
 """For each operation other operations, by position in the trace."""
 Pairs = frozenset[tuple[int, int]]
 """An earlier and a later operation."""
@@ -30,7 +30,7 @@ Step = Callable[[int, int], int]
 
 
 def levels_of(
-    symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], apart: Pairs = frozenset()
+    symbols: Sequence[BoundSymbol], before: Dependencies, labels: Sequence[int | None], apart: Pairs = frozenset()
 ) -> list[int]:
     """The level of each operation, in time linear in their number.
 
@@ -51,7 +51,7 @@ def _step(labels: Sequence[int | None], apart: Pairs, earlier: int, later: int) 
     return 0 if joined and (earlier, later) not in apart else 1
 
 
-def _earliest(before: Lines, step: Step, floors: dict[int, int]) -> list[int]:
+def _earliest(before: Dependencies, step: Step, floors: dict[int, int]) -> list[int]:
     levels = [0] * len(before)
     for index, earlier in enumerate(before):
         lowest = floors.get(index, 0)
@@ -59,7 +59,7 @@ def _earliest(before: Lines, step: Step, floors: dict[int, int]) -> list[int]:
     return levels
 
 
-def _latest(before: Lines, step: Step, levels: list[int]) -> list[int]:
+def _latest(before: Dependencies, step: Step, levels: list[int]) -> list[int]:
     highest: dict[int, int] = {}  # allowed by the users of an operation
     for index in range(len(before) - 1, -1, -1):
         levels[index] = highest.get(index, levels[index])
@@ -70,7 +70,7 @@ def _latest(before: Lines, step: Step, levels: list[int]) -> list[int]:
 
 
 def _floors(
-    symbols: Sequence[BoundSymbol], before: Lines, labels: Sequence[int | None], levels: Sequence[int]
+    symbols: Sequence[BoundSymbol], before: Dependencies, labels: Sequence[int | None], levels: Sequence[int]
 ) -> dict[int, int]:
     """The least levels of operations whose sides wait for a later region."""
     after: list[list[int]] = [[] for _ in symbols]
@@ -84,12 +84,12 @@ def _floors(
         readers = readers if readers is not None else _readers_of_memory(symbols)
         level = _where_read(side, symbols, labels, levels, readers)
         if level is not None:
-            waiting = {reader for line in side for reader in after[line] if reader in ends}
-            floors.update({line: max(level + 1, floors.get(line, 0)) for line in waiting})
+            waiting = {reader for index in side for reader in after[index] if reader in ends}
+            floors.update({index: max(level + 1, floors.get(index, 0)) for index in waiting})
     return floors
 
 
-def _ends(symbols: Sequence[BoundSymbol], after: Lines, labels: Sequence[int | None]) -> frozenset[int]:
+def _ends(symbols: Sequence[BoundSymbol], after: Dependencies, labels: Sequence[int | None]) -> frozenset[int]:
     """Operations without label and effects on which no others depend, or only such on which nothing else depends."""
     last = {index for index, readers in enumerate(after) if not readers}
     return frozenset(
@@ -99,7 +99,7 @@ def _ends(symbols: Sequence[BoundSymbol], after: Lines, labels: Sequence[int | N
     )
 
 
-def _sides(after: Lines, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:
+def _sides(after: Dependencies, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:
     """Connected operations of one label whose values only ends read."""
     side_of: dict[int, list[int]] = {}
     for index in range(len(labels) - 1, -1, -1):
@@ -127,18 +127,18 @@ def _where_read(
     readers: dict[int, list[int]],
 ) -> int | None:
     """The first later level whose region reads most of the side's inputs, and more than the region of the side."""
-    side_level = max(levels[line] for line in side)
+    side_level = max(levels[index] for index in side)
     label, members = labels[side[0]], set(side)
-    created = storages_of(proxy for line in side for proxy in symbols[line].outputs())
+    created = storages_of(proxy for index in side for proxy in symbols[index].outputs())
     memories = {
         proxy.storage: math.prod(map(hint_of, proxy.shape)) * proxy.dtype.itemsize
-        for line in side
-        for proxy in tensor_inputs_of(symbols[line])
+        for index in side
+        for proxy in tensor_inputs_of(symbols[index])
         if proxy.storage not in created
     }
     shared: Counter[int] = Counter()
     for memory, size in memories.items():
-        for level in {levels[line] for line in readers[memory] if labels[line] == label and line not in members}:
+        for level in {levels[index] for index in readers[memory] if labels[index] == label and index not in members}:
             shared[level] += size
     least = max(sum(memories.values()) // 2, shared[side_level])
     return min((level for level, size in shared.items() if level > side_level and size > least), default=None)

@@ -90,17 +90,17 @@ class _Layout:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
-    def pattern(self, line: BoundSymbol) -> Iterator[Match]:
-        value = line.output
-        if Tag.ATTENTION not in line.symbol.tags or not isinstance(value, TensorProxy):
+    def pattern(self, op: BoundSymbol) -> Iterator[Match]:
+        value = op.output
+        if Tag.ATTENTION not in op.symbol.tags or not isinstance(value, TensorProxy):
             return
-        if line.effects.mutates or line.effects.external:
+        if op.effects.mutates or op.effects.external:
             return
-        if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in line.args[:3]):
+        if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in op.args[:3]):
             return
         steps = self._steps_to_copy(value)
-        if steps and _worth_moving(line.args[0], self.trace):
-            yield Match((line, *steps))
+        if steps and _worth_moving(op.args[0], self.trace):
+            yield Match((op, *steps))
 
     def _steps_to_copy(self, value: TensorProxy) -> list[BoundSymbol]:
         """The operations from a value to its copy; empty if anything else reads the value or one of its views."""
@@ -121,13 +121,13 @@ class _Layout:
         moved = tuple([_worth_moving(argument, self.trace) for argument in attention.args[:3]])
         calls = tuple([(step.symbol, _template(step.args), tuple(_template(step.kwargs).items())) for step in steps])
         function = _Relayout(attention.symbol, moved, calls)
-        line = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
+        op = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
         try:
             hash(function)
-            lines = self._builder.inline(rewritten_form(line, function, self.trace.context), line)
+            ops = self._builder.inline(rewritten_form(op, function, self.trace.context), op)
         except (LoweringError, TypeError):  # a list among the arguments, or a kernel that rejects the layout
             return None
-        return lines if lines[-1].is_view() else None
+        return ops if ops[-1].is_view() else None
 
     @cached_property
     def _builder(self) -> Builder:

@@ -14,10 +14,9 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.functionalize.metadata import Metadata
-from thunder_core.passes.operations import functional_call
 from thunder_core.passes.rewrite import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.symbols.registry import registry
+from thunder_core.symbols.operation_names import called_symbol
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class ConvolutionLayout(Transform):
         if not torch.backends.mkldnn.is_available() or not any(map(_may_move, trace.symbols)):
             return trace
         walk = _Walk(trace)
-        for line in trace.symbols:
-            walk.add(line)
+        for op in trace.symbols:
+            walk.add(op)
         walk.restore(leaf for leaf in iterate_leaves(trace.output) if isinstance(leaf, TensorProxy))
-        return trace.with_symbols(walk.lines, self.name) if walk.copies < walk.moved else trace
+        return trace.with_symbols(walk.ops, self.name) if walk.copies < walk.moved else trace
 
 
 @dataclass
@@ -63,7 +62,7 @@ class _Walk:
     """
 
     trace: Trace
-    lines: list[BoundSymbol] = field(default_factory=list)
+    ops: list[BoundSymbol] = field(default_factory=list)
     moved: int = 0
     copies: int = 0
     last: dict[str, TensorProxy] = field(default_factory=dict)
@@ -73,68 +72,68 @@ class _Walk:
         self.substitution = Substitution(self.trace)
         self.metadata = Metadata()
 
-    def add(self, line: BoundSymbol) -> None:
+    def add(self, op: BoundSymbol) -> None:
         """Add the operation in the other format if possible, else unchanged."""
-        if _may_move(line):
-            if line.args[0].name not in self.last:
-                self._move(line.args[0], line)
-            if self._follows(line):
+        if _may_move(op):
+            if op.args[0].name not in self.last:
+                self._move(op.args[0], op)
+            if self._follows(op):
                 self.moved += 1
                 return
-        elif _may_follow(line) and self._reads_images(line) and self._follows(line):
+        elif _may_follow(op) and self._reads_images(op) and self._follows(op):
             return
-        self.restore(tensor_inputs_of(line))
-        self.lines.append(line)
+        self.restore(tensor_inputs_of(op))
+        self.ops.append(op)
 
     def restore(self, values: Iterable[TensorProxy]) -> None:
         """Copy the values that only exist in channels-last format to their original format."""
         for value in values:
             if value.name in self.last and value.name not in self.there:
                 self.there.add(value.name)
-                self._copy(self.last[value.name], torch.contiguous_format, value, self.lines[-1])
+                self._copy(self.last[value.name], torch.contiguous_format, value, self.ops[-1])
 
-    def _move(self, image: TensorProxy, line: BoundSymbol) -> None:
+    def _move(self, image: TensorProxy, op: BoundSymbol) -> None:
         self.there.add(image.name)
         self.last[image.name] = self._with_channels_last(image)
-        self._copy(image, torch.channels_last, self.last[image.name], line)
+        self._copy(image, torch.channels_last, self.last[image.name], op)
 
     def _copy(
         self, source: TensorProxy, memory_format: torch.memory_format, target: TensorProxy, at: BoundSymbol
     ) -> None:
-        lines = self.substitution.ops_of(_copy, (source, memory_format), target, at)
-        assert lines is not None, (source, target)
-        self.lines += lines
+        ops = self.substitution.ops_of(_copy, (source, memory_format), target, at)
+        assert ops is not None, (source, target)
+        self.ops += ops
         self.copies += 1
 
-    def _reads_images(self, line: BoundSymbol) -> bool:
+    def _reads_images(self, op: BoundSymbol) -> bool:
         """Whether all arguments except numbers and per-channel vectors are channels-last."""
-        tensors = [proxy for proxy in tensor_inputs_of(line) if proxy.ndim > 1]
+        tensors = [proxy for proxy in tensor_inputs_of(op) if proxy.ndim > 1]
         return bool(tensors) and all(proxy.name in self.last for proxy in tensors)
 
-    def _follows(self, line: BoundSymbol) -> bool:
+    def _follows(self, op: BoundSymbol) -> bool:
         """Add the operation on channels-last arguments, if it returns channels-last images. Returns whether it was
         added.
         """
-        moved = {proxy.name: self._with_channels_last(proxy) for proxy in tensor_outputs_of(line) if _is_image(proxy)}
+        moved = {proxy.name: self._with_channels_last(proxy) for proxy in tensor_outputs_of(op) if _is_image(proxy)}
         known = {**self.last, **moved}
 
         def other(leaf: Any) -> Any:
             return known.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
 
-        new = line.map_leaves(other)
+        new = op.map_leaves(other)
         if not moved or not self._is_right(new):
             return False
         self.last.update(moved)
-        self.lines.append(new)
+        self.ops.append(new)
         return True
 
-    def _is_right(self, line: BoundSymbol) -> bool:
+    def _is_right(self, op: BoundSymbol) -> bool:
         """Whether PyTorch returns new tensors with these strides."""
-        outcome = self.metadata.outcome(line.symbol, line.args, line.kwargs, line.context or self.trace.context)
+        outcome = self.metadata.outcome(op.symbol, op.args, op.kwargs, op.context or self.trace.context)
         if outcome is None or any(result.same_as >= 0 or result.shares >= 0 for result in outcome.results):
             return False
         actual = [(result.shape, result.stride, result.dtype) for result in outcome.results]
-        return actual == [(proxy.shape, proxy.stride, proxy.dtype) for proxy in tensor_outputs_of(line)]
+        return actual == [(proxy.shape, proxy.stride, proxy.dtype) for proxy in tensor_outputs_of(op)]
 
     def _with_channels_last(self, proxy: TensorProxy) -> TensorProxy:
         _, channels, height, width = proxy.shape
@@ -143,16 +142,11 @@ class _Walk:
         return replace(proxy, name=builder.name(proxy.name), stride=stride, storage=builder.new_storage())
 
 
-def _tags(line: BoundSymbol) -> frozenset[Tag]:
-    """The tags of the called operation, also if copies of its arguments are written."""
-    return registry.symbol_of(line.args[0]).tags if line.symbol.target is functional_call else line.symbol.tags
-
-
-def _may_move(line: BoundSymbol) -> bool:
+def _may_move(op: BoundSymbol) -> bool:
     """Whether the operation is a convolution of images for which the format was measured to be faster."""
-    if Tag.CONVOLUTION not in line.symbol.tags or len(line.args) < 2 or not line.effects.pure:
+    if Tag.CONVOLUTION not in op.symbol.tags or len(op.args) < 2 or not op.effects.pure:
         return False
-    image, weight, result = line.args[0], line.args[1], line.output
+    image, weight, result = op.args[0], op.args[1], op.output
     if not all(isinstance(tensor, TensorProxy) and tensor.ndim == 4 for tensor in (image, weight, result)):
         return False
     ungrouped = image.shape[1] == weight.shape[1] > 1
@@ -169,8 +163,12 @@ def _corrupts_memory(weight: TensorProxy) -> bool:
     return tuple(weight.shape[2:]) == (1, 1) and weight.shape[1] < 16
 
 
-def _may_follow(line: BoundSymbol) -> bool:
-    return line.effects.pure and not _tags(line).isdisjoint({Tag.ELEMENTWISE, Tag.MEMORY_FORMAT}) and not line.is_view()
+def _may_follow(op: BoundSymbol) -> bool:
+    return (
+        op.effects.pure
+        and not called_symbol(op).tags.isdisjoint({Tag.ELEMENTWISE, Tag.MEMORY_FORMAT})
+        and not op.is_view()
+    )
 
 
 def _is_image(proxy: TensorProxy) -> bool:

@@ -63,10 +63,10 @@ class _Pinning:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
-    def pattern(self, line: BoundSymbol) -> Iterator[_Attention]:
-        pinned = _pinned_by(line, self.trace) if _keeps_arguments(line) else ()
+    def pattern(self, op: BoundSymbol) -> Iterator[_Attention]:
+        pinned = _pinned_by(op, self.trace) if _keeps_arguments(op) else ()
         if any(pinned):
-            yield _Attention((line,), pinned)
+            yield _Attention((op,), pinned)
 
     def replacement(self, match: _Attention) -> tuple[BoundSymbol, ...] | None:
         """Attention with copies; None if its result would have other strides."""
@@ -82,9 +82,9 @@ class _Pinning:
         return Builder.of(self.trace)
 
 
-def _keeps_arguments(line: BoundSymbol) -> bool:
+def _keeps_arguments(op: BoundSymbol) -> bool:
     """Whether an operation is attention that is differentiated."""
-    return Tag.ATTENTION in line.symbol.tags and any(proxy.requires_grad for proxy in tensor_inputs_of(line))
+    return Tag.ATTENTION in op.symbol.tags and any(proxy.requires_grad for proxy in tensor_inputs_of(op))
 
 
 def _pinned_by(attention: BoundSymbol, trace: Trace) -> tuple[bool, ...]:

@@ -47,29 +47,29 @@ class DirectViews(Transform):
         for proxy in trace.inputs:
             if proxy.name not in context.unverified_strides and isinstance(proxy, TensorProxy):
                 roots[proxy.name] = proxy
-        lines: list[BoundSymbol] = []
-        for line in trace.symbols:
-            bases = _bases(line, roots)
+        ops: list[BoundSymbol] = []
+        for op in trace.symbols:
+            bases = _bases(op, roots)
             if bases is None:
-                roots.update({proxy.name: proxy for proxy in context.verified_strides(line)})
-                lines.append(line)
+                roots.update({proxy.name: proxy for proxy in context.verified_strides(op)})
+                ops.append(op)
                 continue
             roots.update(bases)
-            direct = [proxy for proxy in line.outputs() if proxy.name in bases and proxy.name not in aliases.visible]
-            fits = bases and len(direct) == len(bases) and not line.is_recorded(trace.context)
+            direct = [proxy for proxy in op.outputs() if proxy.name in bases and proxy.name not in aliases.visible]
+            fits = bases and len(direct) == len(bases) and not op.is_recorded(trace.context)
             if not fits or any(proxy.storage in aliases.written for proxy in bases.values()):
-                lines.append(line)
+                ops.append(op)
             else:
-                lines += [_direct(line, proxy, bases[proxy.name]) for proxy in direct if isinstance(proxy, TensorProxy)]
-        return without_dead_code(trace.with_symbols(lines, self.name))
+                ops += [_direct(op, proxy, bases[proxy.name]) for proxy in direct if isinstance(proxy, TensorProxy)]
+        return without_dead_code(trace.with_symbols(ops, self.name))
 
 
-def _bases(line: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, TensorProxy] | None:
+def _bases(op: BoundSymbol, roots: dict[str, TensorProxy]) -> dict[str, TensorProxy] | None:
     """For each result of an operation that only views a verified tensor, that tensor; None for other operations."""
-    if line.symbol.executor is not None or not line.is_view():
+    if op.symbol.executor is not None or not op.is_view():
         return None
-    known = [root for proxy in line.inputs() if (root := roots.get(proxy.name)) is not None]
-    results = line.outputs()
+    known = [root for proxy in op.inputs() if (root := roots.get(proxy.name)) is not None]
+    results = op.outputs()
     if len(known) != 1 or not all(_fits(proxy, known[0]) for proxy in results):
         return {}
     return {proxy.name: known[0] for proxy in results}
@@ -81,6 +81,6 @@ def _fits(view: Proxy, root: TensorProxy) -> bool:
     return view.layout is root.layout is torch.strided and not view.dtype.is_complex  # may be conjugated
 
 
-def _direct(line: BoundSymbol, view: TensorProxy, root: TensorProxy) -> BoundSymbol:
+def _direct(op: BoundSymbol, view: TensorProxy, root: TensorProxy) -> BoundSymbol:
     args = (root, view.shape, view.stride, view.offset - root.offset)
-    return replace(line, symbol=_REINTERPRET, args=args, kwargs={}, output=view)
+    return replace(op, symbol=_REINTERPRET, args=args, kwargs={}, output=view)

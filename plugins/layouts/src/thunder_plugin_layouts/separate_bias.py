@@ -40,33 +40,33 @@ class SeparateBias(Transform):
         return context.fuses()
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        def pattern(line: BoundSymbol) -> Iterator[Match]:
-            if _has_bias(line) and _read_elementwise(line, trace) and not _is_claimed(line, context.executors):
-                yield Match((line,))
+        def pattern(op: BoundSymbol) -> Iterator[Match]:
+            if _has_bias(op) and _read_elementwise(op, trace) and not _is_claimed(op, context.executors):
+                yield Match((op,))
 
         def replacement(match: Match) -> tuple[BoundSymbol, ...] | None:
-            (line,) = match.ops
-            return substitution.ops_of(_product_and_bias, line.args, line.output, line)
+            (op,) = match.ops
+            return substitution.ops_of(_product_and_bias, op.args, op.output, op)
 
         substitution = Substitution(trace)
         return rewrite(trace, [Rule(pattern, replacement)], self.name)
 
 
-def _read_elementwise(line: BoundSymbol, trace: Trace) -> bool:
+def _read_elementwise(op: BoundSymbol, trace: Trace) -> bool:
     """Whether only elementwise operations read the result of an operation."""
-    users = trace.users(line.output.name)
+    users = trace.users(op.output.name)
     elementwise = bool(users) and all(Tag.ELEMENTWISE in user.symbol.tags for user in users)
-    return elementwise and not trace.is_returned(line.output.name)
+    return elementwise and not trace.is_returned(op.output.name)
 
 
-def _is_claimed(line: BoundSymbol, executors: Sequence[Executor]) -> bool:
-    return any(isinstance(decision, Claimed) for decision in query_executors(executors, line))
+def _is_claimed(op: BoundSymbol, executors: Sequence[Executor]) -> bool:
+    return any(isinstance(decision, Claimed) for decision in query_executors(executors, op))
 
 
-def _has_bias(line: BoundSymbol) -> bool:
-    if Tag.LINEAR not in line.symbol.tags or len(line.args) != 3 or line.kwargs or not line.effects.pure:
+def _has_bias(op: BoundSymbol) -> bool:
+    if Tag.LINEAR not in op.symbol.tags or len(op.args) != 3 or op.kwargs or not op.effects.pure:
         return False
-    return all(isinstance(argument, TensorProxy) and argument.device.type == "cpu" for argument in line.args)
+    return all(isinstance(argument, TensorProxy) and argument.device.type == "cpu" for argument in op.args)
 
 
 def _product_and_bias(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

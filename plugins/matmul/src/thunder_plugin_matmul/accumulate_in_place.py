@@ -29,29 +29,29 @@ class _InPlace:
         self.moved_storages = MovedStorages()
 
     def run(self, name: str) -> Trace:
-        lines = [self._line(index, line) for index, line in enumerate(self.trace.symbols)]
+        ops = [self._op(index, op) for index, op in enumerate(self.trace.symbols)]
         if not self.moved_storages:
             return self.trace
         output = map_leaves(self.moved_storages.value, self.trace.output)
-        return replace(self.trace.with_symbols(lines, name), output=output)
+        return replace(self.trace.with_symbols(ops, name), output=output)
 
-    def _line(self, index: int, line: BoundSymbol) -> BoundSymbol:
-        twin = self._twin(index, line)
+    def _op(self, index: int, op: BoundSymbol) -> BoundSymbol:
+        twin = self._twin(index, op)
         if twin is not None:
-            self.moved_storages.move(line.output, line.args[0])
-            line = replace(line, symbol=twin, effects=Effects(mutates=(line.args[0].name,)))
-        return self.moved_storages.op(line)
+            self.moved_storages.move(op.output, op.args[0])
+            op = replace(op, symbol=twin, effects=Effects(mutates=(op.args[0].name,)))
+        return self.moved_storages.op(op)
 
-    def _twin(self, index: int, line: BoundSymbol) -> Symbol | None:
+    def _twin(self, index: int, op: BoundSymbol) -> Symbol | None:
         """The in-place symbol if its result is the same and the old value is not read later; else None."""
-        if Tag.ACCUMULATION not in line.symbol.tags or not line.effects.pure or line.symbol.executor is not None:
+        if Tag.ACCUMULATION not in op.symbol.tags or not op.effects.pure or op.symbol.executor is not None:
             return None
-        x, result = line.args[0], line.output
-        if line.is_recorded(self.trace.context) or not self.aliases.is_created(x.storage):
+        x, result = op.args[0], op.output
+        if op.is_recorded(self.trace.context) or not self.aliases.is_created(x.storage):
             return None
         if not self.aliases.is_last_read_at(x.storage, index):
             return None
-        if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in line.args[1:]):
+        if any(isinstance(item, TensorProxy) and item.storage == x.storage for item in op.args[1:]):
             return None  # matmuls must not write to their operands
         alike = (x.geometry, x.dtype, x.contiguous) == (result.geometry, result.dtype, True)
-        return registry.inplace_twin(line.symbol) if alike else None
+        return registry.inplace_twin(op.symbol) if alike else None

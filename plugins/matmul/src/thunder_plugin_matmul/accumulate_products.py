@@ -55,7 +55,7 @@ class _Sums:
         self.trace = trace
         self.protected = protected
         self.aliases = Aliases.of(trace)
-        self.positions = {proxy.name: at for at, line in enumerate(trace.symbols) for proxy in line.outputs()}
+        self.positions = {proxy.name: at for at, op in enumerate(trace.symbols) for proxy in op.outputs()}
         self.substitution = Substitution(trace)
         self.added: set[str] = set()
 
@@ -66,45 +66,45 @@ class _Sums:
         # matmuls that became part of a sum are removed, and so are new views that exist already
         return merge_equal_calls(without_dead_code(accumulated), self.protected, name, frozenset(self.added))
 
-    def _pattern(self, line: BoundSymbol) -> Iterator[Match]:
-        if Tag.SUM in line.symbol.tags and self._is_plain(line):
-            yield Match((line,))
+    def _pattern(self, op: BoundSymbol) -> Iterator[Match]:
+        if Tag.SUM in op.symbol.tags and self._is_plain(op):
+            yield Match((op,))
 
-    def _is_plain(self, line: BoundSymbol) -> bool:
-        tensors = len(line.args) == 2 and all(isinstance(item, TensorProxy) for item in line.args)
-        return tensors and not line.kwargs and line.effects.pure and not line.is_recorded(self.trace.context)
+    def _is_plain(self, op: BoundSymbol) -> bool:
+        tensors = len(op.args) == 2 and all(isinstance(item, TensorProxy) for item in op.args)
+        return tensors and not op.kwargs and op.effects.pure and not op.is_recorded(self.trace.context)
 
     def _replacement(self, match: Match) -> tuple[BoundSymbol, ...] | None:
         """Calls that accumulate, if a summand of a sum is a matmul."""
-        (line,) = match.ops
-        index = self.positions[line.output.name]
-        one, other = line.args
+        (op,) = match.ops
+        index = self.positions[op.output.name]
+        one, other = op.args
         converted, dtype = (self._unconverted(one), self._unconverted(other)), None
         if None not in converted and converted[0].dtype is converted[1].dtype:  # type: ignore[union-attr]
-            (one, other), dtype = converted, line.output.dtype
+            (one, other), dtype = converted, op.output.dtype
         pairs = [(one, other), (other, one)]
         if self.positions.get(one.name, -1) > self.positions.get(other.name, -1):
             pairs.reverse()
         for x, product in pairs:
-            if self._can_accumulate(index, line, x) and self._is_only_for(index, product):
-                lines = self._lines(x, self.trace.symbols[self.positions[product.name]], line, dtype)
-                if lines is not None:
-                    self.added.update([proxy.name for part in lines for proxy in part.outputs()])
-                    return lines
+            if self._can_accumulate(index, op, x) and self._is_only_for(index, product):
+                ops = self._ops(x, self.trace.symbols[self.positions[product.name]], op, dtype)
+                if ops is not None:
+                    self.added.update([proxy.name for part in ops for proxy in part.outputs()])
+                    return ops
         return None
 
     def _unconverted(self, summand: TensorProxy) -> TensorProxy | None:
         """The value of a lossless cast that is only read by the sum."""
         position = self.positions.get(summand.name)
-        line = None if position is None else self.trace.symbols[position]
-        if line is None or not line.is_cast() or self.trace.use_count(summand.name) != 1:
+        op = None if position is None else self.trace.symbols[position]
+        if op is None or not op.is_cast() or self.trace.use_count(summand.name) != 1:
             return None
-        source, dtype = line.args
+        source, dtype = op.args
         only = self.trace.use_count(source.name) == 1 and source.stride == summand.stride
         return source if only and is_lossless(source.dtype, dtype) else None
 
-    def _can_accumulate(self, index: int, line: BoundSymbol, x: TensorProxy) -> bool:
-        usable = x.shape == line.output.shape and x.contiguous and x.dtype.is_floating_point
+    def _can_accumulate(self, index: int, op: BoundSymbol, x: TensorProxy) -> bool:
+        usable = x.shape == op.output.shape and x.contiguous and x.dtype.is_floating_point
         created = usable and x.name not in self.protected and self.aliases.is_created(x.storage)
         return created and self.aliases.is_last_read_at(x.storage, index)
 
@@ -112,24 +112,24 @@ class _Sums:
         position = self.positions.get(product.name)
         if position is None or self.trace.use_count(product.name) != 1 or product.name in self.protected:
             return False
-        line = self.trace.symbols[position]
-        if line.symbol.tags.isdisjoint({Tag.PRODUCT, Tag.LINEAR}) or not line.effects.pure or line.kwargs:
+        op = self.trace.symbols[position]
+        if op.symbol.tags.isdisjoint({Tag.PRODUCT, Tag.LINEAR}) or not op.effects.pure or op.kwargs:
             return False
-        return not line.is_recorded(self.trace.context) and self.aliases.is_last_read_at(product.storage, index)
+        return not op.is_recorded(self.trace.context) and self.aliases.is_last_read_at(product.storage, index)
 
-    def _lines(
-        self, x: TensorProxy, product: BoundSymbol, line: BoundSymbol, dtype: torch.dtype | None
+    def _ops(
+        self, x: TensorProxy, product: BoundSymbol, op: BoundSymbol, dtype: torch.dtype | None
     ) -> tuple[BoundSymbol, ...] | None:
         a, b, *bias = product.args
-        if any(item is not None for item in bias) or a.dtype is not x.dtype or product.context != line.context:
+        if any(item is not None for item in bias) or a.dtype is not x.dtype or product.context != op.context:
             return None
         if min(a.ndim, b.ndim) < 2 or 1 in (x.shape[-1], x.numel // x.shape[-1]):
             return None  # kernels for vectors are faster than accumulating ones: 1.6 times for bfloat16 on a CPU
         function = _add_linear if Tag.LINEAR in product.symbol.tags else _add_product
-        lines = self.substitution.ops_of(function, (x, a, b, dtype), line.output, line)
-        if lines is None or not all(map(_is_free, lines[:-1] if dtype is not None else lines)):
+        ops = self.substitution.ops_of(function, (x, a, b, dtype), op.output, op)
+        if ops is None or not all(map(_is_free, ops[:-1] if dtype is not None else ops)):
             return None
-        return lines
+        return ops
 
 
 def _is_free(part: BoundSymbol) -> bool:

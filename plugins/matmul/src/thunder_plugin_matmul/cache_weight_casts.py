@@ -63,15 +63,15 @@ class CacheWeightCasts(Transform):
             return trace
         fixed = Aliases.of(trace).fixed()
 
-        def pattern(line: BoundSymbol) -> Iterator[Match]:
-            if not line.is_cast() or line.is_recorded(trace.context) or line.args[0].name not in context.persistent:
+        def pattern(op: BoundSymbol) -> Iterator[Match]:
+            if not op.is_cast() or op.is_recorded(trace.context) or op.args[0].name not in context.persistent:
                 return
-            if line.output.storage not in fixed and line.output.name not in context.protected:
-                yield Match((line,))
+            if op.output.storage not in fixed and op.output.name not in context.protected:
+                yield Match((op,))
 
         def replacement(match: Match) -> tuple[BoundSymbol, ...]:
-            (line,) = match.ops
+            (op,) = match.ops
             # an effect, because the result does not only depend on the arguments
-            return (replace(line, symbol=self._symbol, effects=Effects(external=True)),)
+            return (replace(op, symbol=self._symbol, effects=Effects(external=True)),)
 
         return rewrite(trace, [Rule(pattern, replacement)], self.name)

@@ -45,8 +45,8 @@ class DtypeRoundTrips(Transform):
         aliases = Aliases.of(trace)
         fixed = aliases.fixed(context.protected)
         walk = _Walk(trace, fixed if context.phase is Phase.INFERENCE else fixed | aliases.given)
-        for line in trace.symbols:
-            walk.visit(line)
+        for op in trace.symbols:
+            walk.visit(op)
         return walk.result(self.name) if walk.moved_storages else trace
 
 
@@ -57,13 +57,13 @@ class _Walk:
     Attributes:
         fixed: storages that are not changed.
         moved_storages: for removed casts, their storage and that of the value that replaces them.
-        lines: operations of the result.
+        ops: the ops of the result.
     """
 
     trace: Trace
     fixed: frozenset[int]
     moved_storages: MovedStorages = field(default_factory=MovedStorages)
-    lines: list[BoundSymbol] = field(default_factory=list)
+    ops: list[BoundSymbol] = field(default_factory=list)
     _values: dict[str, TensorProxy] = field(default_factory=dict)
     _known: dict[tuple[str, torch.dtype], TensorProxy] = field(default_factory=dict)
     _views: dict[str, BoundSymbol] = field(default_factory=dict)
@@ -72,28 +72,28 @@ class _Walk:
     def __post_init__(self) -> None:
         self._builder = Builder.of(self.trace)
 
-    def visit(self, line: BoundSymbol) -> None:
+    def visit(self, op: BoundSymbol) -> None:
         """Add an operation, or replace its result by another value."""
         if self.moved_storages:
-            line = self.moved_storages.op(line.map_arguments(self._value))
-        if line.is_cast() and line.effects.pure and not line.is_recorded(self.trace.context):
-            source, dtype = line.args
-            value = self._existing(source, dtype, line.output)
+            op = self.moved_storages.op(op.map_arguments(self._value))
+        if op.is_cast() and op.effects.pure and not op.is_recorded(self.trace.context):
+            source, dtype = op.args
+            value = self._existing(source, dtype, op.output)
             if value is not None:
-                self._values[line.output.name] = value
-                self.moved_storages.move(line.output, value)
+                self._values[op.output.name] = value
+                self.moved_storages.move(op.output, value)
                 return
-            self._known.setdefault((source.name, dtype), line.output)
+            self._known.setdefault((source.name, dtype), op.output)
             if is_lossless(source.dtype, dtype):
-                self._known.setdefault((line.output.name, source.dtype), source)
-        elif isinstance(line.output, TensorProxy) and is_rearrangement(line):
-            self._views[line.output.name] = line
-        self.lines.append(line)
+                self._known.setdefault((op.output.name, source.dtype), source)
+        elif isinstance(op.output, TensorProxy) and is_rearrangement(op):
+            self._views[op.output.name] = op
+        self.ops.append(op)
 
     def result(self, name: str) -> Trace:
         """The trace with these operations."""
         output = map_leaves(self._value, self.trace.output)
-        return without_dead_code(replace(self.trace.with_symbols(self.lines, name), output=output))
+        return without_dead_code(replace(self.trace.with_symbols(self.ops, name), output=output))
 
     def _existing(self, source: TensorProxy, dtype: torch.dtype, result: TensorProxy) -> TensorProxy | None:
         """A value with the elements, dtype and strides of ``result``, which is ``source`` cast to ``dtype``."""
@@ -126,8 +126,8 @@ class _Walk:
         """The view of ``value`` that corresponds to ``view`` of another tensor with the same geometry."""
         shown: TensorProxy = view.output
         view_of_value = replace(shown, name=self._builder.name(shown.name), dtype=value.dtype, storage=value.storage)
-        line = view.map_arguments(lambda leaf: value if isinstance(leaf, TensorProxy) else leaf)
-        self.lines.append(replace(line, output=view_of_value))
+        op = view.map_arguments(lambda leaf: value if isinstance(leaf, TensorProxy) else leaf)
+        self.ops.append(replace(op, output=view_of_value))
         self._shown[shown.name, value.name] = view_of_value
         return view_of_value
 

@@ -41,8 +41,8 @@ class FoldTransposes(Transform):
         folding = _Folding(trace, context.protected)
         if not folding.replaced:
             return trace
-        lines = [part for index, line in enumerate(trace.symbols) for part in folding.replaced.get(index, (line,))]
-        return without_dead_code(trace.with_symbols(lines, self.name))
+        ops = [part for index, op in enumerate(trace.symbols) for part in folding.replaced.get(index, (op,))]
+        return without_dead_code(trace.with_symbols(ops, self.name))
 
 
 class _Folding:
@@ -60,31 +60,31 @@ class _Folding:
         self.replaced: dict[int, tuple[BoundSymbol, ...]] = {}
         self.definer: dict[str, BoundSymbol] = {}
         self.readers: dict[str, list[int | None]] = {}
-        for index, line in enumerate(trace.symbols):
-            self.definer.update((proxy.name, line) for proxy in line.outputs())
-            for proxy in line.inputs():
+        for index, op in enumerate(trace.symbols):
+            self.definer.update((proxy.name, op) for proxy in op.outputs())
+            for proxy in op.inputs():
                 self.readers.setdefault(proxy.name, []).append(index)
         for proxy in iterate_proxies(trace.output):
             self.readers.setdefault(proxy.name, []).append(None)
-        for index, line in enumerate(trace.symbols):
-            if self._is_copy(line) and index not in self.replaced:
-                self._fold(index, line)
+        for index, op in enumerate(trace.symbols):
+            if self._is_copy(op) and index not in self.replaced:
+                self._fold(index, op)
 
-    def _is_copy(self, line: BoundSymbol) -> bool:
+    def _is_copy(self, op: BoundSymbol) -> bool:
         """Whether an operation copies the transpose of a matrix, or of a batch, to row-major memory."""
-        if Tag.COPY not in line.symbol.tags or not line.effects.pure or line.is_recorded(self.trace.context):
+        if Tag.COPY not in op.symbol.tags or not op.effects.pure or op.is_recorded(self.trace.context):
             return False
-        source, result = line.args[0], line.output
+        source, result = op.args[0], op.output
         if not isinstance(source, TensorProxy) or {source.storage, result.storage} & self.pinned or source.ndim < 2:
             return False
         fresh = source.storage != result.storage and source.dtype.is_floating_point
         return fresh and result.contiguous and _by_columns(source) and not {source.name, result.name} & self.protected
 
-    def _fold(self, index: int, line: BoundSymbol) -> None:
-        source, copy = line.args[0], line.output
+    def _fold(self, index: int, op: BoundSymbol) -> None:
+        source, copy = op.args[0], op.output
         rewritten: dict[int, tuple[BoundSymbol, ...]] | None = self._without_copy(source, copy)
         if rewritten is None:
-            rewritten = self._transposed_product(index, line)
+            rewritten = self._transposed_product(index, op)
         self.replaced.update(rewritten or {})
 
     def _without_copy(self, source: TensorProxy, copy: TensorProxy) -> dict[int, tuple[BoundSymbol, ...]] | None:
@@ -95,20 +95,20 @@ class _Folding:
             if position is None or reader is None:
                 return None
             if not _is_transpose(reader, copy):
-                lines = self._product(position, copy, source, rewritten)
-                if lines is None:
+                ops = self._product(position, copy, source, rewritten)
+                if ops is None:
                     return None
-                rewritten[position] = lines
+                rewritten[position] = ops
                 continue
             symbol, args, kwargs = registry.resolve(torch.transpose, (source, -2, -1), {})
             shape, stride = _exchanged(source.shape), _exchanged(source.stride)
             view = replace(reader.output, shape=shape, stride=stride, storage=source.storage, offset=source.offset)
             rewritten[position] = (replace(reader, symbol=symbol, args=args, kwargs=kwargs, output=view),)
             for later in self.readers.get(view.name, ()):
-                lines = None if later is None else self._product(later, reader.output, view, rewritten)
-                if later is None or lines is None:
+                ops = None if later is None else self._product(later, reader.output, view, rewritten)
+                if later is None or ops is None:
                     return None
-                rewritten[later] = lines
+                rewritten[later] = ops
         return rewritten
 
     def _product(
@@ -118,22 +118,20 @@ class _Folding:
 
         Its other operand may have been replaced already.
         """
-        line = (rewritten.get(position) or self.replaced.get(position) or self.trace.symbols[position : position + 1])[
-            0
-        ]
-        if line.symbol.tags.isdisjoint(_PRODUCTS) or line.kwargs or len(line.args) < 2:
+        op = (rewritten.get(position) or self.replaced.get(position) or self.trace.symbols[position : position + 1])[0]
+        if op.symbol.tags.isdisjoint(_PRODUCTS) or op.kwargs or len(op.args) < 2:
             return None
-        one, other = line.args[:2]
+        one, other = op.args[:2]
         fits = one.ndim == other.ndim <= 3 or (other.ndim == 2 and one != old)
-        if not fits or old in line.args[2:] or not line.effects.pure or line.is_recorded(self.trace.context):
+        if not fits or old in op.args[2:] or not op.effects.pure or op.is_recorded(self.trace.context):
             return None
-        args = tuple([new if item == old else item for item in line.args])
-        lines = self.substitution.ops_of(line.symbol.target, args, line.output, line)
-        return lines if lines is not None and len(lines) == 1 else None
+        args = tuple([new if item == old else item for item in op.args])
+        ops = self.substitution.ops_of(op.symbol.target, args, op.output, op)
+        return ops if ops is not None and len(ops) == 1 else None
 
-    def _transposed_product(self, index: int, line: BoundSymbol) -> dict[int, tuple[BoundSymbol, ...]] | None:
+    def _transposed_product(self, index: int, op: BoundSymbol) -> dict[int, tuple[BoundSymbol, ...]] | None:
         """The matmul of the transposes of two matrices, for a copy of their transposed matmul."""
-        source = line.args[0]
+        source = op.args[0]
         view = self.definer.get(source.name)
         if view is None or self.readers[source.name] != [index] or not _is_transpose(view, *view.args[:1]):
             return None
@@ -142,8 +140,8 @@ class _Folding:
             return None
         if product.kwargs or not product.effects.pure or any(item.ndim != 2 for item in product.args):
             return None
-        lines = self.substitution.ops_of(_product_of_transposes, product.args, line.output, line)
-        return None if lines is None else {index: lines}
+        ops = self.substitution.ops_of(_product_of_transposes, product.args, op.output, op)
+        return None if ops is None else {index: ops}
 
 
 def _by_columns(matrix: TensorProxy) -> bool:
@@ -154,12 +152,12 @@ def _by_columns(matrix: TensorProxy) -> bool:
     return matrix.stride[-2] == 1 and step >= max(rows, 2) and matrix.shape[-1] > 1
 
 
-def _is_transpose(line: BoundSymbol, source: Any) -> bool:
+def _is_transpose(op: BoundSymbol, source: Any) -> bool:
     """Whether an operation is the view of ``source`` with the last two dimensions transposed."""
-    view = line.output
-    if not isinstance(view, TensorProxy) or not isinstance(source, TensorProxy) or line.args[:1] != (source,):
+    view = op.output
+    if not isinstance(view, TensorProxy) or not isinstance(source, TensorProxy) or op.args[:1] != (source,):
         return False
-    if len(line.inputs()) != 1 or not line.effects.pure or view.storage != source.storage or source.ndim < 2:
+    if len(op.inputs()) != 1 or not op.effects.pure or view.storage != source.storage or source.ndim < 2:
         return False
     exchanged = _exchanged(source.shape), _exchanged(source.stride), source.offset
     return view.geometry == exchanged and view.dtype is source.dtype

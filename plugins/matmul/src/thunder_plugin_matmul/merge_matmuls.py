@@ -65,9 +65,9 @@ class MergeMatmuls(Transform):
         first = {id(trace.symbols[index]): group for index, group in groups.items()}
         builder, moved_storages = Builder.of(trace), MovedStorages()
 
-        def pattern(line: BoundSymbol) -> Iterator[Match]:
-            if id(line) in first:
-                yield Match(tuple([trace.symbols[index] for index in first[id(line)]]))
+        def pattern(op: BoundSymbol) -> Iterator[Match]:
+            if id(op) in first:
+                yield Match(tuple([trace.symbols[index] for index in first[id(op)]]))
 
         merged = rewrite(trace, [Rule(pattern, lambda match: _merged(match.ops, builder, moved_storages))], self.name)
         moved = merged.with_symbols(map(moved_storages.op, merged.symbols), self.name)
@@ -120,22 +120,17 @@ def _groups(trace: Trace, protected: frozenset[str]) -> list[list[int]]:
     fixed = Aliases.of(trace).fixed()
     inputs = {proxy.name for proxy in trace.inputs}
     groups: dict[Any, list[int]] = {}
-    for index, line in enumerate(trace.symbols):
-        if Tag.LINEAR not in line.symbol.tags or not line.effects.pure or line.kwargs:
+    for index, op in enumerate(trace.symbols):
+        if Tag.LINEAR not in op.symbol.tags or not op.effects.pure or op.kwargs:
             continue
-        x, weight, *bias = line.args
+        x, weight, *bias = op.args
         weights_ = [item for item in (weight, *bias) if item is not None]
         if not all(item.name in inputs and item.contiguous and item.storage not in fixed for item in weights_):
             continue
         vector = type(x.numel) is int and x.numel == x.shape[-1] and weight.ndim == 2
-        if (
-            not vector
-            or line.output.storage in fixed
-            or line.output.name in protected
-            or line.is_recorded(trace.context)
-        ):
+        if not vector or op.output.storage in fixed or op.output.name in protected or op.is_recorded(trace.context):
             continue
-        groups.setdefault((x.name, weight.dtype, len(weights_), line.context), []).append(index)
+        groups.setdefault((x.name, weight.dtype, len(weights_), op.context), []).append(index)
     return [run for group in groups.values() for run in _runs(group, trace)]
 
 
@@ -156,23 +151,23 @@ def _follows(proxy: TensorProxy, before: TensorProxy) -> bool:
     return proxy.storage == before.storage and proxy.offset == before.offset + before.numel
 
 
-def _merged(lines: Sequence[BoundSymbol], builder: Builder, moved_storages: MovedStorages) -> list[BoundSymbol]:
-    """One matmul, and its parts as the results of ``lines``."""
-    first, outputs = lines[0], [line.output for line in lines]
+def _merged(ops: Sequence[BoundSymbol], builder: Builder, moved_storages: MovedStorages) -> list[BoundSymbol]:
+    """One matmul, and its parts as the results of ``ops``."""
+    first, outputs = ops[0], [op.output for op in ops]
     size = sum(output.shape[-1] for output in outputs)
     shape = (*outputs[0].shape[:-1], size)
     stride = (*[size] * (len(shape) - 1), 1)
     name, storage = builder.name(f"{outputs[0].name}_merged"), builder.new_storage()
     whole = replace(outputs[0], name=name, shape=shape, stride=stride, storage=storage)
-    biases = tuple([line.args[2] for line in lines if len(line.args) > 2 and line.args[2] is not None])
-    args = (first.args[0], tuple([line.args[1] for line in lines]), biases)
-    lines_ = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
+    biases = tuple([op.args[2] for op in ops if len(op.args) > 2 and op.args[2] is not None])
+    args = (first.args[0], tuple([op.args[1] for op in ops]), biases)
+    ops_ = [replace(first, symbol=_LINEAR_OF_EACH, args=args, output=whole, parts=())]
     offset = 0
-    for line, output in zip(lines, outputs, strict=True):
+    for op, output in zip(ops, outputs, strict=True):
         # With a single row, a part can have the strides of a separate result.
         view = (whole, output.shape, output.stride, offset)
         symbol, args, kwargs = registry.resolve(torch.as_strided, view, {})
-        lines_.append(replace(line, symbol=symbol, args=args, kwargs=kwargs, parts=()))
+        ops_.append(replace(op, symbol=symbol, args=args, kwargs=kwargs, parts=()))
         moved_storages.move(output, replace(whole, offset=offset))
         offset += output.shape[-1]
-    return lines_
+    return ops_

@@ -47,15 +47,15 @@ def _wide_product(match: Match) -> tuple[BoundSymbol, ...]:
     return (replace(product, symbol=symbol, kwargs={"out_dtype": torch.float32}, output=cast.output),)
 
 
-def _may_be_wide(line: BoundSymbol) -> bool:
+def _may_be_wide(op: BoundSymbol) -> bool:
     """Whether the operation is the matmul of two matrices in the same float16 or bfloat16 dtype, on a GPU."""
-    if Tag.PRODUCT not in line.symbol.tags or not line.effects.pure or line.kwargs:
+    if Tag.PRODUCT not in op.symbol.tags or not op.effects.pure or op.kwargs:
         return False
-    one, other, result = *line.args, line.output
+    one, other, result = *op.args, op.output
     if any(not isinstance(tensor, TensorProxy) or tensor.ndim != 2 for tensor in (one, other, result)):
         return False
     return one.dtype in _HALF and one.dtype is other.dtype is result.dtype and one.device.type == "cuda"
 
 
-def _widens(line: BoundSymbol) -> bool:
-    return line.is_cast() and line.effects.pure and line.args[1] is torch.float32
+def _widens(op: BoundSymbol) -> bool:
+    return op.is_cast() and op.effects.pure and op.args[1] is torch.float32

@@ -13,7 +13,7 @@ from thunder_plugin_nvfuser.definition import DATA_TYPES
 _MOST_DIMENSIONS: Final = 8
 
 
-def unsuitable_line(proxies: Sequence[TensorProxy], device_type: str) -> str | None:
+def unsuitable_op(proxies: Sequence[TensorProxy], device_type: str) -> str | None:
     """The reason why an operation with these arguments and results is declined; None if it is not."""
     devices = {proxy.device for proxy in proxies}
     if len(devices) != 1:

@@ -10,7 +10,7 @@ from thunder_core.executors.disk_tables import lowered_form
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
-from thunder_plugin_nvfuser.conditions import unsuitable_line, unsuitable_tensor
+from thunder_plugin_nvfuser.conditions import unsuitable_op, unsuitable_tensor
 from thunder_plugin_nvfuser.inplace import refusal, row_of
 from thunder_plugin_nvfuser.options import NvfuserOptions
 from thunder_plugin_nvfuser.row import Row
@@ -22,7 +22,7 @@ PLAIN: Final = Context(grad_enabled=False, inference=False)
 
 def can_fuse(bound: BoundSymbol, options: NvfuserOptions, device_type: str) -> bool | str:
     """True, or the reason why the operation cannot be part of a region."""
-    reason = unsuitable_line(_proxies(bound), device_type)
+    reason = unsuitable_op(_proxies(bound), device_type)
     if reason is not None:
         return reason
     if own_row(bound, options) is not None:

@@ -18,6 +18,6 @@ def save_reproducers(traces: Iterable[Trace], folder: str | Path) -> list[Path]:
     Returns:
         The files, in the order in which the regions run.
     """
-    regions = [line.symbol.target for trace in traces for line in trace.symbols]
+    regions = [op.symbol.target for trace in traces for op in trace.symbols]
     paths = [save(region.written, Path(folder)) for region in regions if isinstance(region, CompiledRegion)]
     return list(dict.fromkeys(paths))

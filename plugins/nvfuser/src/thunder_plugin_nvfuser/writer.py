@@ -47,41 +47,41 @@ def write(region: Trace, options: NvfuserOptions) -> Written:
     inputs = tuple([proxy for proxy in region.inputs if isinstance(proxy, TensorProxy)])
     values = {proxy.name: definition.add_input(proxy) for proxy in inputs}
     kinds = set()
-    for line in _core_lines(region, options):
-        row = row_of(line.symbol.target)
+    for op in _core_ops(region, options):
+        row = row_of(op.symbol.target)
         if row is None:
-            raise Unwritable(f"there is no row for {line.symbol.name}")
+            raise Unwritable(f"there is no row for {op.symbol.name}")
         kinds.add(row.kind)
-        _write_line(definition, values, line, row)
+        _write_op(definition, values, op, row)
     for proxy in region.output:
         definition.add_output(values[proxy.name], proxy)
     return Written(definition.python(), inputs, tuple(region.output), frozenset(kinds))
 
 
-def _core_lines(region: Trace, options: NvfuserOptions) -> list[BoundSymbol]:
+def _core_ops(region: Trace, options: NvfuserOptions) -> list[BoundSymbol]:
     """The core-ATen operators, and operations that are not lowered."""
     lowered = lower_trace(replace(region, context=PLAIN))
     core: list[BoundSymbol] = []
-    for line, with_parts in zip(region.symbols, lowered.symbols, strict=True):
-        core += [line] if own_row(line, options) is not None else (with_parts.parts or (line,))
+    for op, with_parts in zip(region.symbols, lowered.symbols, strict=True):
+        core += [op] if own_row(op, options) is not None else (with_parts.parts or (op,))
     return core
 
 
-def _write_line(definition: Definition, values: dict[str, Value], line: BoundSymbol, row: Row) -> None:
-    outputs = line.output if isinstance(line.output, list | tuple) else (line.output,)
+def _write_op(definition: Definition, values: dict[str, Value], op: BoundSymbol, row: Row) -> None:
+    outputs = op.output if isinstance(op.output, list | tuple) else (op.output,)
     definition.results = tuple([proxy if isinstance(proxy, TensorProxy) else None for proxy in outputs])
 
     def value(leaf: Any) -> Any:
         return values[leaf.name] if isinstance(leaf, TensorProxy) else leaf
 
-    results = row.build(definition, *map_leaves(value, line.args), **map_leaves(value, line.kwargs))
+    results = row.build(definition, *map_leaves(value, op.args), **map_leaves(value, op.kwargs))
     results = results if isinstance(results, list | tuple) else (results,)
     for proxy, result in zip(definition.results, results, strict=True):
         if proxy is None:
             continue
         if result.shape != tuple(proxy.shape):
-            raise Unwritable(f"{line.symbol.name} returned {list(result.shape)} instead of {list(proxy.shape)}")
+            raise Unwritable(f"{op.symbol.name} returned {list(result.shape)} instead of {list(proxy.shape)}")
         values[proxy.name] = definition.cast(result, proxy.dtype)
-        target = written(line)
+        target = written(op)
         if target is not None:  # later reads of the old name get the new value
             values[target.name] = values[proxy.name]

@@ -156,7 +156,7 @@ class FunctionReader:
         context = self._header_context(header.get("context"))
         inputs = tuple(self._input(argument) for argument in self._parameters())
         self.fakes = FakeRun(inputs, leaves=self.leaves)
-        symbols = tuple([self._line(call, context) for call in self.function.calls])
+        symbols = tuple([self._op(call, context) for call in self.function.calls])
         deletions = {index: tuple(call.deletions) for index, call in enumerate(self.function.calls) if call.deletions}
         if self.function.deletions:
             deletions[-1] = self.function.deletions
@@ -209,7 +209,7 @@ class FunctionReader:
         except (ValueError, KeyError, AttributeError) as error:
             raise self.module.error(f"the header '# context: {text}' is not understood") from error
 
-    def _line(self, syntax: CallSyntax, ambient: Context) -> BoundSymbol:
+    def _op(self, syntax: CallSyntax, ambient: Context) -> BoundSymbol:
         symbol, args, kwargs, flattened = self.calls.read(syntax.value)
         context = read_context(syntax.contexts, ambient, self.expressions)
         bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)

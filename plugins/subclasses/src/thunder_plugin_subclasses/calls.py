@@ -60,7 +60,7 @@ def call(
         given: the wrappers among the arguments; empty for an autograd.Function that creates a wrapper.
 
     Raises:
-        UnsupportedError: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded as lines.
+        UnsupportedError: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded as ops.
     """
     if recording.recorder.inputs.input_sizes is not None:
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())

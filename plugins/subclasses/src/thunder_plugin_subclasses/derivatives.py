@@ -30,9 +30,9 @@ from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_plugin_subclasses.differentiable_calls import DifferentiableCall
 from thunder_plugin_subclasses.guards import NotComparableError, facts
-from thunder_plugin_subclasses.line import WrapperLine
 from thunder_plugin_subclasses.parts import carries_gradient, carrying, flattened, is_wrapper, made_like
 from thunder_plugin_subclasses.recording import Recording
+from thunder_plugin_subclasses.wrapper_op import WrapperOp
 
 Values = tuple[Variable, ...]
 """The variables of the inner tensors of a wrapper that carry gradients."""
@@ -59,7 +59,7 @@ class _Outside:
 
 
 def record_derivatives(recording: Recording, outputs: list[Proxy]) -> None:
-    """Complete the lines of all calls of a program.
+    """Complete the ops of all calls of a program.
 
     Args:
         outputs: the outputs of the trace.
@@ -75,7 +75,7 @@ def record_derivatives(recording: Recording, outputs: list[Proxy]) -> None:
 
 
 def record_derivatives_of_region(recording: Recording, region: Region, first: int) -> None:
-    """Complete the lines of the calls in a checkpoint region that is recorded now.
+    """Complete the ops of the calls in a checkpoint region that is recorded now.
 
     Args:
         first: the position of the first of these calls.
@@ -90,7 +90,7 @@ def record_derivatives_of_region(recording: Recording, region: Region, first: in
             values,
             replace(call, wanted=[], outputs=[]),
             tensor,
-            _Use(gradient, partial(_use_in_region, recording, call.line.symbol)),
+            _Use(gradient, partial(_use_in_region, recording, call.op.symbol)),
         )
         for values, (call, tensor, gradient) in outside_.items()
     ]
@@ -101,15 +101,15 @@ def record_derivatives_of_region(recording: Recording, region: Region, first: in
 
 
 def _use_in_region(recording: Recording, symbol: Symbol, others: dict[str, Proxy]) -> None:
-    """Replace arguments of a region's line, the line in whose body ``symbol`` is called."""
+    """Replace arguments of a region's op, the op in whose body ``symbol`` is called."""
 
     def has(body: Trace) -> bool:
-        return any(line.symbol is symbol or any(map(has, bodies_of(line))) for line in body.symbols)
+        return any(op.symbol is symbol or any(map(has, bodies_of(op))) for op in body.symbols)
 
-    lines = recording.recorder.trace.ops
-    index = next(index for index, line in enumerate(lines) if any(map(has, bodies_of(line))))
-    args = [others.get(arg.name, arg) if isinstance(arg, TensorProxy) else arg for arg in lines[index].args]
-    lines[index] = replace(lines[index], args=tuple(args))
+    ops = recording.recorder.trace.ops
+    index = next(index for index, op in enumerate(ops) if any(map(has, bodies_of(op))))
+    args = [others.get(arg.name, arg) if isinstance(arg, TensorProxy) else arg for arg in ops[index].args]
+    ops[index] = replace(ops[index], args=tuple(args))
 
 
 def _leaving(recording: Recording, region: Region, last: DifferentiableCall) -> set[str]:
@@ -133,7 +133,7 @@ class _Scope:
         self._outputs = outputs
         self._returned = {proxy.name for proxy in outputs}
         self._uses: dict[Values, list[_Use]] = {}
-        self._lines: list[WrapperLine] = []
+        self._ops: list[WrapperOp] = []
 
     def record(self, calls: list[Any]) -> dict[Values, tuple[DifferentiableCall, torch.Tensor, torch.Tensor]]:
         """Record the derivatives of ``calls``.
@@ -165,15 +165,15 @@ class _Scope:
         }
 
     def finish(self, returned: set[str]) -> None:
-        """Finish the lines, that of the last call first."""
-        for line in self._lines:
-            line.finish(returned)
+        """Finish the ops, that of the last call first."""
+        for op in self._ops:
+            op.finish(returned)
 
     def _values(self, tensor: torch.Tensor) -> Values:
         return tuple(map(self._recorder.tensors.variable, carrying(tensor)))
 
     def _differentiate(self, call: DifferentiableCall) -> None:
-        """Record the derivative of a call in a separate region, and complete the line of the call."""
+        """Record the derivative of a call in a separate region, and complete the op of the call."""
         cotangents: list[Proxy] = []
         tangents = [self._tangent(self._like(call, output), cotangents) for output in call.outputs]
         backward = Region(self._recorder.trace, self._recorder.tensors)
@@ -193,21 +193,21 @@ class _Scope:
             if gradient is not None:
                 into |= dict(zip(names, map(self._recorder.tensors.proxy_of, carrying(gradient)), strict=True))
                 if is_wrapper(tensor):
-                    self._uses.setdefault(self._values(tensor), []).append(_Use(gradient, call.line.use))
-        self._complete(call, call.line, backward, cotangents, into)
+                    self._uses.setdefault(self._values(tensor), []).append(_Use(gradient, call.op.use))
+        self._complete(call, call.op, backward, cotangents, into)
 
     def _complete(
-        self, call: DifferentiableCall, line: WrapperLine, backward: Region, cotangents: list[Proxy], into: Any
+        self, call: DifferentiableCall, op: WrapperOp, backward: Region, cotangents: list[Proxy], into: Any
     ) -> None:
         effects = backward.effects()
         if effects.mutates or (effects.visible and not backward.only_communicates()):
             raise call.refuse(f"the derivative of {call.name} writes, or has other effects")
-        written = line.complete(backward, cotangents, into)
+        written = op.complete(backward, cotangents, into)
         if written is not None:
             raise call.refuse(
                 f"the derivative of {call.name} needs a tensor, {written}, that is written after the call"
             )
-        self._lines.append(line)
+        self._ops.append(op)
 
     def _like(self, call: DifferentiableCall, output: torch.Tensor) -> torch.Tensor:
         """A tensor like the gradient of a result."""
@@ -219,7 +219,7 @@ class _Scope:
             outer = self._coerced(output)
             self.settle(values, outer)
             self._uses.setdefault(values, []).insert(0, _Use(outer, self._replace_outputs))
-        gradient = self._gradient_of(call, output, call.line.position() + 1)
+        gradient = self._gradient_of(call, output, call.op.position() + 1)
         return self._coerced(output) if gradient is None else gradient
 
     def _coerced(self, output: torch.Tensor) -> torch.Tensor:
@@ -237,11 +237,11 @@ class _Scope:
     def _gradient_of(self, call: DifferentiableCall, tensor: torch.Tensor, position: int) -> torch.Tensor | None:
         """A tensor like the sum of the gradients of a wrapper; None if there is no gradient.
 
-        If gradients have different contexts, a line is inserted that returns the wrapper once for each use: its
+        If gradients have different contexts, an op is inserted that returns the wrapper once for each use: its
         derivative adds the gradients.
 
         Args:
-            position: the index from which on the lines of the trace can use the wrapper's values.
+            position: the index from which on the ops of the trace can use the wrapper's values.
         """
         values = self._values(tensor)
         uses = self._uses.get(values, [])
@@ -254,8 +254,8 @@ class _Scope:
         with forward.recording(), torch.no_grad(), DisableTorchFunction():
             copies = [recorder.call(torch.ops.aten.alias.default, (part,), {}) for _ in uses for part in parts]
         data = [value.proxy.name for value in values]
-        line = WrapperLine(recorder, forward, dict(zip(data, carriers, strict=True)))
-        outputs = line.write([recorder.tensors.proxy_of(copy) for copy in copies], len(copies), position)
+        op = WrapperOp(recorder, forward, dict(zip(data, carriers, strict=True)))
+        outputs = op.write([recorder.tensors.proxy_of(copy) for copy in copies], len(copies), position)
         cotangents: list[Proxy] = []
         tangents = [self._tangent(use.gradient, cotangents) for use in uses]
         with backward.recording(), torch.no_grad():
@@ -264,7 +264,7 @@ class _Scope:
                 total = torch.ops.aten.add.Tensor(total, tangent)
             total = _conformed(call, tensor, total)
         into = dict(zip(data, map(recorder.tensors.proxy_of, carrying(total)), strict=True))
-        self._complete(call, line, backward, cotangents, into)
+        self._complete(call, op, backward, cotangents, into)
         for index, use in enumerate(uses):
             inner = outputs[index * len(parts) : (index + 1) * len(parts)]
             use.place_in({carrier.name: output for carrier, output in zip(carriers, inner, strict=True)})

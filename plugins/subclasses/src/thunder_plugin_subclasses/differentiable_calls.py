@@ -1,4 +1,4 @@
-"""Calls with wrapper subclasses that require grad: one line with two programs, forward and backward.
+"""Calls with wrapper subclasses that require grad: one op with two programs, forward and backward.
 
 Autograd acts above ``__torch_dispatch__``: it computes the derivative of the operator with operators on the outer
 tensors. Recording does the same: forward is the program that the class runs for the operator, and backward the program
@@ -36,7 +36,6 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_subclasses.gradient_boundary import InnerTensorsSource, inner_tensors
-from thunder_plugin_subclasses.line import WrapperLine
 from thunder_plugin_subclasses.parts import (
     carries_gradient,
     carrying,
@@ -46,6 +45,7 @@ from thunder_plugin_subclasses.parts import (
     refuse_wrapper,
 )
 from thunder_plugin_subclasses.recording import Recording
+from thunder_plugin_subclasses.wrapper_op import WrapperOp
 
 _LEAF = "a leaf Variable that requires grad"
 """Part of autograd's message about writes: results of calls are leaves while a program is recorded."""
@@ -62,7 +62,7 @@ class DifferentiableCall:
         wanted: the arguments that require grad.
         names: for each of these, the names of the values of `carrying` at the time of the call.
         outputs: the results that require grad.
-        line: the line of the trace.
+        op: the op of the trace.
     """
 
     name: str
@@ -71,7 +71,7 @@ class DifferentiableCall:
     wanted: list[torch.Tensor]
     names: list[tuple[str, ...]]
     outputs: list[torch.Tensor]
-    line: WrapperLine
+    op: WrapperOp
 
     def refuse(self, problem: str, kind: type | None = None) -> Exception:
         """The error about this call, at its line."""
@@ -119,8 +119,8 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
         if not outputs:
             recording.recorder.trace.ops += forward.ops
             return result
-        line = WrapperLine(recording.recorder, forward, given)
-        _write(recording, DifferentiableCall(name, kind, user_location(), wanted, names, outputs, line))
+        op = WrapperOp(recording.recorder, forward, given)
+        _write(recording, DifferentiableCall(name, kind, user_location(), wanted, names, outputs, op))
         leaves = {id(output): _leaf(recording, output) for output in outputs}
         return map_leaves(lambda leaf: leaves.get(id(leaf), leaf), result)
 
@@ -146,8 +146,8 @@ def _given(
 
 
 def _write(recording: Recording, call: DifferentiableCall) -> None:
-    """Write the line of a call, and store the call for its derivative."""
-    forward = call.line.forward
+    """Write the op of a call, and store the call for its derivative."""
+    forward = call.op.forward
     effects = forward.effects()
     if effects.mutates or (effects.visible and not forward.only_communicates()):
         raise call.refuse(f"{call.name} writes, or has other effects, while autograd records")
@@ -161,23 +161,21 @@ def _write(recording: Recording, call: DifferentiableCall) -> None:
     inner = set(map(recording.recorder.tensors.variable, held))
     live = dict.fromkeys(map(recording.recorder.tensors.variable, forward.live_tensors()))
     returned = [*values, *[each for each in live if each not in values and each.proxy.name in forward.defined()]]
-    outputs = call.line.write([variable.proxy for variable in returned], len(values))
+    outputs = call.op.write([variable.proxy for variable in returned], len(values))
     for variable, proxy in zip(returned, outputs, strict=True):
-        _rename(recording, call.line, variable, proxy, is_inner=variable in inner)
+        _rename(recording, call.op, variable, proxy, is_inner=variable in inner)
     recording.calls.append(call)
 
 
-def _rename(
-    recording: Recording, line: WrapperLine, variable: Variable, output: TensorProxy, *, is_inner: bool
-) -> None:
-    """Rename a value of a call to its name outside of the line; the program sees inner tensors without gradients."""
+def _rename(recording: Recording, op: WrapperOp, variable: Variable, output: TensorProxy, *, is_inner: bool) -> None:
+    """Rename a value of a call to its name outside of the op; the program sees inner tensors without gradients."""
     if is_inner:
         recording.carriers[variable] = output
         carrier, output = (
             output,
             replace(output, name=recording.recorder.trace.names.intermediate(), requires_grad=False),
         )
-        line.inside[output.name] = line.inside[carrier.name]
+        op.inside[output.name] = op.inside[carrier.name]
         recording.recorder.trace.write(registry.symbol_of(torch.detach), (carrier,), {}, output)
     elif output.requires_grad:
         variable.fake = variable.base = None

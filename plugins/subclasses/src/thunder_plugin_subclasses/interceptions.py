@@ -47,5 +47,5 @@ INTERCEPTIONS: Final = (
     ],
     *for_private_name(nested_view_dummy, run_once, "PyTorch caches the jagged tensor that it creates"),
     *for_private_name(jagged_torch_function, jagged.call, "jagged tensors are recorded by their values and offsets"),
-    *for_private_name(select_sdp_backend, jagged.choose_backend, "attention over jagged tensors is one line"),
+    *for_private_name(select_sdp_backend, jagged.choose_backend, "attention over jagged tensors is one op"),
 )

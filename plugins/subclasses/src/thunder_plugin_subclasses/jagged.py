@@ -2,7 +2,7 @@
 
 They are recorded in terms of the values and offsets of the tensors, with the same results and derivatives. PyTorch's
 math implementation of attention uses nested tensors with the strided layout, which have no shape that a trace can
-represent, so such a call is one line.
+represent, so such a call is one op.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class _Calls(WrapperCalls):
             recording.open_checkpoints -= 1
 
     def _end_checkpoint(self, region: Region, first: int) -> None:
-        """Complete the lines of the calls of a region, from the call with the index ``first`` on."""
+        """Complete the ops of the calls of a region, from the call with the index ``first`` on."""
         self._recording.observer.pause()
         try:
             with DisableTorchFunction():

@@ -26,12 +26,12 @@ class Sites:
 
     options: TeOptions
 
-    def __call__(self, line: BoundSymbol) -> LayerScales:
-        return LayerScales(self.name(line), self.options, recipe_of(self.options).gradient_format)
+    def __call__(self, op: BoundSymbol) -> LayerScales:
+        return LayerScales(self.name(op), self.options, recipe_of(self.options).gradient_format)
 
-    def name(self, line: BoundSymbol) -> str:
+    def name(self, op: BoundSymbol) -> str:
         """The name of the state in state dicts."""
-        site: str = line.args[_SITE]
+        site: str = op.args[_SITE]
         return site
 
 

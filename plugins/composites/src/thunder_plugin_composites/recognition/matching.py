@@ -35,9 +35,9 @@ class PartialMatch:
             return self if self.values[name] == value else None
         return PartialMatch({**self.values, name: value}, self.ops)
 
-    def with_op(self, line: BoundSymbol) -> PartialMatch:
+    def with_op(self, op: BoundSymbol) -> PartialMatch:
         """The match with one more operation."""
-        return PartialMatch(self.values, {**self.ops, id(line): line})
+        return PartialMatch(self.values, {**self.ops, id(op): op})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Matching:
             yield found
 
     def _produced(self, own: TensorProxy, given: Any, match: PartialMatch) -> Iterator[PartialMatch]:
-        line = self.template.producers[own.name]
+        op = self.template.producers[own.name]
         producer = self.producers.get(given.name) if isinstance(given, TensorProxy) else None
-        if producer is not None and producer.symbol is line.symbol and _place(own, line) == _place(given, producer):
-            for pairs in _arguments(line, producer):
+        if producer is not None and producer.symbol is op.symbol and _place(own, op) == _place(given, producer):
+            for pairs in _arguments(op, producer):
                 for found in self._all(pairs, match):
                     yield found.with_op(producer)
-        if not self.exact and _converts(line):
-            yield from self._value(line.args[0], given, match)
+        if not self.exact and _converts(op):
+            yield from self._value(op.args[0], given, match)
 
     def _all(self, pairs: _Pairs, match: PartialMatch, start: int = 0) -> Iterator[PartialMatch]:
         """The matches in which each pair from that position on corresponds."""
@@ -107,15 +107,15 @@ class Matching:
             yield from self._all(pairs, found, start + 1)
 
 
-def _arguments(line: BoundSymbol, producer: BoundSymbol) -> Iterator[_Pairs]:
+def _arguments(op: BoundSymbol, producer: BoundSymbol) -> Iterator[_Pairs]:
     """Pairs of the arguments of an operation of the template and one of the program, in each valid order."""
     keywords: _Pairs = ()
-    if line.kwargs or producer.kwargs:
-        names = dict.fromkeys((*line.kwargs, *producer.kwargs))
-        keywords = tuple([(line.kwargs.get(name, _ABSENT), producer.kwargs.get(name, _ABSENT)) for name in names])
-    yield (*zip_longest(line.args, producer.args, fillvalue=_ABSENT), *keywords)
-    if Tag.COMMUTATIVE in line.symbol.tags and len(line.args) == len(producer.args) == 2:
-        yield (*zip(line.args, reversed(producer.args), strict=True), *keywords)
+    if op.kwargs or producer.kwargs:
+        names = dict.fromkeys((*op.kwargs, *producer.kwargs))
+        keywords = tuple([(op.kwargs.get(name, _ABSENT), producer.kwargs.get(name, _ABSENT)) for name in names])
+    yield (*zip_longest(op.args, producer.args, fillvalue=_ABSENT), *keywords)
+    if Tag.COMMUTATIVE in op.symbol.tags and len(op.args) == len(producer.args) == 2:
+        yield (*zip(op.args, reversed(producer.args), strict=True), *keywords)
 
 
 def same_constant(one: Any, other: Any) -> bool:
@@ -124,16 +124,16 @@ def same_constant(one: Any, other: Any) -> bool:
     return bool(one == other) and (len(kinds) == 1 or kinds == {int, float})
 
 
-def _place(proxy: TensorProxy, line: BoundSymbol) -> int:
+def _place(proxy: TensorProxy, op: BoundSymbol) -> int:
     """The index of a value among the results of an operation."""
-    if type(line.output) is TensorProxy:
+    if type(op.output) is TensorProxy:
         return 0
-    return next(index for index, own in enumerate(line.outputs()) if own.name == proxy.name)
+    return next(index for index, own in enumerate(op.outputs()) if own.name == proxy.name)
 
 
-def _converts(line: BoundSymbol) -> bool:
+def _converts(op: BoundSymbol) -> bool:
     """Whether an operation of a sample may be a cast that is absent if the dtypes agree."""
-    first, result = line.args[0] if line.args else None, line.output
+    first, result = op.args[0] if op.args else None, op.output
     if not (isinstance(first, TensorProxy) and isinstance(result, TensorProxy)):
         return False
     return first.shape == result.shape and first.dtype is not result.dtype
@@ -144,21 +144,19 @@ def ends(template: Template) -> Iterator[tuple[Symbol, frozenset[Symbol]]]:
 
     These exclude most operations quickly.
     """
-    for line in _alternatives(template.result, template):
-        arguments = [
-            value for value in line.args if isinstance(value, TensorProxy) and value.name in template.producers
-        ]
+    for op in _alternatives(template.result, template):
+        arguments = [value for value in op.args if isinstance(value, TensorProxy) and value.name in template.producers]
         yield (
-            line.symbol,
+            op.symbol,
             frozenset([before.symbol for value in arguments[:1] for before in _alternatives(value, template)]),
         )
 
 
-def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
+def end_of(template: Template, op: BoundSymbol) -> TensorProxy | None:
     """The result of an operation that may be that of the template; None if there is none."""
     producer = template.producers.get(template.result.name)
     place = 0 if producer is None else _place(template.result, producer)
-    results = line.outputs()
+    results = op.outputs()
     end = results[place] if place < len(results) else None
     return end if isinstance(end, TensorProxy) else None
 
@@ -166,8 +164,8 @@ def end_of(template: Template, line: BoundSymbol) -> TensorProxy | None:
 def _alternatives(value: Any, template: Template) -> Iterator[BoundSymbol]:
     """The operation that produces a value, and those that may replace it if casts are absent."""
     while isinstance(value, TensorProxy) and value.name in template.producers:
-        line = template.producers[value.name]
-        yield line
-        if not _converts(line):
+        op = template.producers[value.name]
+        yield op
+        if not _converts(op):
             return
-        value = line.args[0]
+        value = op.args[0]

@@ -53,8 +53,8 @@ class CompositeOffers:
         """Whether a fusion executor fuses all operations that compute something, as they are or lowered."""
         unconfigured = replace(executor, on_decline="next") if isinstance(executor, ConfiguredExecutor) else executor
         offers = Offers((unconfigured,), self._builder, self.trace.context)
-        for line in match.ops:
-            for leaf in offers.offer(line).leaves():
+        for op in match.ops:
+            for leaf in offers.offer(op).leaves():
                 if leaf.executor != executor.name and not leaf.bound.is_view():
                     reason = f"it does not fuse {leaf.bound.symbol.name}, a part of it"
                     return Declined(executor.name, reason, implements=False)

@@ -35,21 +35,21 @@ class Program:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
-    def find(self, pattern: Pattern, line: BoundSymbol) -> PatternMatch | None:
-        """The match that ends with ``line``, if any.
+    def find(self, pattern: Pattern, op: BoundSymbol) -> PatternMatch | None:
+        """The match that ends with ``op``, if any.
 
         The operations are first compared with the pattern as recorded on its sample, which binds its parameters, and
         then with the pattern as recorded on the bound values: sizes, constants and casts must be equal.
         """
         sample, defaults = sampled(pattern), pattern.defaults
-        end = end_of(sample, line)
+        end = end_of(sample, op)
         if end is None:
             return None
         for candidate in Matching(sample, self.trace.producers, defaults, exact=False).matches(end, PartialMatch()):
             values = {**defaults, **candidate.values}
             if values.keys() != pattern.sample.keys():
                 continue
-            composite = _call(pattern, values, line, end)
+            composite = _call(pattern, values, op, end)
             try:
                 template = recorded(pattern, values, composite, self.trace.context)
             except LoweringError:
@@ -78,7 +78,7 @@ class Program:
         return f"{min(outside)}, an intermediate value, has other users" if outside else None
 
 
-def _call(pattern: Pattern, values: Mapping[str, Any], line: BoundSymbol, end: TensorProxy) -> BoundSymbol:
-    """The call of the composite with these arguments, in place of ``line`` with its result ``end``."""
+def _call(pattern: Pattern, values: Mapping[str, Any], op: BoundSymbol, end: TensorProxy) -> BoundSymbol:
+    """The call of the composite with these arguments, in place of ``op`` with its result ``end``."""
     symbol, args, kwargs = registry.resolve(pattern.composite, (), {**values, **pattern.arguments})
-    return BoundSymbol(symbol, args, kwargs, end, context=line.context, location=line.location)
+    return BoundSymbol(symbol, args, kwargs, end, context=op.context, location=op.location)

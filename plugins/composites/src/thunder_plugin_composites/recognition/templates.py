@@ -65,7 +65,7 @@ def sampled(pattern: Pattern) -> Template:
     def leaf(value: Any) -> Any:
         return holes.get((type(value), value), value)
 
-    producers = {name: line.map_arguments(leaf) for name, line in template.producers.items()}
+    producers = {name: op.map_arguments(leaf) for name, op in template.producers.items()}
     return replace(template, producers=producers)
 
 

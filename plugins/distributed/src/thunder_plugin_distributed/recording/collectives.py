@@ -217,8 +217,8 @@ def _record(
         context = recorder.trace.context_of(symbol)
         made: tuple[Any, ...] = recorder.writer.record(symbol, call, outcome, fakes, context)
         if first is not None:
-            lines = recorder.trace.ops
-            lines[-1] = replace(lines[-1], output=(first, *(lines[-1].output or ())))
+            ops = recorder.trace.ops
+            ops[-1] = replace(ops[-1], output=(first, *(ops[-1].output or ())))
         return made
 
 

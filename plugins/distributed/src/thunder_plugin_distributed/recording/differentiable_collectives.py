@@ -2,7 +2,7 @@
 
 PyTorch defines them as subclasses of `torch.autograd.Function`, whose forward and backward communicate. A call and its
 derivative are recorded in the same way as calls with wrapper subclasses
-(`thunder_core.acquire.tensor_classes.WrapperCalls`): the collectives of both are lines with channels.
+(`thunder_core.acquire.tensor_classes.WrapperCalls`): the collectives of both are ops with channels.
 
 Some collectives write their arguments and return them. The recorded calls write buffers of the call instead, which are
 its results and are copied to the arguments: a call whose derivative is recorded writes no storage from outside.

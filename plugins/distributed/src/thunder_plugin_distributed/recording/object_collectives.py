@@ -52,7 +52,7 @@ def check(recorder: Recorder, observer: Observer) -> None:
     Raises:
         DataDependentError: the program received objects, and a function of the user's code does one of these.
     """
-    if not any(line.symbol is EXCHANGE_OBJECTS and line.output for line in recorder.trace.ops):
+    if not any(op.symbol is EXCHANGE_OBJECTS and op.output for op in recorder.trace.ops):
         return
     location = observer.code_by_types()
     if location is not None:

@@ -1,4 +1,4 @@
-"""The line of a call with wrapper subclasses that require grad: forward and backward programs on inner tensors."""
+"""The op of a call with wrapper subclasses that require grad: forward and backward programs on inner tensors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from thunder_core.ir.trace import OpPrograms, Trace
 from thunder_core.symbols.opaque import callable_symbol
 
 
-class WrapperLine:
-    """A line that is written with the call, and completed with its derivative when that is recorded.
+class WrapperOp:
+    """An op that is written with the call, and completed with its derivative when that is recorded.
 
     Args:
         recorder: the recorder of the program.
-        forward: the lines of the call.
+        forward: the ops of the call.
         given: by name of each value that carries a gradient, the value with this gradient in its place.
 
     Attributes:
         inside: the values in ``forward``, by their names outside.
-        symbol: the symbol of the line.
+        symbol: the symbol of the op.
     """
 
     def __init__(self, recorder: Recorder, forward: Region, given: dict[str, Proxy]) -> None:
@@ -48,7 +48,7 @@ class WrapperLine:
         self._backward: Any = None
 
     def write(self, results: Sequence[TensorProxy], differentiable: int, at: int | None = None) -> list[TensorProxy]:
-        """Append the line, or insert it at the index ``at``; returns the results with their names outside.
+        """Append the op, or insert it at the index ``at``; returns the results with their names outside.
 
         Args:
             results: values of ``forward``, of which the first ``differentiable`` require grad.
@@ -70,18 +70,18 @@ class WrapperLine:
         return outputs
 
     def position(self) -> int:
-        """The index of the line in the trace."""
-        lines = self._recorder.trace.ops
-        return next(index for index, line in enumerate(lines) if line.symbol is self.symbol)
+        """The index of the op in the trace."""
+        ops = self._recorder.trace.ops
+        return next(index for index, op in enumerate(ops) if op.symbol is self.symbol)
 
     def use(self, others: dict[str, Proxy]) -> None:
-        """Replace arguments of the line: takes the new values by the names of the old ones."""
-        lines, index = self._recorder.trace.ops, self.position()
-        line = lines[index]
-        lines[index] = replace(line, args=tuple([others.get(proxy.name, proxy) for proxy in line.args]))
+        """Replace arguments of the op: takes the new values by the names of the old ones."""
+        ops, index = self._recorder.trace.ops, self.position()
+        op = ops[index]
+        ops[index] = replace(op, args=tuple([others.get(proxy.name, proxy) for proxy in op.args]))
 
     def complete(self, backward: Region, cotangents: list[Proxy], into: dict[str, Proxy]) -> str | None:
-        """Add the derivative to the line, and the values that it reads as further arguments.
+        """Add the derivative to the op, and the values that it reads as further arguments.
 
         Args:
             cotangents: the cotangents of the results that require grad.
@@ -89,7 +89,7 @@ class WrapperLine:
 
         Returns:
             None on success; otherwise the name of a value that ``backward`` reads and that is not available at the
-            line, as it was written after it.
+            op, as it was written after it.
         """
         trace, index = self._recorder.trace, self.position()
         read = {proxy.name: proxy for proxy in (*backward.free(), *into.values())}
@@ -98,8 +98,8 @@ class WrapperLine:
         saved = {name: self.inside.get(name, proxy) for name, proxy in read.items()}
         more = {p.name: p for p in saved.values() if p.name not in self._defined and p.name not in self._free}
         visible = {proxy.name for proxy in self._recorder.inputs.proxies}
-        for lines in (trace.ops[:index], *trace.outer_ops):
-            visible.update(proxy.name for line in lines for proxy in line.outputs())
+        for ops in (trace.ops[:index], *trace.outer_ops):
+            visible.update(proxy.name for op in ops for proxy in op.outputs())
         for name in more:
             if name not in visible:
                 return name
@@ -109,22 +109,22 @@ class WrapperLine:
             self._backward = backward.body("backward_body", (*cotangents, *read.values()), gradients)
         self._saved = tuple(saved.values())
         self._places = [place for place, name in enumerate(self._free) if name in into]
-        line = trace.ops[index]
-        trace.ops[index] = replace(line, args=(*line.args, *more.values()))
+        op = trace.ops[index]
+        trace.ops[index] = replace(op, args=(*op.args, *more.values()))
         return None
 
     def finish(self, returned: set[str]) -> None:
         """Remove results that only autograd used, and compile both programs.
 
         Args:
-            returned: the names of the values that the lines around return.
+            returned: the names of the values that the ops around return.
         """
-        lines, index = self._recorder.trace.ops, self.position()
-        used = returned | {proxy.name for line in lines[index + 1 :] for proxy in line.inputs()}
+        ops, index = self._recorder.trace.ops, self.position()
+        used = returned | {proxy.name for op in ops[index + 1 :] for proxy in op.inputs()}
         first = self._programs.differentiable
-        pairs = list(zip(lines[index].output, self._results, strict=True))
+        pairs = list(zip(ops[index].output, self._results, strict=True))
         pairs = pairs[:first] + [pair for pair in pairs[first:] if pair[0].name in used]
-        lines[index] = replace(lines[index], output=tuple([outer for outer, _ in pairs]))
+        ops[index] = replace(ops[index], output=tuple([outer for outer, _ in pairs]))
         results = tuple([inner for _, inner in pairs])
         with torch.no_grad():
             forward = self.forward.body("forward_body", tuple(self._free.values()), (*results, *self._saved))
@@ -132,15 +132,15 @@ class WrapperLine:
 
 
 class _Programs(OpPrograms):
-    """The programs of a line.
+    """The programs of an op.
 
     Attributes:
         forward, backward: the programs; without a derivative the second is None.
         traces: their traces, for printing.
         differentiable: the number of results of ``forward`` that require grad, first among its results. Their
             cotangents are the first arguments of ``backward``.
-        returned: the number of results that the line returns; the others are further arguments of ``backward``.
-        arguments: the number of arguments of the line.
+        returned: the number of results that the op returns; the others are further arguments of ``backward``.
+        arguments: the number of arguments of the op.
         places: the indices of the arguments whose gradients ``backward`` returns.
         expected: the cotangents that ``backward`` takes, as proxies.
     """
@@ -153,7 +153,7 @@ class _Programs(OpPrograms):
         self.expected: tuple[Proxy, ...] = ()
 
     def without_derivative(self, forward: Trace, differentiable: int) -> None:
-        """Set the forward program only: lines may run before the end of the program, when it reads values."""
+        """Set the forward program only: ops may run before the end of the program, when it reads values."""
         compiled: list[Any] = []
 
         def compile_and_run(*args: Any) -> Any:
