@@ -204,7 +204,7 @@ class _Reader:
 
     def subscript(self, instruction: Instruction) -> None:
         *stored, container, key = instruction.operands
-        self.names.stores_items |= bool(stored)
+        self.names.stores_items |= not all(value.is_constant for value in stored)
         self.names.compares_objects |= not (stored or key.is_constant)
         self._entry(container, key)
         self.use(stored)
@@ -214,7 +214,7 @@ class _Reader:
         self.use(instruction.operands)
 
     def operator(self, instruction: Instruction) -> None:
-        self.names.stores_items |= instruction.argument >= FIRST_ASSIGNMENT
+        self.names.stores_items |= instruction.argument >= FIRST_ASSIGNMENT and not instruction.operands[-1].is_constant
         self.use(instruction.operands)
 
     def membership(self, instruction: Instruction) -> None:

@@ -100,7 +100,7 @@ class CodeNames:
         uses_class: it may use such a class for more than its name.
         stored_globals, stored_cells, stored_locals: the variables that it assigns or deletes.
         stored_attributes: the attributes of any object that it assigns or deletes.
-        stores_items: it may store items in containers.
+        stores_items: it may store items in containers, other than constants.
         stores_computed: it may assign attributes whose names are not in ``stored_attributes``.
         stores: it may store objects in objects or variables that it did not create.
         compares_identity: it compares two objects by ``is``.
