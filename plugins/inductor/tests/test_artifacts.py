@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from thunder_fusion import compiled_regions
 from thunder_plugin_inductor import compilers
 from thunder_plugin_inductor.executor import InductorExecutor
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_testing.forked import run_forked
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 pytestmark = pytest.mark.skipif(
@@ -65,8 +64,8 @@ def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor{len([*folder.iterdir()])}"),  # nothing is found there
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(layers), device, json.dumps(options)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    arguments = (str(layers), device, json.dumps(options))
+    done = run_forked(PROGRAM, *arguments, environment=environment, preloaded=["torch"])
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from thunder_plugin_inductor import compilers
+from thunder_testing.forked import run_forked
 
 PROGRAM = """
 import torch
@@ -33,12 +32,9 @@ print(without_trial, [(str(isa), isa.build_arch_flags()) for isa in valid_vec_is
 
 
 def run(text: str, folder: Path, **environment: str) -> str:
-    """What a fresh process without Inductor's caches prints last."""
+    """What a process without Inductor's caches prints last; it imports Inductor after the variables are set."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "XDG_CACHE_HOME": str(folder)}
-    child = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", text],
-        env=os.environ | caches | environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    child = run_forked(text, environment=os.environ | caches | environment, preloaded=["torch"])
     assert child.returncode == 0, child.stderr
     return child.stdout.splitlines()[-1]
 
