@@ -39,11 +39,13 @@ def run(text: str, folder: Path, **environment: str) -> str:
     return child.stdout.splitlines()[-1]
 
 
+@pytest.mark.one_version
 def test_without_a_compiler(tmp_path: Path) -> None:
     said = run(PROGRAM, tmp_path, CXX=str(tmp_path / "nothing"))
     assert said == "reference|inductor|there is no C++ compiler; install g++ or clang++, or set CXX to one"
 
 
+@pytest.mark.one_version
 def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
     """A real refusal: the region goes to the reference executor, with the compiler's words."""
     broken = tmp_path / "g++"
