@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
-from tests.forked import run_forked
 from thunder_core.errors import PrivateNameError
 from thunder_core.private_names import Kind, Missing, Name, PrivateNames, is_missing, resolve
 from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
+from thunder_testing.forked import run_forked
 from thunder_testing.private_names import private_names_cases, private_uses
 
 # Another PyTorch than the installed one, as seen by everything that is imported after it.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -15,6 +12,7 @@ from thunder_core.autodiff.partitioning.work import Work, work_of
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.storage_sizes import bytes_of, element_bytes, extent_bytes, storage_bytes
+from thunder_testing.forked import run_forked
 from thunder_testing.hand_built import tensor
 
 ATEN = torch.ops.aten
@@ -125,4 +123,4 @@ def test_operations_of_a_contraction_are_part_of_its_cost():
 
 def test_scipy_is_imported_by_a_cut_only():
     code = "import sys, thunder_core.autodiff.partitioning.partition; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert run_forked(code).returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pytest
 from thunder.command_line.main import main
 from thunder_core.plugins.host import reset_host
 from thunder_testing.distributions import write_metadata
+from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +40,8 @@ def inputs():
 
 model = Net()
 """
+
+COMMAND = "import runpy; runpy.run_module('thunder', run_name='__main__', alter_sys=True)"
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,11 @@ def core_only(command, monkeypatch) -> None:
 
 @pytest.fixture
 def shell(tmp_path) -> Callable[..., Ended]:
-    """Runs a command in a new process, whose output is a pipe."""
+    """Runs a command in a new process, whose output is no terminal."""
 
     def run(*arguments: str, **variables: str) -> Ended:
         environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
-        environment |= {"PYTHONPATH": str(ROOT), **variables}
-        line = [sys.executable, "-m", "thunder", *arguments]
-        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = run_forked(COMMAND, *arguments, environment=environment | variables, directory=tmp_path, path=[ROOT])
         return Ended(done.returncode, done.stdout, done.stderr)
 
     return run

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.command_line.environment import make_environment
+from tests.command_line.environment import environment_with_commands
 
 # What is changed in a file of the plugin, and the test that has to notice.
 MISTAKES = {
@@ -18,11 +18,11 @@ MISTAKES = {
 def installed(tmp_path_factory):
     """The environment, and the directory with the plugin."""
     folder = tmp_path_factory.mktemp("scaffold")
-    environment = make_environment(folder / "environment")
-    for line in ("thunder new my_kernels", "pip install --editable my_kernels"):
-        done = environment.run(line, folder)
-        assert done.returncode == 0, done.stdout
-    return environment, folder
+    with environment_with_commands(folder / "environment") as environment:
+        for line in ("thunder new my_kernels", "pip install --editable my_kernels"):
+            done = environment.run(line, folder)
+            assert done.returncode == 0, done.stdout
+        yield environment, folder
 
 
 @pytest.mark.slow

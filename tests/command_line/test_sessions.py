@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.command_line.environment import ROOT, make_environment
+from tests.command_line.environment import ROOT, environment_with_commands
 
 DOCUMENT = ROOT / "docs" / "command_line.md"
 PIECE = re.compile(
@@ -20,20 +20,21 @@ COMMAND = re.compile(r"^\$ (?P<line>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTI
 
 @pytest.mark.slow
 def test_sessions_print_what_they_show(tmp_path):
-    environment = make_environment(tmp_path / "environment")
     directory = tmp_path / "work"
     directory.mkdir()
+    # Whatever else is installed here is not in the document.
+    plugins = "my_kernels,composites,layouts,matmul,simplify,distributed,subclasses,torchscript"
     wrong = []
-    for piece in PIECE.finditer(DOCUMENT.read_text()):
-        if piece["file"] is not None:
-            (directory / piece["file"]).write_text(piece["text"])
-            continue
-        for command in COMMAND.finditer(piece["session"]):
-            # Whatever else is installed here is not in the document.
-            plugins = "my_kernels,composites,layouts,matmul,simplify,distributed,subclasses,torchscript"
-            printed = environment.run(command["line"], directory, THUNDER_PLUGINS=plugins).stdout
-            if not doctest.OutputChecker().check_output(_plain(command["output"]), _plain(printed), doctest.ELLIPSIS):
-                wrong.append(f"$ {command['line']}\n{printed}")
+    with environment_with_commands(tmp_path / "environment") as environment:
+        for piece in PIECE.finditer(DOCUMENT.read_text()):
+            if piece["file"] is not None:
+                (directory / piece["file"]).write_text(piece["text"])
+                continue
+            for command in COMMAND.finditer(piece["session"]):
+                printed = environment.run(command["line"], directory, THUNDER_PLUGINS=plugins).stdout
+                expected, actual = _plain(command["output"]), _plain(printed)
+                if not doctest.OutputChecker().check_output(expected, actual, doctest.ELLIPSIS):
+                    wrong.append(f"$ {command['line']}\n{printed}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.command_line.environment import ROOT, make_environment
+from tests.command_line.environment import ROOT, environment_with_commands
 
 FILE = re.compile(r"^```py\n# (?P<path>\S+)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -15,14 +15,14 @@ def files() -> dict[str, str]:
 
 @pytest.mark.slow
 def test_conformance(tmp_path):
-    environment = make_environment(tmp_path / "environment")
-    done = environment.run("thunder new my_kernels && pip install --editable my_kernels", tmp_path)
-    assert done.returncode == 0, done.stdout
-    for path, code in files().items():
-        (tmp_path / "my_kernels" / path).write_text(code)
-    (tmp_path / "my_kernels" / "tests" / "test_use.py").unlink()
-    done = environment.run("pytest", tmp_path / "my_kernels")
-    assert done.returncode == 0, done.stdout
+    with environment_with_commands(tmp_path / "environment") as environment:
+        done = environment.run("thunder new my_kernels && pip install --editable my_kernels", tmp_path)
+        assert done.returncode == 0, done.stdout
+        for path, code in files().items():
+            (tmp_path / "my_kernels" / path).write_text(code)
+        (tmp_path / "my_kernels" / "tests" / "test_use.py").unlink()
+        done = environment.run("pytest", tmp_path / "my_kernels")
+        assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 10
 
 

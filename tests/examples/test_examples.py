@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from thunder_testing.forked import run_forked
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +23,12 @@ def _run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
 
 
+def _run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_forked(ROOT / "examples" / name, *arguments, directory=ROOT, path=[ROOT])
+
+
 def test_compile_llama():
-    done = _run("examples/compile_llama.py", "--layers", "2", "--sequence", "16")
+    done = _run_script("compile_llama.py", "--layers", "2", "--sequence", "16")
     assert done.returncode == 0, done.stderr
     for expected in ("Outputs equal eager's: yes", "def computation", "def prologue", "cache hits / misses"):
         assert expected in done.stdout
@@ -32,7 +38,7 @@ def test_compile_llama():
 def test_train_llama(optimizer, tmp_path):
     plot, figures = tmp_path / "losses.png", tmp_path / "figures.json"
     size = ["--steps", "8", "--layers", "2", "--optimizer", optimizer]
-    done = _run("examples/train_llama.py", *size, "--plot", str(plot), "--json", str(figures))
+    done = _run_script("train_llama.py", *size, "--plot", str(plot), "--json", str(figures))
     assert done.returncode == 0, done.stderr
     assert "later steps, median" in done.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -68,7 +74,7 @@ def test_train_ddp():
 def test_the_readme_shows_what_the_program_gives(tmp_path):
     """Its text is fixed, so its losses are, and the plot that the README's command writes is ignored by git."""
     figures = tmp_path / "figures.json"
-    done = _run("examples/train_llama.py", "--steps", "2", "--json", str(figures))
+    done = _run_script("train_llama.py", "--steps", "2", "--json", str(figures))
     readme = (ROOT / "README.md").read_text()
     (length,) = re.findall(r"bytes of a text of [\d,]+", done.stdout)
     assert length in readme

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.tracing import lowering
+from thunder_testing.forked import ForkedProgram, start_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Context(grad_enabled=False, inference=False)
@@ -253,16 +253,15 @@ print(*traced)
 """
 
 
-def start(folder: Path, number: int) -> subprocess.Popen[str]:
+def start(folder: Path, number: int) -> ForkedProgram:
     environment = {**os.environ, "THUNDER_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PROGRAM, str(number)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    return start_forked(PROGRAM, str(number), environment=environment, directory=ROOT)
 
 
-def ends(*processes: subprocess.Popen[str]) -> list[list[str]]:
-    texts = [one.communicate(timeout=110)[0] for one in processes]
-    assert [one.returncode for one in processes] == [0] * len(processes)
-    return [text.split() for text in texts]
+def ends(*programs: ForkedProgram) -> list[list[str]]:
+    ended = [one.wait() for one in programs]
+    assert [one.returncode for one in ended] == [0] * len(ended), [one.stderr for one in ended]
+    return [one.stdout.split() for one in ended]
 
 
 def test_other_processes_trace_nothing(folder: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.forked import run_forked
 from tests.packaging.test_plugins import PLUGINS, PROJECTS
+from thunder_testing.forked import run_forked
 
 pytestmark = pytest.mark.slow
 

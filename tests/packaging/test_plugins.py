@@ -37,8 +37,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def environment(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     found = make_environment(tmp_path_factory.mktemp("environment"))
-    for script in ("thunder", "pytest"):
-        (found.folder / "bin" / script).unlink()
     pip = [
         sys.executable,
         "-m",

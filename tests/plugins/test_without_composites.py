@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.forked import run_forked
-
-ROOT = Path(__file__).resolve().parents[2]
+from thunder_testing.forked import run_forked
 
 ABSENT = """
 import sys
@@ -96,9 +92,7 @@ from thunder_core.config import settings_of
 assert name == "claims", name
 assert "No module named 'thunder_plugin_composites'" in why, why
 """
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    for name in ("THUNDER_PLUGINS", "THUNDER_STRICT"):
-        environment.pop(name, None)
-    command = [sys.executable, "-c", ABSENT + program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    left_out = ("THUNDER_PLUGINS", "THUNDER_STRICT")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    done = run_forked(ABSENT + program, environment=environment, path=[tmp_path])
     assert done.returncode == 0, done.stderr

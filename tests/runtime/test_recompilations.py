@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import torch
 
 import thunder
 from thunder_core.errors import RecompileWarning
+from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,7 +125,8 @@ def test_lines_of_scripts(tmp_path: Path) -> None:
         "    function(torch.ones(size))\n"
         "drawn(torch.ones(1))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = run_forked(script, directory=ROOT)
+    assert done.returncode == 0, done.stderr
     places = [line.partition("Warning: ")[0] for line in done.stderr.splitlines() if "Warning: " in line]
     expected = [(8, "Recompile"), (9, "Recompile"), (8, "Recompile"), (9, "Recompile"), (10, "Uncacheable")]
     assert places == [f"{script}:{line}: {category}" for line, category in expected]

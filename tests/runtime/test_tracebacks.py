@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pdb
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import thunder
 from thunder_core.acquire.interception import replace_code
 from thunder_core.acquire.op_writer import OpWriter
 from thunder_core.errors import DataDependentError
+from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -209,7 +209,7 @@ def test_an_uncaught_error_is_as_short_as_in_eager(tmp_path: Path) -> None:
     for compile, argument in (("thunder.jit", "7"), ("", "7"), ("thunder.jit", "1.5"), ("", "1.5")):
         script = tmp_path / "script.py"
         script.write_text(source.replace("COMPILE", compile).replace("ARGUMENT", argument))
-        done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=ROOT, check=False)
+        done = run_forked(script, directory=ROOT)
         assert done.returncode == 1
         printed.append([line.strip() for line in done.stderr.splitlines() if set(line.strip()) - set("^~")])
     running, eager, recording, eager_recording = printed

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,6 +16,7 @@ from thunder_plugin_composites import plugin
 from thunder_plugin_composites.recognition.table import add_patterns, all_patterns
 from thunder_plugin_composites.symbols import PATTERNS, ROWS
 from thunder_testing import package_suite
+from thunder_testing.forked import PRELOADED, run_forked
 
 test_package = package_suite(__file__)
 
@@ -47,9 +47,9 @@ def test_only_patterns_can_be_added() -> None:
     assert all_patterns() == before
 
 
-def run(program: str) -> None:
+def run(program: str, preloaded: Sequence[str] = PRELOADED) -> None:
     """Run a program in a new process."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    done = run_forked(textwrap.dedent(program), preloaded=preloaded)
     assert done.returncode == 0, done.stderr
 
 
@@ -91,7 +91,8 @@ def test_importing_the_package_alone_is_cheap() -> None:
 
         assert "torch" not in sys.modules
         assert sorted(thunder_plugin_composites.__all__) == thunder_plugin_composites.__all__
-        """
+        """,
+        preloaded=[],
     )
 
 

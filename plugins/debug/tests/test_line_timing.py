@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -17,6 +15,7 @@ import thunder
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_plugin_debug import LineCallbacks, LineTiming, TimingRecord
 from thunder_plugin_debug.timing_record import format_table
+from thunder_testing.forked import run_forked
 
 
 def slow_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -135,7 +134,8 @@ f = thunder.jit(lambda x: torch.relu(x).exp(), transforms=[LineTiming(report="ex
 for _ in range({calls}):
     f(torch.ones(2))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_forked(code)
+    assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert done.stdout == ""
     if not calls:

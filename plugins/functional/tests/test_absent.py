@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import thunder
+from thunder_testing.forked import run_forked
 
 PROGRAM = """
 import sys
@@ -31,10 +29,7 @@ for call in (thunder.grad, thunder.value_and_grad, thunder.vjp):
 
 
 def test_programs_compile_and_transformations_are_refused(tmp_path: Path) -> None:
-    root = str(Path(thunder.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]])
     assert done.returncode == 0, done.stderr
     fallback, *refusals = done.stdout.splitlines()
     assert fallback == "compiled calls under torch.func need the package thunder-functional, which is not installed"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import thunder
 from thunder.report.regions_report import RegionReport
 from thunder_core.executors.artifacts import ArtifactCache
 from thunder_fusion import compiled_regions
+from thunder_testing.forked import ForkedProgram, start_forked
 from thunder_testing.pointwise import Pointwise
 
 FOLDER = Path(__file__).resolve().parent
@@ -153,16 +152,15 @@ def _own(x: torch.Tensor) -> torch.Tensor:
     return twice(x) + 1
 
 
-def process(folder: Path, layers: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "saving_executor", str(layers)]
+def process(folder: Path, layers: int) -> ForkedProgram:
     environment = {**os.environ, "THUNDER_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True)
+    return start_forked(FOLDER / "saving_executor.py", str(layers), environment=environment, directory=FOLDER)
 
 
-def results(*processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    texts = [one.communicate(timeout=110)[0] for one in processes]
-    assert [one.returncode for one in processes] == [0] * len(processes)
-    return [json.loads(text) for text in texts]
+def results(*programs: ForkedProgram) -> list[dict[str, Any]]:
+    ended = [one.wait() for one in programs]
+    assert [one.returncode for one in ended] == [0] * len(ended), [one.stderr for one in ended]
+    return [json.loads(one.stdout) for one in ended]
 
 
 def test_between_processes(folder: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from thunder_fusion import compiled_regions
 from thunder_plugin_inductor import compilers
 from thunder_plugin_inductor.executor import InductorExecutor
 from thunder_plugin_inductor.options import InductorOptions
+from thunder_testing.forked import run_forked
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 pytestmark = pytest.mark.skipif(
@@ -65,13 +64,14 @@ def run(folder: Path, layers: int, device: str = "cpu", **options: Any) -> list[
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor{len([*folder.iterdir()])}"),  # nothing is found there
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(layers), device, json.dumps(options)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    arguments = (str(layers), device, json.dumps(options))
+    done = run_forked(PROGRAM, *arguments, environment=environment, preloaded=["torch"])
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
 @pytest.mark.slow
+@pytest.mark.one_version
 @pytest.mark.parametrize("device", DEVICES)
 def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
     regions, compiled, read, notes, loaded = run(tmp_path, 3, device)
@@ -82,6 +82,7 @@ def test_other_processes_compile_nothing(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_version
 def test_other_options_are_other_artifacts(tmp_path: Path) -> None:
     _, compiled, *_ = run(tmp_path, 1)
     _, again, read, *_ = run(tmp_path, 1, inductor_config={"epilogue_fusion": False})
@@ -141,6 +142,7 @@ def test_a_file_that_is_no_region(folder: Path) -> None:
     )
 
 
+@pytest.mark.one_version
 def test_one_refused_region_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are compiled all the same, and each reason is its own."""
     from thunder_plugin_inductor import compilation
@@ -173,6 +175,7 @@ def test_a_kernel_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None
     assert first.declined == (("inductor", "Inductor rejects its region: RuntimeError: the compiler crashed"),)
 
 
+@pytest.mark.one_version
 def test_together_as_one_by_one() -> None:
     model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh())
     x = torch.randn(3, 8)

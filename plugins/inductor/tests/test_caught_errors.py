@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from thunder_plugin_inductor.caught_errors import with_caught_errors
+from thunder_testing.forked import run_forked
 
 SHARED = """
 void kernel()
@@ -97,6 +95,6 @@ def test_what_checks_nothing_stays() -> None:
 
 @pytest.mark.needs_compiler
 def test_errors_in_several_threads_do_not_end_the_process() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    done = run_forked(PROGRAM)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == [str(number) for number in range(5) for _ in range(3)]

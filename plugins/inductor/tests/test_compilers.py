@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from thunder_plugin_inductor import compilers
+from thunder_testing.forked import run_forked
 
 PROGRAM = """
 import torch
@@ -33,21 +32,20 @@ print(without_trial, [(str(isa), isa.build_arch_flags()) for isa in valid_vec_is
 
 
 def run(text: str, folder: Path, **environment: str) -> str:
-    """What a fresh process without Inductor's caches prints last."""
+    """What a process without Inductor's caches prints last; it imports Inductor after the variables are set."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "XDG_CACHE_HOME": str(folder)}
-    child = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", text],
-        env=os.environ | caches | environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    child = run_forked(text, environment=os.environ | caches | environment, preloaded=["torch"])
     assert child.returncode == 0, child.stderr
     return child.stdout.splitlines()[-1]
 
 
+@pytest.mark.one_version
 def test_without_a_compiler(tmp_path: Path) -> None:
     said = run(PROGRAM, tmp_path, CXX=str(tmp_path / "nothing"))
     assert said == "reference|inductor|there is no C++ compiler; install g++ or clang++, or set CXX to one"
 
 
+@pytest.mark.one_version
 def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
     """A real refusal: the region goes to the reference executor, with the compiler's words."""
     broken = tmp_path / "g++"

@@ -117,6 +117,7 @@ BY_GATHER = {
 COUNTS_FROM_END = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("name", INDEXED)
 def test_indices_count_from_the_end_where_they_do_in_eager(name: str) -> None:
     if COUNTS_FROM_END and name in BY_GATHER:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import thunder_plugin_inductor
 from thunder_core.private_names import release
 from thunder_plugin_inductor.pytorch_internals import NAMES
 from thunder_testing import private_names_suite
+from thunder_testing.forked import run_forked
 
 
 def parameters(*names: str, of: str = "") -> Callable[[Any], None]:
@@ -302,5 +302,5 @@ assert not late, late
 
 def test_a_row_imports_its_module_alone() -> None:
     """Inductor takes seconds to import; that its executor has a table of its names costs none of them."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LAZY], capture_output=True, text=True, check=False)
+    done = run_forked(LAZY, preloaded=["torch"])
     assert done.returncode == 0, done.stderr[-3000:]

@@ -169,6 +169,7 @@ COPIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("grad", [False, True], ids=["no gradients", "gradients"])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_to_a_copy_leaves_what_was_copied(write: str, grad: bool) -> None:

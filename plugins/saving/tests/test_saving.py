@@ -1,9 +1,6 @@
 """Saved programs run by themselves and load again."""
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,18 +13,15 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_saving.files import load_trace, save_trace
 from thunder_saving.self_check import random_inputs
 from thunder_testing import hand_built as build
+from thunder_testing.forked import run_forked
 
 SMALL = torch.tensor([[1.0, float("-inf")], [0.1, -0.0]])
 LARGE = torch.randn(4, 50)
 
 
-def run(*arguments):
-    """A fresh interpreter that finds this checkout."""
-    root = str(Path(thunder_core.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, env=environment
-    )
+def run(program):
+    """In a process that finds this checkout."""
+    return run_forked(program, path=[Path(thunder_core.__file__).parents[1]])
 
 
 def test_program_without_constants(tmp_path):
@@ -87,7 +81,7 @@ def test_a_saved_program_needs_no_thunder(tmp_path):
     path = tmp_path / "program.py"
     save_trace(build.sample(), path)
     code = f"import sys, runpy; sys.modules['thunder_core'] = None; runpy.run_path({str(path)!r}, run_name='other')"
-    done = run("-c", code)
+    done = run(code)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from forked_pytest import PRELOADED, run_pytest
 
-HELPERS = Path(__file__).resolve().parents[1]
 PLUGIN = "thunder_testing.pytest_plugin"
-PATH = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-W", "error", *arguments]
-    environment = os.environ | {"PYTHONPATH": PATH, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def run(folder: Path, *arguments: str, preloaded: Sequence[str] = PRELOADED) -> subprocess.CompletedProcess[str]:
+    return run_pytest("-p", PLUGIN, "-W", "error", *arguments, directory=folder, preloaded=preloaded)
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def test_import_is_light() -> None:
 
 
 def test_without_options_it_does_nothing(folder: Path) -> None:
-    done = run(folder)
+    done = run(folder, preloaded=["pytest"])
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 

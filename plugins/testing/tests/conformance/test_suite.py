@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +13,7 @@ import defective as d
 import pytest
 import torch
 import torch.nn.functional as F
+from forked_pytest import run_pytest
 
 from thunder_core.errors import ConfigError, ExecutorError
 from thunder_core.executors import Claim, OperatorExecutor
@@ -24,7 +22,6 @@ from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.snippet import snippet
 from thunder_testing.conformance.suite import executor_cases
 
-HELPERS = Path(__file__).resolve().parents[1]
 FLOAT = (torch.float32,)
 
 
@@ -193,10 +190,7 @@ def test_pytest_collects_a_suite(tmp_path: Path) -> None:
         "test_wrong = executor_suite(d.claims(run=d.fails_on_empty), **options)\n"
     )
     words = "forward-float32-0 or memory-float32-0 or shapes-float32-0"
-    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-W", "error", "-p", "no:cacheprovider", "-k", words]
-    path = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = run_pytest("-v", "-rs", "-W", "error", "-k", words, directory=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     for line in (
         f"test_right[{d.SILU}-forward-float32-0] PASSED",

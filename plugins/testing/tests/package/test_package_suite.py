@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_pytest import run_pytest
 from package_project import README, Package
 
 from thunder_testing import ConformanceError, package_suite
@@ -20,9 +19,7 @@ def run(package: Package, *arguments: str, **variables: str) -> subprocess.Compl
     tests = package.folder / "tests"
     tests.mkdir(exist_ok=True)
     (tests / "test_package.py").write_text(FILE)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), *arguments]
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | variables
-    return subprocess.run(command, cwd=package.folder, env=environment, capture_output=True, text=True, check=False)
+    return run_pytest("-q", str(tests), *arguments, directory=package.folder, **variables)
 
 
 def test_tables_are_written_where_it_is_asked_for(package: Package) -> None:
