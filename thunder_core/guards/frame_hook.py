@@ -9,8 +9,6 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
-import torch
-
 from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.external_calls import NAMES, is_generator_method
@@ -148,8 +146,8 @@ class _MonitoringHook:
 
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
-        if named and isinstance(argument, torch.Generator) and type(function) is MethodDescriptorType:
-            function = function.__get__(argument)
+        if named and type(function) is MethodDescriptorType and issubclass(type(argument), function.__objclass__):
+            function = function.__get__(argument)  # as `sys.setprofile` passes it
         if kind_of(code) is CodeKind.IGNORED and not (named and is_generator_method(function)):
             return self._disable
         if named and self._active and threading.get_ident() == self._thread:
