@@ -956,6 +956,11 @@ def kernel_question(asked: Any) -> None:
     assert not asked("aten::relu", "AutocastCUDA")
 
 
+def tensor_base(owner: Any) -> None:
+    assert owner in torch.Tensor.__mro__
+    assert "relu" in vars(owner)
+
+
 def variable_functions(owner: Any) -> None:
     assert owner.relu is torch.relu
     assert owner.add is torch.add
@@ -1267,6 +1272,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "dispatch_has_kernel_for_dispatch_key": kernel_question,
     "dispatch_get_all_op_names": operator_list,
     "VariableFunctions": variable_functions,
+    "TensorBase": tensor_base,
+    "foreach_norm": lambda function: _equal(function([torch.ones(4)], 0.0), (torch.tensor(4.0),)),
     "namespace_nn": _namespace("_nn", "gelu"),
     "namespace_linalg": _namespace("_linalg", "linalg_det"),
     "namespace_fft": _namespace("_fft", "fft_fft"),

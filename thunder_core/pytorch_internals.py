@@ -204,6 +204,8 @@ ROWS: Final = (
     Name("torch._library.custom_ops.CustomOpDef._opoverload", "operators defined by torch.library.custom_op",
         name="overload_of", kind=Kind.ATTRIBUTE),
     Name("torch._C._VariableFunctions", _OPERATORS),
+    Name("torch._foreach_norm", "norms with an exponent that varies"),
+    Name("torch._C.TensorBase", "methods of tensors that the user has replaced"),
     *[Name(f"torch._C.{space}", "names of functions in traces", name=f"namespace{space}", kind=Kind.NAME_ONLY)
       for space in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")],
     Name("torch._trilinear", "names of functions in traces", kind=Kind.NAME_ONLY),

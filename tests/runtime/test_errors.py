@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import math
 import traceback
@@ -500,3 +501,21 @@ def test_tensors_on_two_devices(jit: Callable[..., Any], program: Callable[..., 
             called(x)
         errors.append((type(caught.value), str(caught.value)))
     assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_program_that_replaces_id(restores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "id", id)
+    original = id
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        builtins.id = lambda value: 7
+        y = x * id(x)
+        if restores:
+            builtins.id = original
+        return y
+
+    with pytest.raises(UnsupportedError, match=r"replaces builtins\.id") as caught:
+        thunder.jit(program)(t())
+    assert "test_errors.py" in str(caught.value)
+    assert id(caught) == original(caught)

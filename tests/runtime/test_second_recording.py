@@ -68,10 +68,15 @@ def test_what_cannot_go_back_is_refused(following: str, tmp_path: Path) -> None:
     assert "has advanced in the first" in str(raised.value)
 
 
+class Stream(io.StringIO):
+    """A class whose methods are those of a base class in C."""
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
-def test_a_stream_in_memory_is_read_once() -> None:
+@pytest.mark.parametrize("kind", [io.StringIO, Stream])
+def test_a_stream_in_memory_is_read_once(kind: type[io.StringIO]) -> None:
     def values(wrap: Callable[[Any], Any]) -> Iterator[Any]:
-        file, weight = io.StringIO("1\n2\n3\n4\n"), torch.ones(2, requires_grad=True)
+        file, weight = kind("1\n2\n3\n4\n"), torch.ones(2, requires_grad=True)
         program = wrap(lambda x: x * float(file.readline()) + gradient(weight))
         for _ in range(2):
             yield program(torch.ones(2)).tolist()

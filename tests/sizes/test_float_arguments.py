@@ -189,3 +189,67 @@ def test_comparison_with_none_holds_for_all_sizes() -> None:
         x = torch.ones(size)
         assert compiled(x, size / 8)[:4] == program(x, size / 8)[:4] == (False, True, False, False)
     assert thunder.cache_misses(compiled) == 2
+
+
+def _gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The result and the gradient, or the error that backward raises."""
+    x = torch.tensor([[-1.0, 2.0, 0.0, -0.5], [0.5, 0.0, 3.0, -2.0]], requires_grad=True)
+    result = function(x)
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        return result, str(error).partition("\n")[0]
+    return result, x.grad
+
+
+NORMS: dict[str, Program] = {
+    "norm": lambda x, p: (x * 2).norm(p),
+    "norm of rows": lambda x, p: torch.norm(x * 2, p, 1),
+    "dist": lambda x, p: torch.dist(x * 2, torch.ones(4), p),
+    "pairwise_distance": lambda x, p: F.pairwise_distance(x * 2, torch.ones(4), p),
+    "PairwiseDistance": lambda x, p: nn.PairwiseDistance(p)(x * 2, torch.ones(4)),
+    "triplet_margin_loss": lambda x, p: F.triplet_margin_loss(x * 2, torch.ones(2, 4), torch.zeros(2, 4), p=p),
+    "foreach": lambda x, p: torch._foreach_norm([x * 2], p)[0],
+}
+
+
+@pytest.mark.parametrize("program", NORMS.values(), ids=NORMS)
+def test_a_norm_with_exponent_zero_has_no_gradient(program: Program) -> None:
+    compiled = thunder.jit(program)
+    for p in (3.0, 2.5, 0.0, 1.0, 2.0, 1.5, 0.0):
+        found, expected = (_gradient(lambda x, f=f, p=p: f(x, p)) for f in (compiled, program))  # type: ignore[misc]
+        torch.testing.assert_close(found, expected)
+        assert (found[1] is None) == (p == 0)
+    assert thunder.cache_misses(compiled) == 3
+
+
+ACTIVATIONS: dict[str, Program] = {
+    "leaky_relu": lambda x, a: F.leaky_relu(x * 1, negative_slope=a, inplace=True),
+    "leaky_relu_": lambda x, a: F.leaky_relu_(x * 1, a),
+    "LeakyReLU": lambda x, a: nn.LeakyReLU(a, inplace=True)(x * 1),
+    "elu": lambda x, a: F.elu(x * 1, a, inplace=True),
+    "elu_": lambda x, a: F.elu_(x * 1, a),
+    "celu": lambda x, a: F.celu(x * 1, alpha=a, inplace=True),
+    "celu_": lambda x, a: torch.celu_(x * 1, a),
+    "rrelu_": lambda x, a: F.rrelu_(x * 1, a, a),
+}
+
+
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_in_place_with_negative_coefficients_have_no_gradient(name: str, varies: bool) -> None:
+    program = ACTIVATIONS[name]
+    compiled = thunder.jit(program)
+    for a in (0.5, 0.25, -0.1, 0.75, -1.0):
+        if not varies:
+            compiled = thunder.jit(program)
+        found, expected = (_gradient(lambda x, f=f, a=a: f(x, a)) for f in (compiled, program))  # type: ignore[misc]
+        torch.testing.assert_close(found[0], expected[0])
+        assert type(found[1]) is type(expected[1]) is (str if a < 0 else torch.Tensor)
+        if a < 0:
+            assert found[1] == expected[1]
+        else:
+            torch.testing.assert_close(found[1], expected[1])
+        with torch.no_grad():
+            x = torch.randn(3, 4)
+            assert torch.equal(compiled(x, a), program(x, a))

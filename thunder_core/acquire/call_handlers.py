@@ -6,6 +6,7 @@ without a handler becomes an op of the trace (`Recorder.call`).
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from types import MethodWrapperType
@@ -41,11 +42,13 @@ from thunder_core.acquire.tensor_state import (
 )
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
-from thunder_core.acquire.traced_tensor import describe, is_traced
+from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.tree import iterate_leaves
+from thunder_core.ir.symbol import as_recorded
+from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
+    foreach_norm,
     set_grad_enabled,
 )
 from thunder_core.symbols.metadata import value_readers
@@ -67,6 +70,14 @@ _DROPOUTS: Final = (
     *_CHECKED_DROPOUTS,
     *(functional.dropout1d, functional.dropout2d, functional.dropout3d),
     *(torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout),
+)
+_NORMS: Final = (
+    *(torch.norm, Tensor.norm, torch.dist, Tensor.dist, foreach_norm),
+    *(torch.pairwise_distance, torch.triplet_margin_loss, functional.triplet_margin_loss),
+)
+_ACTIVATIONS: Final = (
+    *(functional.leaky_relu, functional.leaky_relu_, functional.elu, functional.elu_),
+    *(functional.celu, torch.celu, torch.celu_),
 )
 _FUNCTIONAL_COLLECTIVES: Final = "torch._ops._c10d_functional"
 
@@ -160,9 +171,37 @@ def _drop_out(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> An
         if func in _CHECKED_DROPOUTS and not 0.0 <= cast("float", p) <= 1.0:
             with DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)  # raises an exception
-        if type(p) is TracedNumber and not p:
-            args, kwargs = ((args[0], 0.0, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "p": 0.0})
+        args, kwargs = _with_zeros(args, kwargs)
     return recorder.call(func, args, kwargs)
+
+
+def _with_zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with a plain 0.0 for numbers of the trace that are 0, which is a condition."""
+    if not any(type(value) is TracedNumber for value in (*args, *kwargs.values())):
+        return args, kwargs
+    return map_leaves(lambda leaf: 0.0 if type(leaf) is TracedNumber and not leaf else leaf, (args, kwargs))  # type: ignore[no-any-return]
+
+
+def _norm(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Record a norm or a distance, which has no gradient where its exponent is 0."""
+    return recorder.call(func, *_with_zeros(args, kwargs))
+
+
+def _activate(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Record an activation, which autograd differentiates by its result if it is in place.
+
+    For negative coefficients backward raises an exception then. It also differs for infinite ones.
+    """
+    with recorder.suspension:
+        symbol, args, kwargs = registry.resolve(func, args, kwargs)
+    variable = variable_of(args[0]) if symbol.functional is not None and args else None
+    if variable is not None and variable.proxy.requires_grad and torch.is_grad_enabled():
+        numbers: list[Any] = [
+            value for value in (*args[1:], *kwargs.values()) if isinstance(value, TracedNumber | int | float)
+        ]
+        if not all(0 <= value < math.inf for value in numbers):
+            symbol = as_recorded(symbol)
+    return recorder.call_symbol(symbol, args, kwargs)
 
 
 def _refuse_element_function(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -227,6 +266,8 @@ HANDLERS: Final[dict[Any, Handler]] = {
     **dict.fromkeys((Tensor.apply_, Tensor.map_, Tensor.map2_), _refuse_element_function),
     **dict.fromkeys(_NUMBERS, _call_on_numbers),
     **dict.fromkeys(_DROPOUTS, _drop_out),
+    **dict.fromkeys(_NORMS, _norm),
+    **dict.fromkeys(_ACTIVATIONS, _activate),
     **dict.fromkeys((Tensor.__eq__, Tensor.__ne__), _equal),
     **dict.fromkeys((Tensor.__getitem__, Tensor.__setitem__), _index),
     VERSION: read_version,

@@ -18,6 +18,7 @@ import torch
 from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.eager_calls import OPTIMIZERS
+from thunder_core.acquire.function_bodies import is_body
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_checked
@@ -70,7 +71,8 @@ def _has_overrides(arguments: Iterable[Any]) -> bool | None:
     caller = calling_frame()
     if caller is None:
         return None
-    if caller.f_globals.get("__name__") not in _MODULES and kind_of(caller.f_code) is not CodeKind.USER:
+    checks = caller.f_globals.get("__name__") in _MODULES or is_body(caller) or kind_of(caller.f_code) is CodeKind.USER
+    if not checks:
         return None
     if not is_torch_function_enabled():
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,12 +13,13 @@ from thunder_core.acquire.aten_calls import call_transformed
 from thunder_core.acquire.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_core.acquire.call_handlers import handler_of
 from thunder_core.acquire.control_flow import OPERATORS
+from thunder_core.acquire.function_bodies import calling_replaced
 from thunder_core.acquire.recorder import Recorder, this_thread
 from thunder_core.acquire.tensor_classes import current_tensor_classes
 from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, any_transformed, variable_of
-from thunder_core.errors import EndsRecording, SizeVariesError
+from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
@@ -44,6 +46,7 @@ _FAST: dict[Any, Callable[[Variable], Any]] = {
     Tensor.__len__: lambda variable: _length(variable),
 }
 _SIZE: Final = Tensor.size
+_ID: Final = id
 
 
 def _size(variable: Variable) -> torch.Size:
@@ -61,6 +64,18 @@ def length(value: Any) -> Any:
     if type(value) is not Tensor or not value.ndim:
         return NotImplemented
     return value.shape[0]
+
+
+def _check_identities() -> None:
+    """Refuse to record while ``builtins.id`` is a function that does not return the identities of objects."""
+    if builtins.id(Tensor) != _ID(Tensor):
+        builtins.id = _ID  # undoing the writes of the program relies on it, too
+        raise UnsupportedError(
+            "the program replaces builtins.id by a function that returns other numbers than the identities of objects, "
+            "on which PyTorch and Thunder rely",
+            location=user_location(),
+            advice=("replace it in the Python module that calls it: module.id = function",),
+        )
 
 
 class AcquisitionMode(RecordingMode):
@@ -101,7 +116,11 @@ class AcquisitionMode(RecordingMode):
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
         self.observer.pause()
         try:
-            return self._call(func, args, kwargs or {})
+            if builtins.id is not _ID:
+                _check_identities()
+            body = calling_replaced(self.recorder, func)
+            if body is None:
+                return self._call(func, args, kwargs or {})
         except EndsRecording:
             raise
         except Exception as error:
@@ -113,6 +132,8 @@ class AcquisitionMode(RecordingMode):
             raise SizeVariesError(f"{type(error).__name__}: {error}", location=user_location()) from error
         finally:
             self.observer.resume()
+        with self:
+            return body(*args, **(kwargs or {}))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         guard_reads(self.recorder, func, args, kwargs)

@@ -92,6 +92,7 @@ class _Reader:
 
     def _read(self, code: CodeType) -> None:
         self._code, self._tries = code, protected_ranges(code)
+        self.names.catches |= bool(self._tries)
         self._loaded: dict[tuple[str, ...], None] = {}  # chains in the order of their loads
         self._used: set[tuple[str, ...]] = set()  # those used in other ways than by loading an attribute
         for instruction in instructions(code):
@@ -141,6 +142,11 @@ class _Reader:
         names.compares_objects |= bool(named & _MEMBERSHIP)
         if code.co_name in LOOKUPS and is_pure_lookup(code):
             names.of_lookup = replace(names, whole=set())
+
+    def raise_(self, instruction: Instruction) -> None:
+        """``raise``."""
+        self.names.raises = True
+        self.use(instruction.operands)
 
     def use(self, values: Iterable[StackValue], *, as_tensors: bool = False) -> None:
         """Values are used in a way that no other method of this class records.
@@ -297,6 +303,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "MAP_ADD": _Reader.hashed,
     "IMPORT_NAME": _Reader.import_,
     "MATCH_CLASS": _Reader.match_class,
+    "RAISE_VARARGS": _Reader.raise_,
     "STORE_ATTR": _Reader.attribute_store,
     "DELETE_ATTR": _Reader.attribute_store,
     "STORE_GLOBAL": _Reader.global_store,

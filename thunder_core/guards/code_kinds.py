@@ -73,9 +73,7 @@ def add_library(folder: str) -> None:
 def kind_of(code: CodeType) -> CodeKind:
     """How frames of ``code`` are observed."""
     filename = code.co_filename
-    kind = _by_file.get(filename)
-    if kind is None:
-        kind = _by_file[filename] = _kind_of_file(filename)
+    kind = _by_file.get(filename) or _kind_of_file(filename)
     if kind is CodeKind.MODULE and filename == _MODULE_FILE:
         if code.co_name in _MODULE_CALLS:
             return CodeKind.MODULE_CALL
@@ -118,10 +116,15 @@ def kind_of_class(kind: type) -> CodeKind:
     filename = getattr(module, "__file__", None)
     if filename is None:
         return CodeKind.USER if kind.__module__ == "__main__" else CodeKind.LIBRARY
-    return _kind_of_file(filename)
+    return _by_file.get(filename) or _kind_of_file(filename)
 
 
 def _kind_of_file(filename: str) -> CodeKind:
+    kind = _by_file[filename] = _find_kind(filename)
+    return kind
+
+
+def _find_kind(filename: str) -> CodeKind:
     if filename == _IMPORT_FILE:
         return CodeKind.IMPORT
     if filename.startswith("<frozen "):

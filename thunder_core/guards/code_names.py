@@ -106,6 +106,8 @@ class CodeNames:
         compares_identity: it compares two objects by ``is``.
         compares_types: it reads the type of an object, whether it is callable, or its identity, except with None.
         compares_objects: it compares objects by ``==``, hashes them, or searches them in containers.
+        raises: it has a ``raise`` statement.
+        catches: it has an exception handler, at least that of a ``with`` statement.
         shallow: it is code of a module of PyTorch, which reads this module only.
         of_lookup: for ``__getattr__`` and ``__getattribute__`` that guards may call, the names without ``whole``: the
             names in the calling code determine the attributes. None for other code.
@@ -135,6 +137,8 @@ class CodeNames:
     compares_identity: bool = False
     compares_types: bool = False
     compares_objects: bool = False
+    raises: bool = False
+    catches: bool = False
     of_lookup: CodeNames | None = None
     key: object = field(default_factory=object)
 

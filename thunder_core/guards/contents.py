@@ -396,14 +396,15 @@ CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 
 
 @cached_by_class
-def _tables_of_class(kind: type) -> tuple[Table, ...]:
+def tables_of_class(kind: type) -> tuple[Table, ...]:
+    """The `tables_of` the objects of a class."""
     tables = _kind_of_class(kind).tables
     return tables if _lookup(kind) or slot_names(kind) else tuple([t for t in tables if t is not _ATTRIBUTES])
 
 
 def tables_of(value: Any) -> tuple[Table, ...]:
     """The tables of an object that may have content: most containers have no attributes."""
-    return _tables_of_class(type(value))
+    return tables_of_class(type(value))
 
 
 def node_kind(value: Any) -> NodeKind:
@@ -441,9 +442,10 @@ def _is_followable(kind: type) -> bool:
 
 def parts_of(value: Any) -> tuple[str, ...]:
     """The names in `PARTS` for an object."""
-    return _parts_of_class(type(value))
+    return parts_of_class(type(value))
 
 
 @cached_by_class
-def _parts_of_class(kind: type) -> tuple[str, ...]:
+def parts_of_class(kind: type) -> tuple[str, ...]:
+    """The names in `PARTS` for the objects of a class."""
     return next((names for base, names in PARTS.items() if issubclass(kind, base)), ())

@@ -147,8 +147,13 @@ def _external_name(function: Any) -> str | None:
         return name
     if isinstance(function, MethodDescriptorType):
         module = str(function.__objclass__.__module__)
-    else:
-        module = str(function.__module__ or type(owner).__module__)
+    else:  # a bound method has no module
+        module = str(function.__module__ or _class_with(type(owner), name).__module__)
     if module not in _MODULES or name.startswith("__") or name in _INSIDE.get(module, ()):
         return None
     return "open" if name == "open" and module.lstrip("_") == "io" else f"{module.lstrip('_')}.{name}"
+
+
+def _class_with(kind: type, name: str) -> type:
+    """The class, of a class and its bases, that defines an attribute; the class itself if none does."""
+    return next((base for base in kind.__mro__ if name in vars(base)), kind)

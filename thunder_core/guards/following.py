@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from contextvars import ContextVar
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -24,6 +25,7 @@ from thunder_core.guards.class_reads import (
     ComputedReads,
     is_attribute_of_module,
 )
+from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, attributes_check, not_in_dict
 from thunder_core.guards.contents import (
@@ -45,7 +47,7 @@ from thunder_core.guards.source import (
     global_source,
     module_variable,
 )
-from thunder_core.guards.stored_objects import DEEPEST_FRESH, Holder, StoredObjects, parts_of_fresh
+from thunder_core.guards.stored_objects import Holder, StoredObjects, parts_of_fresh
 
 _BUILTIN_MODULES = ("builtins", "collections")
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
@@ -123,6 +125,8 @@ class Following:
         self._heap.state_read(node, names)
         if isinstance(node.object, weakref.ref):
             self.follow_all((node.object(),), names)
+        if isinstance(node.object, ContextVar):
+            self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
 
     def read_parts(self, node: Node, names: CodeNames) -> None:
@@ -193,32 +197,34 @@ class Following:
         """
         outer, self._holder = self._holder, holder
         try:
-            self._reach(value, names, label, 0)
+            self._reach(value, names, label)
         finally:
             self._holder = outer
 
-    def _reach(self, value: Any, names: CodeNames, label: str | None, depth: int) -> None:
-        kind = type(value)
-        if kind in ATOM_TYPES:
+    def _reach(self, value: Any, names: CodeNames, label: str | None) -> None:
+        if type(value) in ATOM_TYPES:
             return
-        if isinstance(value, torch.Tensor):
-            self.follow_tensor(value, names, label)
-            return
-        node = self._heap.nodes.get(id(value))
-        if node is not None:
-            self.follow(node, names, label)
-            return
-        if isinstance(value, type):
-            self.classes.read_type(value, names)
-            return
-        if isinstance(value, ModuleType):
-            self.follow_python_module(value, names.attributes, names)
-            self.probe_python_module(value, names, label)
-            return
-        if depth > DEEPEST_FRESH:
-            return
-        for name, item in parts_of_fresh(value, names, label):
-            self._reach(item, names, name, depth + 1)
+        pending, seen = [(label, value)], dict[int, Any]()
+        while pending:
+            label, value = pending.pop()
+            if isinstance(value, torch.Tensor):
+                self.follow_tensor(value, names, label)
+                continue
+            node = self._heap.nodes.get(id(value))
+            if node is not None:
+                self.follow(node, names, label)
+            elif isinstance(value, type):
+                self.classes.read_type(value, names)
+            elif isinstance(value, ModuleType):
+                self.follow_python_module(value, names.attributes, names)
+                self.probe_python_module(value, names, label)
+            elif id(value) not in seen:
+                seen[id(value)] = value
+                if self.stored.is_too_large(seen, value):
+                    return
+                if kind_of_class(type(value)) is CodeKind.USER:
+                    self.classes.read_type(type(value), names)
+                pending += parts_of_fresh(value, names, label)[::-1]
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
         """Read the Python attributes of a tensor; other guards check its metadata."""

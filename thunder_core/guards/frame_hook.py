@@ -9,8 +9,6 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
-import torch
-
 from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.external_calls import NAMES, is_generator_method
@@ -23,7 +21,10 @@ _BUILTINS = (BuiltinFunctionType, MethodDescriptorType)
 
 
 class FrameHook(Protocol):
-    """Calls back on entry of a frame, when it returns or yields a value, and when it calls a builtin of `NAMES`."""
+    """Calls back on entry of a frame, when it returns, yields or raises, and when it calls a builtin of `NAMES`.
+
+    The value of a frame that is left by an exception is None.
+    """
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -107,6 +108,7 @@ class _MonitoringHook:
             events.PY_START: self._entered,
             events.PY_RETURN: self._left,
             events.PY_YIELD: self._left,
+            events.PY_UNWIND: self._raised,
             events.CALL: self._calls,
         }
         for event, callback in callbacks.items():
@@ -115,14 +117,14 @@ class _MonitoringHook:
         self._active = True
         # Events stay disabled across tools.
         monitoring.restart_events()
-        monitoring.set_events(self._tool, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.CALL)
+        monitoring.set_events(self._tool, sum(callbacks))
 
     def stop(self) -> None:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         monitoring.set_events(self._tool, 0)
         events = monitoring.events
-        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.CALL):
+        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND, events.CALL):
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
 
@@ -146,10 +148,16 @@ class _MonitoringHook:
             self._on_return(sys._getframe(1), value)
         return None
 
+    def _raised(self, code: CodeType, offset: int, error: BaseException) -> None:
+        """This event cannot be disabled for a code object."""
+        ignored = kind_of(code) is CodeKind.IGNORED
+        if not ignored and self._active and threading.get_ident() == self._thread:
+            self._on_return(sys._getframe(1), None)
+
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
-        if named and isinstance(argument, torch.Generator) and type(function) is MethodDescriptorType:
-            function = function.__get__(argument)
+        if named and type(function) is MethodDescriptorType and issubclass(type(argument), function.__objclass__):
+            function = function.__get__(argument)  # as `sys.setprofile` passes it
         if kind_of(code) is CodeKind.IGNORED and not (named and is_generator_method(function)):
             return self._disable
         if named and self._active and threading.get_ident() == self._thread:

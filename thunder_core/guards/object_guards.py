@@ -284,6 +284,9 @@ class ObjectGuards:
         value = self._records.context_before.get(node.object, Unset.UNSET)
         self._records.keep(value)
         self._records.visit(value, ContextSource(node.source))
+        if value is Unset.UNSET:  # its default does not change
+            default = self._records.context_value(node.object)
+            self._records.visit(default, ConstantSource(default, f"{node.object.name}_default"))
 
     def guard_attribute_names(self, node: Node, *, ordered: bool) -> None:
         """Guard the names in the ``__dict__`` of an object, and their order if ``ordered``."""

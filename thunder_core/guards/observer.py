@@ -380,6 +380,9 @@ class Observer:
         self._heap.hidden_states.left(frame)
         if kind is CodeKind.USER and names.stores:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
+        if kind is CodeKind.USER and names.raises and value is None:
+            callers = {reader: None for _, reader in self._callers(frame) if reader.catches}
+            self._following.stored.raised(frame, names, callers)
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
         caller, reader = next(self._callers(frame), (None, names))

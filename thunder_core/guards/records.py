@@ -94,6 +94,13 @@ class Records(ABC):
     def visit_receiver(self, function: Any, source: Source) -> None:
         """Visit the object of which ``function`` may be a bound builtin method, which has no frame."""
 
+    def context_value(self, variable: contextvars.ContextVar[Any]) -> Any:
+        """The value of a context variable before the run of the program: its default, or None, if it is not set."""
+        try:
+            return self.context_before.copy().run(variable.get)
+        except LookupError:
+            return None
+
     def forget_context_changes(self, before: contextvars.Context) -> None:
         """Exclude changes of context variables since ``before`` from the program's writes: the compiler caused them."""
         for variable, value in contextvars.copy_context().items():

@@ -8,22 +8,50 @@ may read the attributes of this object from then on.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
-from types import FrameType
+import gc
+import weakref
+from collections.abc import Callable, Iterable, Iterator, MappingView, Sized
+from types import (
+    ClassMethodDescriptorType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
+from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, WHOLE, parts_of, tables_of
+from thunder_core.guards.contents import (
+    MISSING,
+    WHOLE,
+    Table,
+    cached_by_class,
+    parts_of_class,
+    tables_of,
+    tables_of_class,
+)
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
-DEEPEST_FRESH: Final = 4
-"""The depth to which objects that the program created are read."""
-_MOST_FRESH_ITEMS: Final = 64
+MOST_FRESH: Final = 10_000
+"""The number of objects in an object without a path that are read; a program that holds more is not cached."""
+_OF_C: Final = (Iterator, MappingView, slice)
+_MODULES_OF_C: Final = frozenset({"builtins", "itertools", "collections"})
+"""Modules whose iterators, views and slices hold objects that only the garbage collector knows."""
+_WITHOUT_STATE: Final = (FunctionType, ModuleType, type)
+_WITHOUT_PARTS: Final = ATOM_TYPES | {
+    *(WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType),
+    *(GetSetDescriptorType, MemberDescriptorType),
+}
 
 
 class Holder(enum.Enum):
@@ -89,31 +117,67 @@ class StoredObjects:
         variables = frame.f_locals
         values = [(name, variables.get(name)) for name in (*names.arguments, *names.free)]
         changed: dict[int, Any] = {}
-        seen: set[int] = set()
         for name, value in values:
             if self._is_created(value) and name in names.stored_cells:
                 changed[id(value)] = value
-            self._find_changed(value, names, changed, seen, 0)
+        self._find_changed([value for _, value in values], names, changed)
         for reader in callers if changed else ():
             for value in changed.values():
+                self._following.reach(value, reader, None)
+
+    def raised(self, frame: FrameType, names: CodeNames, callers: Iterable[CodeNames]) -> None:
+        """A frame that may have raised an exception is left: callers that catch it may read what its code has read.
+
+        No event has the exception itself in Python 3.11.
+        """
+        variables = frame.f_locals
+        own = (*names.arguments, *names.free, *names.stored_locals)
+        pending = [variables[name] for name in own if name in variables]
+        for first, *attributes in names.chains:
+            value = frame.f_globals.get(first)
+            for attribute in attributes:
+                if not issubclass(type(value), ModuleType):
+                    break
+                value = vars(value).get(attribute)
+            pending.append(value)
+        read: dict[int, Any] = {}
+        while pending:
+            value = pending.pop()
+            node = self._heap.nodes.get(id(value))
+            if id(value) not in read and node is not None and not issubclass(type(value), _WITHOUT_STATE):
+                read[id(value)] = value
+                pending += [node.attributes[name] for name in node.attributes.keys() & names.attributes]
+        for reader in callers if read else ():
+            for value in read.values():
                 self._following.reach(value, reader, None)
 
     def _is_created(self, value: Any) -> bool:
         """Whether a value is an object of the program's, in which it can store others."""
         return _is_object(value) and id(value) not in self._heap.nodes
 
-    def _find_changed(self, value: Any, names: CodeNames, changed: dict[int, Any], seen: set[int], depth: int) -> None:
-        """Add an object that the program created, and its parts, to ``changed`` if the code may have stored in them.
+    def _find_changed(self, values: list[Any], names: CodeNames, changed: dict[int, Any]) -> None:
+        """Add objects that the program created, and their parts, to ``changed`` if the code may have stored in them.
 
         Callers need not read a part by the path that the code took, as ``self.target`` in a method ``__enter__``.
         """
-        if depth > DEEPEST_FRESH or id(value) in seen or not self._is_created(value):
-            return
-        seen.add(id(value))
-        if any(_has_readers(item) for item in _stored_in_fresh(value, names)):
-            changed[id(value)] = value
-        for _, part in parts_of_fresh(value, names, None):
-            self._find_changed(part, names, changed, seen, depth + 1)
+        pending, seen = values[::-1], dict[int, Any]()
+        while pending:
+            value = pending.pop()
+            if id(value) in seen or not self._is_created(value):
+                continue
+            seen[id(value)] = value
+            if self.is_too_large(seen, value):
+                return
+            if any(_has_readers(item) for item in _stored_in_fresh(value, names)):
+                changed[id(value)] = value
+            pending += [part for _, part in parts_of_fresh(value, names, None)][::-1]
+
+    def is_too_large(self, seen: Sized, value: Any) -> bool:
+        """Whether the objects that were read are too many: guards do not see them all, so the program is not cached."""
+        if len(seen) <= MOST_FRESH:
+            return False
+        self._heap.hidden_states.called(f"{type(value).__name__}, one of more than {MOST_FRESH} objects in an object")
+        return True
 
     def _variable(self, name: str, value: Any) -> None:
         for reader in tuple(self._entered.values()) if value is not MISSING and _is_object(value) else ():
@@ -126,17 +190,40 @@ def _has_readers(value: Any) -> bool:
     return type(value) not in ATOM_TYPES and not (isinstance(value, Tensor) and is_compiled(value))
 
 
-def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> Iterable[tuple[str | None, Any]]:
-    """The parts of an object without a path that code may read, with labels."""
-    parts: list[tuple[str | None, Any]] = [(None, getattr(value, name)) for name in parts_of(value)]
-    for table in tables_of(value):
+def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> list[tuple[str | None, Any]]:
+    """The parts of an object without a path that code may read, with labels; no plain values."""
+    in_c, tables = _readers(type(value))
+    parts: list[tuple[str | None, Any]] = [(None, item) for item in in_c(value)] if in_c else []
+    for table in tables:
         content = table.read(value)
-        if not table.has_items:
-            read = tuple(content) if names.reads_whole(label) else sorted(content.keys() & names.attributes)
-            parts += [(name, content[name]) for name in read]
-        elif len(content) <= _MOST_FRESH_ITEMS:
+        if table.has_items:
             parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
-    return parts
+        elif content:
+            read = content if names.reads_whole(label) else sorted(content.keys() & names.attributes)
+            parts += [(name, content[name]) for name in read]
+    return [part for part in parts if type(part[1]) not in _WITHOUT_PARTS]
+
+
+@cached_by_class
+def _readers(kind: type) -> tuple[Callable[[Any], Iterable[Any]] | None, tuple[Table, ...]]:
+    """What reads the parts of an object: a function for those in C that no table has, or None, and its tables.
+
+    Objects of Thunder, such as sizes that vary, have none.
+    """
+    if kind.__module__.partition(".")[0] in PACKAGES:
+        return None, ()
+    return _reader_of_c(kind), tables_of_class(kind)
+
+
+def _reader_of_c(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    if issubclass(kind, BaseException):
+        return lambda error: [item for item in (*error.args, error.__cause__, error.__context__) if item is not None]
+    if issubclass(kind, weakref.ref):
+        return lambda reference: (weakref.ref.__call__(reference),)
+    if kind.__module__ in _MODULES_OF_C and kind is not GeneratorType and issubclass(kind, _OF_C):
+        return gc.get_referents
+    names = parts_of_class(kind)
+    return (lambda value: [getattr(value, name) for name in names]) if names else None
 
 
 def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import importlib
 import operator
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import BuiltinFunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
 import torch
 
+import thunder_core
 from thunder_core.ir.symbol import CallStyle
-from thunder_core.pytorch_internals import OpOverloadPacket, overload_name, qualified_op_name, schema_of
+from thunder_core.pytorch_internals import (
+    OpOverloadPacket,
+    overload_name,
+    qualified_op_name,
+    schema_of,
+)
 
 Function = Callable[..., Any]
+
+BUILTINS: Final = tuple(f"torch._C.{name}" for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested"))
+"""Modules of builtin functions that other modules of PyTorch call, or rename."""
 
 # Where public functions live, most preferred name first.
 _NAMESPACES: Final = (
@@ -28,18 +38,18 @@ _NAMESPACES: Final = (
     "torch.signal.windows",
     "torch.nn.init",
     "torch.autograd",
-    "torch._C._nn",
-    "torch._C._linalg",
-    "torch._C._fft",
-    "torch._C._special",
-    "torch._C._sparse",
-    "torch._C._nested",
+    *BUILTINS,
     "torch._C._VariableFunctions",
     "torch._C",
     "torch.functional",
     "torch.Tensor",
     "thunder_core.symbols",
 )
+_FOLDERS: Final = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, thunder_core))
+_ORIGINALS: Final = {"torch": "torch._C._VariableFunctions", "torch.Tensor": "torch._C.TensorBase"}
+"""Where PyTorch's builtin functions are, besides the namespaces that programs use."""
+_BUILTIN: Final = frozenset({"linear", "scaled_dot_product_attention", "gelu"})
+"""Functions of `torch.nn.functional` that are in ``torch._C._nn``; that has others of the same names, too."""
 
 
 def evaluate(name: str) -> Any:
@@ -66,6 +76,22 @@ def existing_function(name: str) -> Function | None:
     for part in parts:
         value = getattr(value, part, None)
     return value if value is None or callable(value) else getter(value)
+
+
+def original_function(name: str) -> Function | None:
+    """Like `existing_function`, where the user has not replaced the function: ``torch.relu = mine``.
+
+    Of a replaced function that PyTorch writes in Python there is no original: None.
+    """
+    value = existing_function(name)
+    namespace, _, last = name.rpartition(".")
+    if namespace.partition(".")[0] != "torch" or type(value) is not FunctionType:
+        return value
+    if value.__code__.co_filename.startswith(_FOLDERS):
+        return value
+    if namespace == "torch.nn.functional" and last in _BUILTIN:
+        return existing_function(f"torch._C._nn.{last}")
+    return existing_function(f"{_ORIGINALS[namespace]}.{last}") if namespace in _ORIGINALS else None
 
 
 def getter(descriptor: Any) -> Function:

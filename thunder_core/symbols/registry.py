@@ -14,7 +14,14 @@ from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols import functions, opaque
 from thunder_core.symbols.binding import Binder, Call, Rule, adapter_rule, parse_layout, unchanged_rule
 from thunder_core.symbols.metadata import metadata_functions
-from thunder_core.symbols.naming import Function, evaluate, existing_function, function_printed_as, printed_name
+from thunder_core.symbols.naming import (
+    Function,
+    evaluate,
+    existing_function,
+    function_printed_as,
+    original_function,
+    printed_name,
+)
 from thunder_core.symbols.row import Row, Spelling
 from thunder_core.symbols.tables import all_rows
 
@@ -48,8 +55,15 @@ class Catalogue:
         self.rows: dict[Key, Row] = {}
         self.spellings: dict[Function, RowSpelling] = {}
         self.problems: list[str] = []
+        self._functions: dict[str, Function | None] = {}
         for row in rows:
             self._add_row(row)
+
+    def function(self, name: str) -> Function | None:
+        """The function of a row by its dotted name, as it was when the row was added; None if there is none."""
+        if name not in self._functions:
+            self._functions[name] = original_function(name)
+        return self._functions[name]
 
     def extend(self, rows: Iterable[Row]) -> Catalogue:
         """Add rows and return a catalogue of the new ones. Row objects that it contains already are skipped.
@@ -74,7 +88,7 @@ class Catalogue:
     def _add_row(self, row: Row) -> None:
         key = (printed_name(row.name, row.style), row.style)
         printed = row.target if row.style is CallStyle.GETITEM else row.name
-        missing = [name for name in dict.fromkeys((printed, row.target)) if existing_function(name) is None]
+        missing = [name for name in dict.fromkeys((printed, row.target)) if self.function(name) is None]
         if missing:
             self.problems.append(f"{row.name}: PyTorch has no {' and no '.join(missing)}")
             return
@@ -89,7 +103,7 @@ class Catalogue:
 
     def _add_spelling(self, added: RowSpelling) -> None:
         row, spelling = added.row, added.spelling
-        func = existing_function(spelling.name)
+        func = self.function(spelling.name)
         if func is None:
             if not spelling.implied:
                 self.problems.append(f"{row.name}: PyTorch has no {spelling.name}")
@@ -306,7 +320,7 @@ class Registry:
         key = (printed_name(row.name, row.style), row.style)
         symbol = self._symbols.get(key)
         if symbol is None:
-            target = existing_function(row.target)
+            target = self.catalogue.function(row.target)
             assert target is not None, f"{row.name} has no target, and the catalogue excludes such rows"
             functional = self._functional(target, row.style)
             symbol = Symbol(key[0], target, row.style, row.tags, functional, row.decomposition)
@@ -316,7 +330,7 @@ class Registry:
     def _inplace_symbol(self, row: Row) -> Symbol | None:
         """The symbol of the row's in-place variant: the first of its spellings that exists."""
         for spelling in row.inplace:
-            target = existing_function(spelling.name)
+            target = self.catalogue.function(spelling.name)
             if target is not None:
                 style = CallStyle.METHOD if spelling.name.startswith("torch.Tensor.") else CallStyle.FUNCTION
                 key = (printed_name(spelling.name, style), style)
