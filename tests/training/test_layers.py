@@ -131,7 +131,7 @@ def test_memory_format(format: torch.memory_format) -> None:
 
 
 def test_statistics_are_copied_once() -> None:
-    """Forward copies what `batch_norm` writes; the derivative has no copies of its own, and reports name the function."""
+    """Forward copies what `batch_norm` writes, the derivative nothing more; reports name the function."""
     model = thunder.jit(nn.BatchNorm1d(4))
     model(torch.randn(3, 4)).sum().backward()
     forward = str(thunder.last_traces(model)[-1])
