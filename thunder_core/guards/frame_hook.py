@@ -157,7 +157,8 @@ class _MonitoringHook:
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
         if named and type(function) is MethodDescriptorType and issubclass(type(argument), function.__objclass__):
-            function = function.__get__(argument)  # as `sys.setprofile` passes it
+            # as `sys.setprofile` passes it; without the class CPython crashes for methods that need theirs (METH_METHOD)
+            function = function.__get__(argument, type(argument))
         if kind_of(code) is CodeKind.IGNORED and not (named and is_generator_method(function)):
             return self._disable
         if named and self._active and threading.get_ident() == self._thread:
