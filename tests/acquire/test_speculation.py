@@ -46,7 +46,7 @@ PROGRAMS = (branches, scales, writes_before, draws_before, converges, selects)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_lines_do_what_eager_does(program: Callable[..., Any]) -> None:
+def test_the_ops_do_what_eager_does(program: Callable[..., Any]) -> None:
     x = torch.tensor([1.0, 2.0])
     before, state = x.clone(), torch.get_rng_state()
     acquired = acquire(program, (x,), {}, guesses=Guesses())

@@ -79,7 +79,7 @@ def test_pair_that_works_on_fake_tensors() -> None:
     assert "silu_backward" in joint_of(program)
 
 
-def test_declined_lines_fall_through() -> None:
+def test_declined_ops_fall_through() -> None:
     executor = Kernels("numpy", {NORM: RMS_NORM}, limit=1000)
     program = jit(norm, executor)
     torch.testing.assert_close(gradients(program, *inputs()), gradients(norm, *inputs()))

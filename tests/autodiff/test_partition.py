@@ -113,7 +113,7 @@ def test_what_fuses_is_no_call_of_its_own():
     check(chain(), result)
 
 
-def test_lines_are_computed_again_right_before_their_use():
+def test_ops_are_computed_again_right_before_their_use():
     result = split(chain(), "aggressive")
     assert computed(result.backward) == ["e", "y", "d", "d1", "d2"]
     assert [line.location for line in result.backward.symbols[:2]] == [
@@ -121,7 +121,7 @@ def test_lines_are_computed_again_right_before_their_use():
     ]
 
 
-def test_lines_that_are_used_later_are_computed_later():
+def test_ops_that_are_used_later_are_computed_later():
     b = JointBuilder()
     x, g = b.primal("x", 4), b.cotangent("g", 4)
     one, two = b.call("one", SIN, x), b.call("two", EXP, x)
@@ -331,7 +331,7 @@ def test_result_of_a_checkpoint_region_that_is_a_view():
     assert again.storage not in given
 
 
-def test_random_and_effectful_lines_run_once_and_in_order():
+def test_random_and_effectful_ops_run_once_and_in_order():
     b = JointBuilder()
     x, g = b.primal("x", 4), b.cotangent("g", 4)
     draw, outside = Effects(random=True), Effects(external=True)
@@ -459,7 +459,7 @@ def test_unknown_policy(value):
 
 
 @pytest.mark.parametrize("every", [3, 10_001])
-def test_ten_thousand_lines(every):
+def test_ten_thousand_ops(every):
     joint = deep(5_000, every)
     result = Partition(joint, "aggressive").run(joint.trace, PassContext())
     assert len(result.backward.symbols) >= 5_000

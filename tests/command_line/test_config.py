@@ -16,7 +16,7 @@ def test_sound_file(command, tmp_path):
     assert (ended.code, ended.out, ended.err) == (0, "executors.yaml: no problems\n", "")
 
 
-def test_all_problems_with_their_lines(command, tmp_path):
+def test_all_problems_with_their_ops(command, tmp_path):
     (tmp_path / "executors.yaml").write_text("executors:\n  - referense\nrecompute: none\ncach: same input\n")
     ended = command("config", "check", "executors.yaml")
     assert (ended.code, ended.err) == (1, "")

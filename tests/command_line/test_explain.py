@@ -159,7 +159,7 @@ def test_name_that_nothing_has(command, program, option):
     assert "Traceback" not in ended.err
 
 
-def test_program_that_fails_shows_its_own_lines(command, program):
+def test_program_that_fails_shows_its_own_ops(command, program):
     ended = command("explain", "program.py:model", "--inputs", "torch.ones(2, 5)")
     assert (ended.code, ended.out) == (1, "")
     assert "return " not in ended.err.splitlines()[1]
@@ -194,7 +194,7 @@ def test_program_that_eager_pytorch_runs(shell, tmp_path):
     assert "Traceback" not in ended.err
 
 
-def test_error_of_the_compiler_shows_its_lines(command, program, monkeypatch):
+def test_error_of_the_compiler_shows_its_ops(command, program, monkeypatch):
     """They are what a report of the bug needs."""
 
     monkeypatch.setattr(dead_code, "_Live", None)

@@ -26,7 +26,7 @@ def test_conformance(tmp_path):
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 10
 
 
-def test_what_an_author_writes_is_at_most_forty_lines():
+def test_what_an_author_writes_is_at_most_forty_ops():
     written = [code for path, code in files().items() if path.startswith("src/")]
     assert len(written) == 2
     lines = [line for code in written for line in code.splitlines() if line.strip()]

@@ -46,7 +46,7 @@ def test_json_gives_the_same_sentences(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown option", "many options", "twice", "problems of every kind"])
-def test_a_mapping_gives_the_same_places_and_sentences_without_lines(name: str) -> None:
+def test_a_mapping_gives_the_same_places_and_sentences_without_ops(name: str) -> None:
     problems = check_config(_plain(MALFORMED[name][0]))
     assert {problem.file for problem in problems} == {problem.line for problem in problems} == {None}
     assert sorted(map(str, problems)) == sorted(line.split(": ", 1)[1] for line in expected(name))

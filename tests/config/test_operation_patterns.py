@@ -202,7 +202,7 @@ def test_what_a_pattern_excludes_is_no_decline() -> None:
     assert report.decisions[0].executor == "reference"
 
 
-def test_patterns_for_lines_of_backward_of_regions_and_in_place_calls_are_in_the_program() -> None:
+def test_patterns_for_ops_of_backward_of_regions_and_in_place_calls_are_in_the_program() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return checkpoint(torch.erf, x, use_reentrant=False).relu_().softmax(-1)
 

@@ -129,7 +129,7 @@ def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.Monkey
     assert save_tables() == [f"results for ops are not stored on disk, because others can write to {folder}"]
 
 
-def lines_of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[BoundSymbol, ...]:
+def ops_of(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[BoundSymbol, ...]:
     program = thunder.jit(function)
     program(*inputs)
     return thunder.last_traces(program)[0].symbols
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_forms_are_read_as_they_were_made(folder: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     function, shape = CASES[case]
-    lines = lines_of(function, torch.randn(shape))
+    lines = ops_of(function, torch.randn(shape))
     forms = [disk_tables.lowered_form(line, PLAIN) for line in lines]
     save_tables()
     forget(monkeypatch)
@@ -184,7 +184,7 @@ def count_traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_other_versions_make_their_own_forms(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
     traced = count_traced(monkeypatch)
     for versions in ("these", "those", "these"):
         monkeypatch.setattr(disk_tables, "software", lambda versions=versions: versions)
@@ -196,7 +196,7 @@ def test_other_versions_make_their_own_forms(folder: Path, monkeypatch: pytest.M
 
 def test_what_others_may_define_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions of packages that are not PyTorch can change under their names."""
-    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
     own = replace(line.symbol, decomposition=_softmax)
     disk_tables.lowered_form(replace(line, symbol=own), PLAIN)
     save_tables()
@@ -208,7 +208,7 @@ def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def test_operators_that_are_gone_are_traced_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = lines_of(lambda x: x.softmax(0), torch.randn(3))
+    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
     disk_tables.lowered_form(line, PLAIN)
     save_tables()
     forget(monkeypatch)

@@ -146,7 +146,7 @@ def test_in_place_operations_and_inputs_written_later() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
-def test_lines_with_effects_stay_outside() -> None:
+def test_ops_with_effects_stay_outside() -> None:
     executor = Pointwise(tags=frozenset(Tag))
     torch.manual_seed(0)
     program = thunder.jit(lambda x: F.dropout(x * 2, 0.5) * 2, executors=[executor])
@@ -163,7 +163,7 @@ def test_composites_whose_parts_are_fused() -> None:
     assert len(executor.regions) == 1
 
 
-def test_less_is_saved_where_lines_are_fused() -> None:
+def test_less_is_saved_where_ops_are_fused() -> None:
     """What runs again in the region of its readers costs less than what runs again by itself."""
 
     def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -96,7 +96,7 @@ def test_regions_of_forward_and_backward_are_compiled_together() -> None:
     assert len(together) > 2
 
 
-def test_lines_in_no_region_run_by_themselves() -> None:
+def test_ops_in_no_region_run_by_themselves() -> None:
     executor, x = Grouping(group=lambda offers: neighbours(offers)[:1]), torch.randn(3, 3)
     compiled = thunder.jit(program, executors=[executor])
     torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
@@ -104,7 +104,7 @@ def test_lines_in_no_region_run_by_themselves() -> None:
     assert [line.executor for line in thunder.explain(compiled).entries[0].decisions][-1] == "grouping"
 
 
-def test_each_executor_sees_regions_of_those_before_as_single_lines() -> None:
+def test_each_executor_sees_regions_of_those_before_as_single_ops() -> None:
     seen: list[int] = []
 
     class First(Grouping):
@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[Partition, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_regions_are_told_and_their_lines_offered_to_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_regions_are_told_and_their_ops_offered_to_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     group, problem = WRONG[name]
     x = torch.randn(3, 3)
     compiled = thunder.jit(program, executors=[Grouping(group=group), Grouping("second")])
@@ -163,7 +163,7 @@ def test_wrong_regions_are_told_and_their_lines_offered_to_others(name: str, mon
         thunder.jit(program, executors=[Grouping(group=group)])(x)
 
 
-def test_lines_under_different_modes_share_no_region() -> None:
+def test_ops_under_different_modes_share_no_region() -> None:
     def modes(x: torch.Tensor) -> torch.Tensor:
         y = x.exp()
         with torch.no_grad():

@@ -89,7 +89,7 @@ def test_forward_and_backward_share_it() -> None:
     assert [seen[-1] for seen in used()] == ["run", "run"]
 
 
-def test_equal_lines_with_states_are_not_merged() -> None:
+def test_equal_ops_with_states_are_not_merged() -> None:
     program = thunder.jit(lambda x: (torch.sin(x), torch.sin(x)), executors=[EXECUTOR])
     program(torch.randn(3))
     assert used() == [["run"], ["run"]]

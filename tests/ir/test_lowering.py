@@ -47,7 +47,7 @@ def test_linear():
     assert all(part.location == build.HERE for part in parts)
 
 
-def test_equal_lines_are_lowered_once(monkeypatch):
+def test_equal_ops_are_lowered_once(monkeypatch):
     calls = []
     original = lowering.trace_call
     monkeypatch.setattr(lowering, "trace_call", lambda *args, **kwargs: calls.append(args) or original(*args, **kwargs))

@@ -187,7 +187,7 @@ def test_printing_costs_the_same_for_each_line():
     assert many <= 40 * 2300
 
 
-def test_tracebacks_show_generated_lines():
+def test_tracebacks_show_generated_ops():
     from thunder_core.ir.program import annotate_exception, compile_trace
 
     function = compile_trace(build.sample())

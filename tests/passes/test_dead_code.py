@@ -11,7 +11,7 @@ def names(trace: Trace) -> list[str]:
     return [bound.symbol.name for bound in trace.symbols]
 
 
-def test_unused_lines_go():
+def test_unused_ops_go():
     def program(x):
         y = x.exp()
         y.sin()
@@ -21,7 +21,7 @@ def test_unused_lines_go():
     assert names(without_dead_code(acquire_program(program, torch.ones(3)).trace)) == ["torch.exp", "torch.add"]
 
 
-def test_random_and_external_lines_stay():
+def test_random_and_external_ops_stay():
     def program(x):
         torch.rand(3)
         y = x * 2

@@ -143,7 +143,7 @@ def test_out_is_not_under_autocast():
     check(under(program), values(3, 3), values(3, 3))
 
 
-def test_unaffected_lines_stay_as_they_are():
+def test_unaffected_ops_stay_as_they_are():
     trace = check(under(lambda x: (x + 1).exp().sum(0)), values(3, 4))
     assert [bound.symbol.name for bound in trace.symbols] == ["torch.add", "torch.exp", "torch.sum"]
 
@@ -273,12 +273,12 @@ def test_recurrent_layers_with_memory():
     )  # its kernel depends on whether gradients are recorded
 
 
-def test_random_lines_without_conversions_stay():
+def test_random_ops_without_conversions_stay():
     trace = check(under(lambda x: functional.dropout(x, 0.5) @ x), parameter(4, 4))
     assert any(bound.effects.random for bound in trace.symbols)
 
 
-def test_random_lines_with_a_class_are_converted():
+def test_random_ops_with_a_class_are_converted():
     def program(x):
         return functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
 

@@ -86,7 +86,7 @@ def test_equal_calls_with_other_kernels_are_not_merged() -> None:
     assert calls_of_flash(compiled, x) == 1
 
 
-def test_other_lines_know_nothing_of_it() -> None:
+def test_other_ops_know_nothing_of_it() -> None:
     """So that they are fused with those around."""
     compiled = thunder.jit(layers, executors=[])
     compiled(*tensors(grad=False))

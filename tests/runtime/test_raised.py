@@ -208,7 +208,7 @@ def test_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().out == "plain\ntensor([0., 2., 4.])\n"
 
 
-def test_traceback_shows_the_users_lines() -> None:
+def test_traceback_shows_the_users_ops() -> None:
     def inner(x: torch.Tensor) -> None:
         raise ValueError("mine")
 

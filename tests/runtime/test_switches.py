@@ -128,7 +128,7 @@ def test_another_mode_at_the_next_call_is_another_entry() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_modes_of_lines_leave_executors_their_lines() -> None:
+def test_modes_of_ops_leave_executors_their_ops() -> None:
     compiled = thunder.jit(grad_mode)
     compiled(torch.ones(3, requires_grad=True))
     assert thunder.explain(compiled).entries[0].as_recorded is None

@@ -28,7 +28,7 @@ def compiled() -> Any:
     return result
 
 
-def test_traces_are_python_with_lines(compiled: Any) -> None:
+def test_traces_are_python_with_ops(compiled: Any) -> None:
     traces = thunder.last_traces(compiled)
     assert len(traces) >= 2
     for trace in traces:

@@ -285,7 +285,7 @@ def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
     assert "reads the class" in str(thunder.explain(compiled))
 
 
-def test_what_was_found_out_later_counts_for_all_lines() -> None:
+def test_what_was_found_out_later_counts_for_all_ops() -> None:
     weight = nn.Parameter(torch.ones(8, 8))
 
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -103,7 +103,7 @@ def _run(program: Program, *, trained: bool, **options: Any) -> Any:
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize(("program", "misses"), VARYING)
-def test_floats_of_sizes_are_lines(program: Program, misses: int, trained: bool) -> None:
+def test_floats_of_sizes_are_ops(program: Program, misses: int, trained: bool) -> None:
     assert thunder.cache_misses(_run(program, trained=trained)) == misses
 
 

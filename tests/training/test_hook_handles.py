@@ -177,7 +177,7 @@ def test_gradients_and_calls(case: type[Case]) -> None:
     assert seen["default"] == seen["eager"]
 
 
-def test_hooks_that_stay_are_lines_of_backward() -> None:
+def test_hooks_that_stay_are_ops_of_backward() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         y.register_hook(lambda gradient: gradient * 2)

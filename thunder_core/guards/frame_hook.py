@@ -157,7 +157,7 @@ class _MonitoringHook:
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
         if named and type(function) is MethodDescriptorType and issubclass(type(argument), function.__objclass__):
-            # as `sys.setprofile` passes it; without the class CPython crashes for methods that need theirs (METH_METHOD)
+            # as `sys.setprofile` passes it; CPython crashes without the class for methods that need it (METH_METHOD)
             function = function.__get__(argument, type(argument))
         if kind_of(code) is CodeKind.IGNORED and not (named and is_generator_method(function)):
             return self._disable

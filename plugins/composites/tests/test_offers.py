@@ -20,7 +20,7 @@ from thunder_testing.by_definition import run_by
 from thunder_testing.pointwise import Pointwise
 
 
-def test_a_value_that_others_read_keeps_its_lines() -> None:
+def test_a_value_that_others_read_keeps_its_ops() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> Any:
         logits = F.linear(x, weight)
         return F.cross_entropy(logits.view(-1, 7), torch.arange(T) % 7), logits
@@ -82,7 +82,7 @@ def test_the_order_of_executors() -> None:
     assert thunder.explain(program).entries[0].notes == ()
 
 
-def test_a_fusion_executor_that_takes_all_lines_comes_first() -> None:
+def test_a_fusion_executor_that_takes_all_ops_comes_first() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.softmax(swiglu(x, y) * 0.5, -1)
 

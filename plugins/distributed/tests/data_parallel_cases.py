@@ -528,7 +528,7 @@ def without_overlap() -> None:
         assert names[-1].endswith("input_hook")
 
 
-def lines_of(model: Any) -> list[Any]:
+def ops_of(model: Any) -> list[Any]:
     return list(thunder.last_backward_traces(model)[-1].symbols)
 
 
@@ -537,7 +537,7 @@ def structure() -> None:
     _, other = pair(lambda: Layers(count=8))
     compiled = thunder.jit(other)
     train(compiled, steps=1)
-    lines = [line for line in lines_of(compiled) if line.outputs()]
+    lines = [line for line in ops_of(compiled) if line.outputs()]
     names = [line.symbol.name.rpartition(".")[2] for line in lines]
     starts = [index for index, line in enumerate(lines) if Tag.COLLECTIVE in line.symbol.tags]
     waits = [index for index, line in enumerate(lines) if Tag.WAIT in line.symbol.tags]

@@ -190,7 +190,7 @@ def lines(program: Callable[..., Any]) -> list[str]:
 
 
 @pytest.mark.usefixtures("fake_group")
-def test_lines_are_in_order_and_stay() -> None:
+def test_ops_are_in_order_and_stay() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         first = dist.all_reduce(x * 2, async_op=True)
         dist.barrier()
@@ -331,7 +331,7 @@ def test_a_branch_of_cond_whose_result_nobody_reads_still_communicates() -> None
 
 
 @pytest.mark.usefixtures("fake_group")
-def test_a_checkpoint_region_has_the_channels_of_its_lines() -> None:
+def test_a_checkpoint_region_has_the_channels_of_its_ops() -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
         return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(x.sin(), "sum", "0"))
 
@@ -342,7 +342,7 @@ def test_a_checkpoint_region_has_the_channels_of_its_lines() -> None:
 
 
 @pytest.mark.usefixtures("fake_group")
-def test_gradients_through_the_lines_around() -> None:
+def test_gradients_through_the_ops_around() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         total = x.detach().sum()
         dist.all_reduce(total)

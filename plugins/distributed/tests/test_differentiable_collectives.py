@@ -163,7 +163,7 @@ def test_forward_and_backward_have_the_channels_of_the_process_group() -> None:
 
 @pytest.mark.usefixtures("fake_group")
 @pytest.mark.filterwarnings("ignore:torch.distributed.nn.functional:FutureWarning")
-def test_without_gradients_start_and_wait_are_lines_of_the_program() -> None:
+def test_without_gradients_start_and_wait_are_ops_of_the_program() -> None:
     compiled = thunder.jit(all_reduce, executors=[])
     compiled(torch.ones(2, 3))
     effects = [line.effects for line in thunder.last_traces(compiled)[0].symbols if line.effects.channels]

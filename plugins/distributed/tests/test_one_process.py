@@ -67,22 +67,22 @@ def names_of(model: Any) -> list[str]:
     return [line.symbol.name for trace in traces for line in trace.symbols]
 
 
-def lines_of(model: Any, x: torch.Tensor) -> list[str]:
+def ops_of(model: Any, x: torch.Tensor) -> list[str]:
     compiled = thunder.jit(model, executors=[])
     compiled(x).sum().backward()
     return names_of(compiled)
 
 
 @pytest.mark.usefixtures("process_group")
-def test_a_replicated_module_has_the_lines_of_the_module() -> None:
+def test_a_replicated_module_has_the_ops_of_the_module() -> None:
     module, x = data_parallel_cases.with_buffers(), data_parallel_cases.data(0, images=True)
-    assert lines_of(DistributedDataParallel(module), x) == lines_of(module, x)
+    assert ops_of(DistributedDataParallel(module), x) == ops_of(module, x)
 
 
 @pytest.mark.usefixtures("process_group")
 def test_bucket_views_are_filled_and_not_reduced() -> None:
     module = DistributedDataParallel(data_parallel_cases.Layers(), gradient_as_bucket_view=True)
-    names = lines_of(module, data_parallel_cases.data(0))
+    names = ops_of(module, data_parallel_cases.data(0))
     assert sum(name.endswith(".filled") for name in names) == 1
     assert not any(name.endswith((".summed", ".wait")) for name in names), names
     assert len({p.grad.untyped_storage().data_ptr() for p in module.parameters() if p.grad is not None}) == 1
@@ -90,9 +90,9 @@ def test_bucket_views_are_filled_and_not_reduced() -> None:
 
 @pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize("again", [True, False])
-def test_a_sharded_module_has_the_lines_of_the_module(again: bool) -> None:
-    names = lines_of(fully_shard_cases.sharded(fully_shard_cases.Net(), reshard_after_forward=again), torch.ones(3, 4))
-    assert names == lines_of(fully_shard_cases.Net(), torch.ones(3, 4))
+def test_a_sharded_module_has_the_ops_of_the_module(again: bool) -> None:
+    names = ops_of(fully_shard_cases.sharded(fully_shard_cases.Net(), reshard_after_forward=again), torch.ones(3, 4))
+    assert names == ops_of(fully_shard_cases.Net(), torch.ones(3, 4))
 
 
 @pytest.mark.usefixtures("process_group")
@@ -110,7 +110,7 @@ def test_gradients_of_a_sharded_module_are_divided_by_its_factor() -> None:
 def test_a_sharded_module_casts_as_its_policy_says() -> None:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model: Any = fully_shard(fully_shard_cases.Net(), mp_policy=policy)
-    names = lines_of(model, torch.ones(3, 4))
+    names = ops_of(model, torch.ones(3, 4))
     assert not any("thunder_distributed" in name for name in names), names
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 

@@ -214,7 +214,7 @@ def test_a_cast_of_a_gathered_parameter_is_not_kept() -> None:
     assert kinds(backward).count("gather") == 2
 
 
-def test_without_the_transform_lines_stay_where_they_were_recorded() -> None:
+def test_without_the_transform_ops_stay_where_they_were_recorded() -> None:
     compiled = trained(False, {"distributed.schedule_collectives": {"enabled": False}})
     assert kinds(thunder.last_traces(compiled)[-1]) == ["gather", "wait", "compute"] * 3
 

@@ -121,7 +121,7 @@ def kinds_of_regions(lines: list[BoundSymbol], labels: list[int | None]) -> Coun
     return Counter(ops_key([lines[index] for index in region]) for region in find_regions(lines, labels))
 
 
-def test_stray_lines_do_not_make_layers_differ() -> None:
+def test_stray_ops_do_not_make_layers_differ() -> None:
     plain = kinds_of_regions(*layers(6, stray=False))
     found = kinds_of_regions(*layers(6))
     assert sorted(plain.values()) == [6, 6]
@@ -134,7 +134,7 @@ def test_a_region_is_split_only_if_others_are_like_it() -> None:
     assert sorted(kinds_of_regions(*layers(1)).values()) == [1, 1, 1]
 
 
-def test_work_grows_with_the_number_of_lines() -> None:
+def test_work_grows_with_the_number_of_ops() -> None:
     """Steps of Python, not time: 20,000 lines take at most ten times as many as 2,300."""
     counts = [_steps(random_lines(0, count)) for count in (2_300, 20_000)]
     assert counts[1] <= 10 * counts[0]

@@ -130,7 +130,7 @@ def test_what_inductor_refuses_goes_to_the_next_executor(monkeypatch: pytest.Mon
     assert first.declined == (("inductor", "Inductor rejects its region: NotImplementedError: no such kernel"),)
 
 
-def test_without_a_compiler_lines_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_ops_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.exc import InvalidCxxCompiler
 
     def none() -> str:

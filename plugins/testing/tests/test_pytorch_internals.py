@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 import thunder_testing
 from thunder_testing import private_names_suite
-from thunder_testing.pytorch_internals import NAMES
+from thunder_testing.pytorch_internals import DYNAMO, NAMES
 
 
 def operators(table: Any) -> None:
@@ -31,10 +32,15 @@ def common_utilities(module: Any) -> None:
     assert callable(module.np.random.seed)
 
 
+def dynamo() -> None:
+    assert importlib.util.find_spec(DYNAMO) is not None
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "op_db": operators,
     "common_test_utilities": common_utilities,
     "OpInfo": operator_info,
+    "dynamo": dynamo,
 }
 
 test_names = private_names_suite(NAMES, CHECKS, folders=[Path(thunder_testing.__file__).parent])

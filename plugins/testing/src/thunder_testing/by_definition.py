@@ -53,5 +53,5 @@ def by_definition(
 
 def run_by(compiled: Any, name: str = "whole") -> dict[str, int]:
     """The number of calls of each function, by name, that the executor ``name`` runs in a compiled program."""
-    lines = [line for line in thunder.explain(compiled).decisions if line.phase in ("inference", "forward")]
-    return dict(Counter([line.symbol.rpartition(".")[2] for line in lines if line.executor == name]))
+    ops = [op for op in thunder.explain(compiled).decisions if op.phase in ("inference", "forward")]
+    return dict(Counter([op.symbol.rpartition(".")[2] for op in ops if op.executor == name]))

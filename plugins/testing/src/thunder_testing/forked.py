@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from thunder_testing.pytorch_internals import DYNAMO
+
 PRELOADED: Final = (
     "torch",
-    "torch._dynamo",
+    DYNAMO,
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
     "pydantic",

@@ -51,8 +51,8 @@ def bound(symbol: Symbol, args: tuple[Any, ...], output: Any, *, kwargs: Any = N
 
 def substitute_parts(lowered: Trace) -> Trace:
     """The trace with each operation replaced by its parts."""
-    lines = [part for line in lowered.symbols for part in (line.parts or (line,))]
-    return lowered.with_symbols(lines, "lowering")
+    ops = [part for op in lowered.symbols for part in (op.parts or (op,))]
+    return lowered.with_symbols(ops, "lowering")
 
 
 HERE = SourceLocation(__file__, 1, "forward")
@@ -70,7 +70,7 @@ def sample() -> Trace:
     f = tensor("f", (3, 2), 3, stride=(1, 3))
     no_grad = Context(False, False)
     largest: Any = (values, indices)
-    lines = [
+    ops = [
         bound(LINEAR, (x, weight), a, location=HERE),
         bound(RELU, (a,), b, location=HERE, context=no_grad),
         bound(ADD_, (b, 1.5), c, context=no_grad, effects=Effects(mutates=("b",))),
@@ -80,4 +80,4 @@ def sample() -> Trace:
         bound(TRANSPOSED, (c,), f),
     ]
     output = (a, [e, values], {"indices": indices, "scale": float("-inf")}, f)
-    return trace((x, weight), lines, output, deletions={2: ("b",), 3: ("x",)})
+    return trace((x, weight), ops, output, deletions={2: ("b",), 3: ("x",)})

@@ -42,7 +42,7 @@ def check_claims(tested: Tested, subject: Subject, calls: Iterable[Call], *, eac
             except NotApplicable as reason:
                 seen.missing[str(reason)] += 1
     for one in reversed(queries):
-        _must_be_equal(one.line, one.decision, decision_of(tested.executor, one.line))
+        _must_be_equal(one.op, one.decision, decision_of(tested.executor, one.op))
     if each:
         seen.check(tested.executor.name)
 
@@ -58,10 +58,10 @@ def check_any_claim(tested: Tested, calls: Sequence[Call]) -> None:
         report = entry_report(program.last)
         if name in report.executors:
             return
-        reasons.update(reason for line in report.decisions for _, reason in line.declined)
+        reasons.update(reason for decision in report.decisions for _, reason in decision.declined)
     raise Breach(
         "claimed",
-        f"{name} runs no line of the {len(calls)} operations and programs of the suite, because "
+        f"{name} runs none of the {len(calls)} operations and programs of the suite, because "
         f"{_most_common(reasons) or 'it has nothing for any of them'}; nothing was tested. "
         "Name operations that it runs: operations=[...]",
     )
@@ -109,9 +109,9 @@ def _query(tested: Tested, subject: Subject, call: Call, seen: _Seen) -> list[Qu
     queries = query(tested.executor, subject, call)
     for one in queries:
         for _ in range(2):
-            _must_be_equal(one.line, one.decision, decision_of(tested.executor, one.line))
+            _must_be_equal(one.op, one.decision, decision_of(tested.executor, one.op))
         if subject.claims:
-            _query_rows(subject.claims, one.line, seen)
+            _query_rows(subject.claims, one.op, seen)
         elif isinstance(one.decision, Claimed):
             seen.used.add(-1)
         if isinstance(one.decision, Declined):
@@ -121,22 +121,22 @@ def _query(tested: Tested, subject: Subject, call: Call, seen: _Seen) -> list[Qu
     return list(queries)
 
 
-def _query_rows(claims: Sequence[Claim], line: BoundSymbol, seen: _Seen) -> None:
+def _query_rows(claims: Sequence[Claim], op: BoundSymbol, seen: _Seen) -> None:
     for row, claim in enumerate(claims):
         if claim.check is None:
             seen.used.add(row)
             return
-        result = watched(f"the check of {line.symbol.name}", claim.check, *line.args, **line.kwargs)
-        refuse_unreasoned(f"the result of the check of {line.symbol.name}", result)
+        result = watched(f"the check of {op.symbol.name}", claim.check, *op.args, **op.kwargs)
+        refuse_unreasoned(f"the result of the check of {op.symbol.name}", result)
         if result is True:
             seen.used.add(row)
             return
         seen.reasons.setdefault(row, Counter())[result] += 1
 
 
-def _must_be_equal(line: BoundSymbol, first: Decision, again: Decision) -> None:
+def _must_be_equal(op: BoundSymbol, first: Decision, again: Decision) -> None:
     if tuple(_parts(first)) != tuple(_parts(again)):
-        raise Breach("pure queries", f"a second query about the same {line.symbol.name} gives another decision: "
+        raise Breach("pure queries", f"a second query about the same {op.symbol.name} gives another decision: "
                      f"{_words(first)}, then {_words(again)}")  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _check_rewrite(one: Query) -> None:
     assert isinstance(one.decision, Claimed)
     assert one.decision.rewrite is not None
     try:
-        rewritten_form(one.line, one.decision.rewrite, one.context)
+        rewritten_form(one.op, one.decision.rewrite, one.context)
     except LoweringError as error:
         raise Breach("rewrite", error.problem) from error
 

@@ -58,7 +58,7 @@ def _guarded(
 ) -> list[torch.Tensor]:
     """Results and gradients of a call in guarded memory."""
     guard = GuardedMemory(pattern)
-    guarded_call = guard.place(call, wanted, written=any(one.line.effects.mutates for one in queries))
+    guarded_call = guard.place(call, wanted, written=any(one.op.effects.mutates for one in queries))
     try:
         entry = tested.entry(guarded_call)
         inputs = entry.prologue.function(guarded_call.args, guarded_call.kwargs)

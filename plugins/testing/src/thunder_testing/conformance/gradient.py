@@ -114,7 +114,7 @@ def _must_be_used(tested: Tested, program: ThunderFunction, queries: Sequence[Qu
     training = None if program.last is None else TrainingReport.of(program.last.program)
     if training is None:
         return
-    symbols = {one.line.symbol.name for one in queries if isinstance(one.decision, Claimed)}
+    symbols = {one.op.symbol.name for one in queries if isinstance(one.decision, Claimed)}
     for derivative in training.derivatives:
         if derivative.symbol in symbols and derivative.reason.startswith(f"the pair of {tested.executor.name} failed"):
             raise Breach("derivative pair", f"it is not used: {derivative.reason}")

@@ -41,20 +41,20 @@ def check_pair(tested: Tested, subject: Subject, call: Call, others: Sequence[Ca
     for one in query(tested.executor, subject, call.copy(positions)):
         if not isinstance(one.decision, Claimed) or one.decision.rewrite is not None:
             continue
-        pair = watched("derivative", tested.executor.derivative, one.line)
+        pair = watched("derivative", tested.executor.derivative, one.op)
         if pair is not None:
-            forward = PairForward(_with_new_state(pair, one.line), one)
-            inputs = [one.positions[proxy.name] for proxy in tensor_inputs_of(one.line)]
+            forward = PairForward(_with_new_state(pair, one.op), one)
+            inputs = [one.positions[proxy.name] for proxy in tensor_inputs_of(one.op)]
             _check(tested, subject, call, forward, inputs)
             return
     raise NotApplicable("the executor has no derivative of its own for this call")
 
 
-def _with_new_state(pair: DerivativePair, line: BoundSymbol) -> DerivativePair:
+def _with_new_state(pair: DerivativePair, op: BoundSymbol) -> DerivativePair:
     """The pair, with a new state if it needs one per operation."""
     if not isinstance(pair.forward, Stateful):
         return pair
-    function, state = pair.forward.function, pair.forward.make(line)
+    function, state = pair.forward.function, pair.forward.make(op)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return function(state, *args, **kwargs)
@@ -116,7 +116,7 @@ class PairForward:
 
         function = (self.pair.fake or self.pair.forward) if fake else self.pair.forward
         name = ("fake" if self.pair.fake is not None else "forward on fake tensors") if fake else "forward"
-        args, kwargs = map_leaves(value, self.query.line.args), map_leaves(value, self.query.line.kwargs)
+        args, kwargs = map_leaves(value, self.query.op.args), map_leaves(value, self.query.op.kwargs)
         result = called(f"{name} of the pair", function, *args, **kwargs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], tuple)):
             raise Breach("derivative pair", f"{name} returns {_kind(result)}, not (outputs, tuple of residuals)")

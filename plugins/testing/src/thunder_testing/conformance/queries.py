@@ -17,7 +17,7 @@ from thunder_core.pytorch_internals import FakeTensor, TorchDispatchMode
 from thunder_fusion import FusionExecutor
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
-from thunder_testing.conformance.recording import lines_of, record
+from thunder_testing.conformance.recording import ops_of, record
 from thunder_testing.conformance.running import quietly
 from thunder_testing.conformance.subject import Subject
 
@@ -27,14 +27,14 @@ class Query:
     """An operation that was offered to an executor, and its decision.
 
     Attributes:
-        line: the recorded operation.
+        op: the recorded op.
         context: the modes of the whole program.
         decision: the executor's decision.
         positions: positions of the operation's inputs among the tensors of the call, by name, if they are arguments of
             it.
     """
 
-    line: BoundSymbol
+    op: BoundSymbol
     context: Context
     decision: Decision
     positions: Mapping[str, int] = field(default_factory=dict)
@@ -48,10 +48,10 @@ def query(executor: Executor, subject: Subject, call: Call) -> tuple[Query, ...]
         NotApplicable: the call has no such operation.
     """
     acquired = record(call)
-    lines = lines_of(subject, acquired)
-    if not lines:
-        raise NotApplicable(f"the program records no line of {subject.name} for this call")
-    if subject.symbols and all(line.effects.mutates for line in lines):
+    ops = ops_of(subject, acquired)
+    if not ops:
+        raise NotApplicable(f"the program does not record {subject.name} for this call")
+    if subject.symbols and all(op.effects.mutates for op in ops):
         raise NotApplicable("it writes to its arguments, and executors only get functional programs")
     places = {id(tensor): index for index, tensor in enumerate(call.tensors())}
     positions = {
@@ -59,7 +59,7 @@ def query(executor: Executor, subject: Subject, call: Call) -> tuple[Query, ...]
         for proxy, value in zip(acquired.trace.inputs, acquired.inputs, strict=True)
         if id(value) in places
     }
-    return tuple([Query(line, acquired.trace.context, decision_of(executor, line), positions) for line in lines])
+    return tuple([Query(op, acquired.trace.context, decision_of(executor, op), positions) for op in ops])
 
 
 def is_claimed(executor: Executor, subject: Subject, call: Call) -> bool:
@@ -72,17 +72,17 @@ def is_claimed(executor: Executor, subject: Subject, call: Call) -> bool:
         return False
 
 
-def decision_of(executor: Executor, line: BoundSymbol) -> Decision:
+def decision_of(executor: Executor, op: BoundSymbol) -> Decision:
     """The executor's decision for an operation.
 
     Raises Breach if the query raises, computes, or draws random numbers, or if a decline has no reason.
     """
-    name = line.symbol.name
+    name = op.symbol.name
     unconfigured = executor.executor if isinstance(executor, ConfiguredExecutor) else executor
     if isinstance(unconfigured, FusionExecutor):
-        reason = watched(f"can_fuse for {name}", unconfigured.can_fuse, line)
+        reason = watched(f"can_fuse for {name}", unconfigured.can_fuse, op)
         refuse_unreasoned(f"can_fuse for {name}", reason)
-    decision = watched(f"the query about {name}", executor.claim, line)
+    decision = watched(f"the query about {name}", executor.claim, op)
     if not isinstance(decision, Claimed | Declined):
         raise Breach("decisions", f"claim returns {decision!r} for {name}, not Claimed or Declined")
     if isinstance(decision, Declined):

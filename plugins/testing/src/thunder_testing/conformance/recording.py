@@ -27,18 +27,18 @@ def record(call: Call) -> Acquired:
     return acquired
 
 
-def lines_of(subject: Subject, acquired: Acquired) -> list[BoundSymbol]:
+def ops_of(subject: Subject, acquired: Acquired) -> list[BoundSymbol]:
     """The operations that belong to the subject; all operations for a program."""
-    return [line for line in acquired.trace.symbols if not subject.symbols or line.symbol in subject.symbols]
+    return [op for op in acquired.trace.symbols if not subject.symbols or op.symbol in subject.symbols]
 
 
 def is_offered(subject: Subject, call: Call) -> bool:
     """Whether executors are queried about an operation of the subject: not if it is recorded as another, or writes."""
     try:
-        lines = lines_of(subject, record(call))
+        ops = ops_of(subject, record(call))
     except NotApplicable:
         return False
-    return not subject.symbols or any(not line.effects.mutates for line in lines)
+    return not subject.symbols or any(not op.effects.mutates for op in ops)
 
 
 def program_of(function: Callable[..., Any]) -> Callable[..., Any]:

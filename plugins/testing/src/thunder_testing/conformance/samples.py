@@ -16,7 +16,7 @@ from thunder_core.private_names import is_missing
 from thunder_core.symbols.registry import registry
 from thunder_testing.conformance.call import Call, can_require_grad
 from thunder_testing.conformance.failure import ConformanceError, NotApplicable
-from thunder_testing.conformance.recording import lines_of, record
+from thunder_testing.conformance.recording import ops_of, record
 from thunder_testing.conformance.running import quietly, run
 from thunder_testing.conformance.subject import Subject
 from thunder_testing.opinfo_samples import sample_inputs
@@ -136,7 +136,7 @@ def recorded_instead(subject: Subject, device: str) -> set[str]:
         for sample in itertools.islice(sample_inputs(operator, device, dtype), 1):
             call = Call("", function, (sample.input, *sample.args), dict(sample.kwargs))
             if accepts(call):
-                found.update(line.symbol.name for line in record(call).trace.symbols)
+                found.update(op.symbol.name for op in record(call).trace.symbols)
     return found
 
 
@@ -153,7 +153,7 @@ def _spelling(subject: Subject, operator: OpInfo, found: Sequence[Call]) -> Call
 
 def _is_recorded(subject: Subject, call: Call) -> bool:
     try:
-        return bool(lines_of(subject, record(call)))
+        return bool(ops_of(subject, record(call)))
     except NotApplicable:
         return False
 

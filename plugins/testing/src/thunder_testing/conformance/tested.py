@@ -81,12 +81,12 @@ class Tested:
         report = entry_report(program.last)
         if self.executor.name in report.executors:
             return
-        reasons = [reason for line in report.decisions for _, reason in line.declined]
+        reasons = [reason for decision in report.decisions for _, reason in decision.declined]
         if self.executor.fuses:
             raise NotApplicable(f"not fused, because {'; '.join(dict.fromkeys(reasons))}")
         raise Breach(
             "claimed, then run",
-            f"{self.executor.name} claims {claimed[0].line.symbol.name}, and does not run it in the compiled program"
+            f"{self.executor.name} claims {claimed[0].op.symbol.name}, and does not run it in the compiled program"
             + (f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""),
         )
 
@@ -99,7 +99,7 @@ class Tested:
             scale: magnitude of numbers that cancel in the result, to which the relative tolerance applies as well.
         """
         # operators may draw random numbers without a tag
-        drawn = any(one.line.effects.random for one in queries) and draws(call)
+        drawn = any(one.op.effects.random for one in queries) and draws(call)
         if drawn or subject.is_uninitialised:
             return _anything
         return _ValueCheck(self.tolerances, subject.name, call, double, scale)
