@@ -1,5 +1,7 @@
 """Tables: what a terminal shows, and what a pipe gets."""
 
+import errno
+import io
 import os
 import pty
 import re
@@ -90,14 +92,27 @@ def test_json_of_anything(capsys):
 
 @pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["colours", "none"])
 def test_command_on_a_terminal(tmp_path, variables, coloured):
-    ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "70", **variables}
     line = [sys.executable, "-m", "thunder", "plugins"]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, stdout=theirs, stderr=subprocess.PIPE, check=False)
-    os.close(theirs)
-    text = os.read(ours, 1 << 16).decode()
-    os.close(ours)
-    assert (done.returncode, done.stderr) == (0, b"")
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        running = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=theirs, stderr=subprocess.PIPE)
+        os.close(theirs)
+        text = _read_until_closed(terminal).decode()  # while it runs: a terminal holds 4 KiB
+        errors = running.communicate()[1]
+    assert (running.returncode, errors) == (0, b"")
     assert ("\x1b[" in text) is coloured
     if not coloured:
         assert max(len(line.rstrip()) for line in text.splitlines()) <= 70
+
+
+def _read_until_closed(terminal: io.RawIOBase) -> bytes:
+    """All that is written to the other end of a terminal; Linux reports its end as an input/output error."""
+    parts = []
+    try:
+        while part := terminal.read(1 << 16):
+            parts.append(part)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    return b"".join(parts)
