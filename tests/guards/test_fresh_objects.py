@@ -6,6 +6,8 @@ import collections
 import contextvars
 import functools
 import itertools
+import sys
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -88,6 +90,59 @@ def of_cause() -> Any:
         return error.__cause__.config.scale  # type: ignore[union-attr]
 
 
+TABLE = {"a": CONFIG}
+
+
+class WithProperty:
+    @property
+    def config(self) -> Config:
+        return CONFIG
+
+
+WITH_PROPERTY = WithProperty()
+
+
+def given() -> Config:
+    return CONFIG
+
+
+def new_error() -> ValueError:
+    return ValueError(CONFIG)
+
+
+def raises_result() -> None:
+    raise ValueError(given())
+
+
+def raises_item() -> None:
+    raise ValueError(TABLE["a"])
+
+
+def raises_property() -> None:
+    raise ValueError(WITH_PROPERTY.config)
+
+
+def raises_error_of_another() -> None:
+    raise new_error()
+
+
+def raises_missing_key() -> None:
+    {}[CONFIG]
+
+
+def raises_missing_attribute() -> None:
+    CONFIG.missing  # noqa: B018
+
+
+def of_raised(function: Callable[[], None]) -> Any:
+    try:
+        function()
+    except AttributeError as error:
+        return error.obj.scale  # type: ignore[attr-defined]
+    except (ValueError, KeyError) as error:
+        return error.args[0].scale
+
+
 def yields() -> Iterator[Any]:
     yield 1
     return CONFIG
@@ -166,6 +221,10 @@ CREATED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "repeat": (lambda: itertools.repeat(CONFIG, 2), next),
     "values": (lambda: {1: CONFIG}.values(), lambda value: next(iter(value))),
     "items": (lambda: {1: CONFIG}.items(), lambda value: next(iter(value))[1]),
+    "key": (lambda: {CONFIG: 1}, lambda value: next(iter(value))),
+    "keys": (lambda: {CONFIG: 1}.keys(), lambda value: next(iter(value))),
+    "iterator of a deque": (lambda: iter(collections.deque([CONFIG])), next),
+    "mapping proxy": (lambda: types.MappingProxyType({1: CONFIG}), lambda value: value[1]),
     "deque": (lambda: collections.deque([CONFIG]), lambda value: value[0]),
     "partial": (lambda: functools.partial(max, CONFIG, key=id), lambda value: value.args[0]),
     "slice": (lambda: slice(CONFIG), lambda value: value.stop),
@@ -187,6 +246,15 @@ READS: dict[str, Callable[[], Any]] = {
     "attribute in an exception": of_attribute_in_exception,
     "attribute of an exception": of_attribute_of_exception,
     "cause": of_cause,
+    **{
+        function.__name__: lambda function=function: of_raised(function)
+        for function in (raises_result, raises_item, raises_property, raises_error_of_another)
+    },
+    **{
+        function.__name__: lambda function=function: of_raised(function)
+        for function in (raises_missing_key, raises_missing_attribute)
+        if sys.version_info >= (3, 12)  # no event has the exception before
+    },
     "StopIteration": of_generator,
     "deep": of_deep,
     "deep store": of_deep_store,

@@ -18,6 +18,7 @@ import thunder
 from thunder_core.acquire.function_bodies import _find_variables
 from thunder_core.errors import UnsupportedError
 from thunder_core.symbols.registry import Registry, _load_catalogue
+from thunder_testing.forked import run_forked
 
 _RELU: Any = torch.relu
 _FUNCTIONAL_RELU: Any = functional.relu
@@ -63,6 +64,23 @@ def test_between_compilations_of_different_programs(compiled_before: bool, monke
 def test_kinds_of_replacements(replacement: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "relu", replacement)
     _equal(lambda x: functional.relu(x) * 2, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("replacement", ["torch.sigmoid", "Mock(side_effect=lambda *args: args[0] * 2)"])
+def test_replaced_before_the_first_compilation(replacement: str) -> None:
+    """Methods of tensors are not replaced with the function, and the tables of functions have the originals."""
+    done = run_forked(f"""
+import torch, thunder
+from unittest.mock import Mock
+x = torch.tensor([-1.0, 2.0])
+original, torch.relu = torch.relu, {replacement}
+for program in (lambda x: x.relu(), lambda x: torch.relu(x) + 1, torch.nn.functional.relu):
+    assert torch.equal(thunder.jit(program)(x), program(x))
+torch.relu = original
+for program in (lambda x: torch.relu(x) + 2, lambda x: torch.nn.functional.relu(x) + 2):
+    assert torch.equal(thunder.jit(program)(x), program(x))
+""")
+    assert done.returncode == 0, done.stderr
 
 
 def test_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +139,13 @@ def test_originals_that_modes_do_not_get_are_refused(owner: Any, name: str, monk
     monkeypatch.setattr(owner, name, lambda *args, **kwargs: original(*args, **kwargs) * 2)
     with pytest.raises(UnsupportedError, match=f"replaces torch.*{name}"):
         thunder.jit(lambda x: functional.softmax(x, -1) + functional.cross_entropy(x, x))(torch.randn(3, 4))
+
+
+def test_a_call_of_an_original_that_an_object_replaces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Tensor.softmax
+    monkeypatch.setattr(Tensor, "softmax", mock.Mock(side_effect=lambda x, *args: x.exp()))
+    with pytest.raises(UnsupportedError, match=r"Mock replaces torch.*softmax"):
+        thunder.jit(lambda x: original(x, -1))(torch.randn(3, 4))
 
 
 def test_the_tables_have_the_original(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import as_recorded
-from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
     foreach_norm,
@@ -71,10 +71,13 @@ _DROPOUTS: Final = (
     *(functional.dropout1d, functional.dropout2d, functional.dropout3d),
     *(torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout),
 )
-_NORMS: Final = (
-    *(torch.norm, Tensor.norm, torch.dist, Tensor.dist, foreach_norm),
-    *(torch.pairwise_distance, torch.triplet_margin_loss, functional.triplet_margin_loss),
-)
+_NORMS: Final = {
+    **dict.fromkeys((torch.norm, Tensor.norm), (1, "p")),
+    foreach_norm: (1, "ord"),
+    **dict.fromkeys((torch.dist, Tensor.dist, torch.pairwise_distance), (2, "p")),
+    **dict.fromkeys((torch.triplet_margin_loss, functional.triplet_margin_loss), (4, "p")),
+}
+"""Norms and distances, with the position and the name of their exponent."""
 _ACTIVATIONS: Final = (
     *(functional.leaky_relu, functional.leaky_relu_, functional.elu, functional.elu_),
     *(functional.celu, torch.celu, torch.celu_),
@@ -171,20 +174,25 @@ def _drop_out(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> An
         if func in _CHECKED_DROPOUTS and not 0.0 <= cast("float", p) <= 1.0:
             with DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)  # raises an exception
-        args, kwargs = _with_zeros(args, kwargs)
+        args, kwargs = _with_zero(args, kwargs, 1, "p")
     return recorder.call(func, args, kwargs)
 
 
-def _with_zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a plain 0.0 for numbers of the trace that are 0, which is a condition."""
-    if not any(type(value) is TracedNumber for value in (*args, *kwargs.values())):
+def _with_zero(
+    args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with a plain 0.0 for one that is a number of the trace and 0, which is a condition."""
+    value = args[position] if len(args) > position else kwargs.get(name)
+    if type(value) is not TracedNumber or value:
         return args, kwargs
-    return map_leaves(lambda leaf: 0.0 if type(leaf) is TracedNumber and not leaf else leaf, (args, kwargs))  # type: ignore[no-any-return]
+    if len(args) > position:
+        return (*args[:position], 0.0, *args[position + 1 :]), kwargs
+    return args, {**kwargs, name: 0.0}
 
 
 def _norm(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Record a norm or a distance, which has no gradient where its exponent is 0."""
-    return recorder.call(func, *_with_zeros(args, kwargs))
+    return recorder.call(func, *_with_zero(args, kwargs, *_NORMS[func]))
 
 
 def _activate(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:

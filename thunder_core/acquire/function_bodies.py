@@ -11,7 +11,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, partial
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 import torch
@@ -31,6 +41,7 @@ _FUNCTIONS: Final = frozenset({"torch.nn.functional", "torch.functional", torch.
 """Modules whose functions call others that are recorded as ops."""
 _PACKAGES: Final = frozenset({"torch", "builtins", "typing", "types"})
 """The packages, besides Thunder's, with the classes of callables that PyTorch assigns, such as type annotations."""
+_OF_PYTORCH: Final = frozenset({BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType})
 _CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _BODY: Final = "a body that thunder_core.acquire.function_bodies runs"
 _NOTES: Final = "guarded replacements of functions of PyTorch"
@@ -61,7 +72,7 @@ class _Variable:
 
 _known: dict[tuple[int, str], _Variable] = {}
 _by_function: dict[FunctionType, tuple[_Variable, ...]] = {}
-"""The variables that functions read, without functions that call a replaced one: what the original reads is unknown."""
+"""The variables that functions read. One that calls a replaced function is absent: its reads are unknown."""
 
 
 def calling_replaced(recorder: Recorder, func: Any) -> Callable[..., Any] | None:
@@ -70,6 +81,8 @@ def calling_replaced(recorder: Recorder, func: Any) -> Callable[..., Any] | None
     These are guarded. None for other functions, and for those that are not written in Python.
     """
     if type(func) is not FunctionType:
+        if type(func) not in _OF_PYTORCH and is_of_user(torch.Tensor, "", func):
+            _check_namespaces(func)
         return None
     variables = _by_function.get(func)
     if variables is None:
@@ -118,7 +131,7 @@ def _has_none(*args: Any) -> bool:
     return False
 
 
-def _check_namespaces(func: FunctionType) -> None:
+def _check_namespaces(func: Any) -> None:
     """Refuse a call of a builtin method, or of a function of a private namespace, that the user has replaced.
 
     PyTorch looks these up by name to pass them to modes: they get the replacement, and cannot tell a call of the
@@ -128,8 +141,9 @@ def _check_namespaces(func: FunctionType) -> None:
         names = [name for name, value in vars(namespace).items() if value is func]
         if names and (namespace is not torch.Tensor or hasattr(TensorBase, names[0])):
             place = f"{namespace.__module__}.Tensor" if namespace is torch.Tensor else namespace.__name__
+            replacement = getattr(func, "__qualname__", type(func).__qualname__)
             raise UnsupportedError(
-                f"{func.__qualname__} replaces {place}.{names[0]}, and PyTorch does not pass calls of the original to "
+                f"{replacement} replaces {place}.{names[0]}, and PyTorch does not pass calls of the original to "
                 "torch-function modes, which record the program",
                 location=user_location(),
                 advice=("replace the function that the program calls, of a public module, instead",),
@@ -137,7 +151,10 @@ def _check_namespaces(func: FunctionType) -> None:
 
 
 def is_of_user(owner: ModuleType | type, name: str, value: Any) -> bool:
-    """Whether the value of a variable of a module of PyTorch is a callable that PyTorch has not assigned."""
+    """Whether the value of a variable of a module of PyTorch is a callable of the user's.
+
+    Functions of installed libraries other than PyTorch count as PyTorch's.
+    """
     if isinstance(value, partial):
         return is_of_user(owner, name, value.func)
     if isinstance(value, MethodType | _lru_cache_wrapper):

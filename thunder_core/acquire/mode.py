@@ -71,8 +71,8 @@ def _check_identities() -> None:
     if builtins.id(Tensor) != _ID(Tensor):
         builtins.id = _ID  # undoing the writes of the program relies on it, too
         raise UnsupportedError(
-            "the program replaces builtins.id by a function that returns other numbers than the identities of objects, "
-            "on which PyTorch and Thunder rely",
+            "builtins.id is a function that returns other numbers than the identities of objects, on which PyTorch and "
+            "Thunder rely",
             location=user_location(),
             advice=("replace it in the Python module that calls it: module.id = function",),
         )

@@ -17,13 +17,14 @@ OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
 OnBuiltin = Callable[[FrameType, Any], None]
 OnReturn = Callable[[FrameType, Any], None]
+OnRaise = Callable[[FrameType, BaseException], None]
 _BUILTINS = (BuiltinFunctionType, MethodDescriptorType)
 
 
 class FrameHook(Protocol):
     """Calls back on entry of a frame, when it returns, yields or raises, and when it calls a builtin of `NAMES`.
 
-    The value of a frame that is left by an exception is None.
+    A frame that raises counts as one that returns None. The exception itself is known since Python 3.12.
     """
 
     def start(self) -> None: ...
@@ -86,8 +87,8 @@ def _do_nothing() -> None:
 class _MonitoringHook:
     """The hook since Python 3.12, by ``sys.monitoring``. It disables the events of ignored code at the first one."""
 
-    def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin) -> None:
-        self._on_call, self._on_return, self._on_builtin = on_call, on_return, on_builtin
+    def __init__(self, on_call: OnCall, on_return: OnReturn, on_raise: OnRaise, on_builtin: OnBuiltin) -> None:
+        self._on_call, self._on_return, self._on_raise, self._on_builtin = on_call, on_return, on_raise, on_builtin
         self._active = False
         self._thread = 0
         self._tool = -1
@@ -152,7 +153,9 @@ class _MonitoringHook:
         """This event cannot be disabled for a code object."""
         ignored = kind_of(code) is CodeKind.IGNORED
         if not ignored and self._active and threading.get_ident() == self._thread:
-            self._on_return(sys._getframe(1), None)
+            frame = sys._getframe(1)
+            self._on_return(frame, None)
+            self._on_raise(frame, error)
 
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
         named = type(function) in _BUILTINS and function.__name__ in NAMES
@@ -166,12 +169,14 @@ class _MonitoringHook:
         return None
 
 
-def frame_hook(on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> FrameHook:
+def frame_hook(
+    on_call: OnCall, on_return: OnReturn, on_raise: OnRaise, on_builtin: OnBuiltin, ignored: Container[int]
+) -> FrameHook:
     """The hook for this version of Python.
 
     Args:
         ignored: the ids of code objects without callbacks; the observer adds to them during the run.
     """
     if sys.version_info >= (3, 12):
-        return _MonitoringHook(on_call, on_return, on_builtin)
+        return _MonitoringHook(on_call, on_return, on_raise, on_builtin)
     return _ProfileHook(on_call, on_return, on_builtin, ignored)

@@ -81,7 +81,7 @@ class Observer:
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT
         self._ignored: set[int] = set()  # ids of code objects in `_codes` whose kind is IGNORED
-        self._hook = frame_hook(self._entered, self._left, self._calls, self._ignored)
+        self._hook = frame_hook(self._entered, self._left, self._raised, self._calls, self._ignored)
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
         self._outside: FrameType | None = None  # the frame that runs the program
@@ -381,13 +381,29 @@ class Observer:
         if kind is CodeKind.USER and names.stores:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
         if kind is CodeKind.USER and names.raises and value is None:
-            callers = {reader: None for _, reader in self._callers(frame) if reader.catches}
-            self._following.stored.raised(frame, names, callers)
+            self._following.stored.raised(frame, names, self._catching(frame))
         if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
             return
         caller, reader = next(self._callers(frame), (None, names))
-        if caller is not None:
-            self._following.reach(value, reader, None)
+        if caller is None:
+            return
+        self._following.reach(value, reader, None)
+        for catching in self._catching(caller) if reader.raises else ():  # it may raise an exception with the value
+            self._following.reach(value, catching, None)
+
+    def _catching(self, frame: FrameType) -> dict[CodeNames, None]:
+        """The names in the code of the frame's callers that may catch an exception."""
+        return {reader: None for _, reader in self._callers(frame) if reader.catches}
+
+    def _raised(self, frame: FrameType, error: BaseException) -> None:
+        if self._importing(frame):
+            return
+        self._builtins.watched.suspend()
+        try:
+            for catching in self._catching(frame):
+                self._following.reach(error, catching, None)
+        finally:
+            self._builtins.watched.resume()
 
     def _callers(self, frame: FrameType) -> Iterator[tuple[FrameType, CodeNames]]:
         """The program's frames that called a frame, the innermost first, with the names in their code."""

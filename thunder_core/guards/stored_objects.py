@@ -17,6 +17,7 @@ from types import (
     FunctionType,
     GeneratorType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
@@ -30,8 +31,10 @@ from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import (
+    CONTAINERS,
     MISSING,
     WHOLE,
+    NodeKind,
     Table,
     cached_by_class,
     parts_of_class,
@@ -44,8 +47,9 @@ from thunder_core.guards.plain import ATOM_TYPES, is_plain
 
 MOST_FRESH: Final = 10_000
 """The number of objects in an object without a path that are read; a program that holds more is not cached."""
-_OF_C: Final = (Iterator, MappingView, slice)
-_MODULES_OF_C: Final = frozenset({"builtins", "itertools", "collections"})
+_OF_C: Final = (Iterator, MappingView, MappingProxyType, slice)
+_OBJECT: Final[Any] = vars(AttributeError)["obj"]
+_MODULES_OF_C: Final = frozenset({"builtins", "itertools", "collections", "_collections"})
 """Modules whose iterators, views and slices hold objects that only the garbage collector knows."""
 _WITHOUT_STATE: Final = (FunctionType, ModuleType, type)
 _WITHOUT_PARTS: Final = ATOM_TYPES | {
@@ -128,7 +132,8 @@ class StoredObjects:
     def raised(self, frame: FrameType, names: CodeNames, callers: Iterable[CodeNames]) -> None:
         """A frame that may have raised an exception is left: callers that catch it may read what its code has read.
 
-        No event has the exception itself in Python 3.11.
+        No event has the exception itself in Python 3.11, so one that Python raises itself, as the ``KeyError`` of a
+        dictionary, is not followed there.
         """
         variables = frame.f_locals
         own = (*names.arguments, *names.free, *names.stored_locals)
@@ -147,6 +152,8 @@ class StoredObjects:
             if id(value) not in read and node is not None and not issubclass(type(value), _WITHOUT_STATE):
                 read[id(value)] = value
                 pending += [node.attributes[name] for name in node.attributes.keys() & names.attributes]
+                if node.kind in CONTAINERS:
+                    pending += node.content.values() if node.kind is NodeKind.DICTIONARY else node.content
         for reader in callers if read else ():
             for value in read.values():
                 self._following.reach(value, reader, None)
@@ -197,7 +204,8 @@ def parts_of_fresh(value: Any, names: CodeNames, label: str | None) -> list[tupl
     for table in tables:
         content = table.read(value)
         if table.has_items:
-            parts += [(None, item) for item in (content.values() if isinstance(content, dict) else content)]
+            items = (*content, *content.values()) if isinstance(content, dict) else content
+            parts += [(None, item) for item in items]
         elif content:
             read = content if names.reads_whole(label) else sorted(content.keys() & names.attributes)
             parts += [(name, content[name]) for name in read]
@@ -217,13 +225,20 @@ def _readers(kind: type) -> tuple[Callable[[Any], Iterable[Any]] | None, tuple[T
 
 def _reader_of_c(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     if issubclass(kind, BaseException):
-        return lambda error: [item for item in (*error.args, error.__cause__, error.__context__) if item is not None]
+        return _parts_of_exception
     if issubclass(kind, weakref.ref):
         return lambda reference: (weakref.ref.__call__(reference),)
     if kind.__module__ in _MODULES_OF_C and kind is not GeneratorType and issubclass(kind, _OF_C):
         return gc.get_referents
     names = parts_of_class(kind)
     return (lambda value: [getattr(value, name) for name in names]) if names else None
+
+
+def _parts_of_exception(error: BaseException) -> list[Any]:
+    parts = [*error.args, error.__cause__, error.__context__]
+    if isinstance(error, AttributeError):
+        parts.append(_OBJECT.__get__(error))
+    return [part for part in parts if part is not None]
 
 
 def _stored_in_fresh(value: Any, names: CodeNames) -> Iterator[Any]:

@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import Any, Final
 
 import torch
@@ -48,7 +48,7 @@ _NAMESPACES: Final = (
 _FOLDERS: Final = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, thunder_core))
 _ORIGINALS: Final = {"torch": "torch._C._VariableFunctions", "torch.Tensor": "torch._C.TensorBase"}
 """Where PyTorch's builtin functions are, besides the namespaces that programs use."""
-_BUILTIN: Final = frozenset({"linear", "scaled_dot_product_attention", "gelu"})
+_BUILTIN_FUNCTIONALS: Final = frozenset({"linear", "scaled_dot_product_attention", "gelu"})
 """Functions of `torch.nn.functional` that are in ``torch._C._nn``; that has others of the same names, too."""
 
 
@@ -85,13 +85,15 @@ def original_function(name: str) -> Function | None:
     """
     value = existing_function(name)
     namespace, _, last = name.rpartition(".")
-    if namespace.partition(".")[0] != "torch" or type(value) is not FunctionType:
+    if value is None or namespace.partition(".")[0] != "torch" or isinstance(value, type | MethodWrapperType):
         return value
-    if value.__code__.co_filename.startswith(_FOLDERS):
+    is_python = type(value) is FunctionType
+    if is_python and value.__code__.co_filename.startswith(_FOLDERS):
         return value
-    if namespace == "torch.nn.functional" and last in _BUILTIN:
+    if namespace == "torch.nn.functional" and last in _BUILTIN_FUNCTIONALS:
         return existing_function(f"torch._C._nn.{last}")
-    return existing_function(f"{_ORIGINALS[namespace]}.{last}") if namespace in _ORIGINALS else None
+    original = existing_function(f"{_ORIGINALS[namespace]}.{last}") if namespace in _ORIGINALS else None
+    return original if is_python or original is not None else value
 
 
 def getter(descriptor: Any) -> Function:

@@ -2,8 +2,9 @@
 
 A process needs seven seconds of CPU time to import PyTorch and what Thunder imports when it compiles first; a forked
 one needs half a second, most of it to end. Programs import Thunder themselves. Tests of what happens before PyTorch is
-imported, of environment variables that Python or PyTorch read then, of frozen objects of the garbage collector, and of
-modules that stay unimported start processes with `subprocess`, or name fewer modules for the server to import.
+imported, of environment variables that Python or PyTorch read then, of frozen objects of the garbage collector, of
+modules that stay unimported, and of hashes of texts and addresses of objects, which all forked programs share, start
+processes with `subprocess`, or name fewer modules for the server to import.
 """
 
 from __future__ import annotations
@@ -87,10 +88,9 @@ while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
     script = request["script"]
     sys.argv[:] = [script or "-c", *request["arguments"]]
     sys.path[:1] = [os.path.dirname(script), *request["path"]]
-    code = compile(request["program"], script or "<string>", "exec")
     names = {"__name__": "__main__"} | ({"__file__": script} if script else {})
     try:
-        exec(code, names)
+        exec(compile(request["program"], script or "<string>", "exec"), names)
     except Exception as error:
         error.__traceback__ = error.__traceback__.tb_next
         sys.excepthook(type(error), error, error.__traceback__)
