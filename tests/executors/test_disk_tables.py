@@ -149,8 +149,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_forms_are_read_as_they_were_made(folder: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     function, shape = CASES[case]
-    lines = ops_of(function, torch.randn(shape))
-    forms = [disk_tables.lowered_form(line, PLAIN) for line in lines]
+    ops = ops_of(function, torch.randn(shape))
+    forms = [disk_tables.lowered_form(op, PLAIN) for op in ops]
     save_tables()
     forget(monkeypatch)
 
@@ -158,17 +158,17 @@ def test_forms_are_read_as_they_were_made(folder: Path, monkeypatch: pytest.Monk
         raise AssertionError("it is on disk")
 
     monkeypatch.setattr(lowering, "trace_call", traced)
-    for line, form in zip(lines, forms, strict=True):
-        read = disk_tables.lowered_form(_renamed(line), PLAIN)
+    for op, form in zip(ops, forms, strict=True):
+        read = disk_tables.lowered_form(_renamed(op), PLAIN)
         assert repr(read) == repr(form)  # a NaN does not equal itself
         assert [op.symbol for op in read.symbols] == [op.symbol for op in form.symbols]
 
 
-def _renamed(line: BoundSymbol) -> BoundSymbol:
+def _renamed(op: BoundSymbol) -> BoundSymbol:
     def rename(leaf: Any) -> Any:
         return replace(leaf, name=f"other_{leaf.name}") if isinstance(leaf, TensorProxy) else leaf
 
-    return replace(line.map_arguments(rename), output=map_leaves(rename, line.output))
+    return replace(op.map_arguments(rename), output=map_leaves(rename, op.output))
 
 
 def count_traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -184,11 +184,11 @@ def count_traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_other_versions_make_their_own_forms(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
+    (op,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
     traced = count_traced(monkeypatch)
     for versions in ("these", "those", "these"):
         monkeypatch.setattr(disk_tables, "software", lambda versions=versions: versions)
-        disk_tables.lowered_form(line, PLAIN)
+        disk_tables.lowered_form(op, PLAIN)
         save_tables()
         forget(monkeypatch)
     assert len(traced) == 2
@@ -196,9 +196,9 @@ def test_other_versions_make_their_own_forms(folder: Path, monkeypatch: pytest.M
 
 def test_what_others_may_define_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions of packages that are not PyTorch can change under their names."""
-    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
-    own = replace(line.symbol, decomposition=_softmax)
-    disk_tables.lowered_form(replace(line, symbol=own), PLAIN)
+    (op,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
+    own = replace(op.symbol, decomposition=_softmax)
+    disk_tables.lowered_form(replace(op, symbol=own), PLAIN)
     save_tables()
     assert not ArtifactCache(folder).files()
 
@@ -208,8 +208,8 @@ def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def test_operators_that_are_gone_are_traced_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
-    disk_tables.lowered_form(line, PLAIN)
+    (op,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
+    disk_tables.lowered_form(op, PLAIN)
     save_tables()
     forget(monkeypatch)
     traced = count_traced(monkeypatch)
@@ -221,7 +221,7 @@ def test_operators_that_are_gone_are_traced_again(folder: Path, monkeypatch: pyt
         return named(name, *style)
 
     monkeypatch.setattr(disk_tables.registry, "symbol_named", gone, raising=False)
-    disk_tables.lowered_form(line, PLAIN)
+    disk_tables.lowered_form(op, PLAIN)
     assert traced == ["torch.softmax"]
 
 

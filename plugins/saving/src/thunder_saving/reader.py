@@ -320,7 +320,7 @@ def _reshapes(bound: BoundSymbol, outcome: Outcome) -> bool:
 def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     arguments = tensor_inputs_of(bound)
     mutates = tuple(dict.fromkeys(arguments[index].name for index in outcome.written))
-    inner = [line.effects for body in bodies_of(bound) for line in body.symbols]
+    inner = [op.effects for body in bodies_of(bound) for op in body.symbols]
     silent = not (outcome.results or outcome.written or outcome.channels)
     external = Tag.CHANGES_AUTOGRAD in bound.symbol.tags or outcome.external or silent
     effects = Effects((), outcome.random, external, outcome.channels)
