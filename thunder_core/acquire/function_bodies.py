@@ -1,7 +1,8 @@
 """Functions of PyTorch that call a function which the user has replaced: ``torch.relu = mine`` changes `F.relu`.
 
-A Python function of PyTorch is one op of the trace, which stands for what PyTorch's own code computes. If a variable of
-PyTorch's modules that its code reads has another value, the code itself runs instead, and its calls are recorded.
+A call of a Python function of PyTorch, such as `F.relu`, is recorded as one op, on the assumption that the function
+calls PyTorch's own functions. If its code reads a variable of PyTorch's modules that the user has replaced, the
+function runs instead, and the calls that it makes are recorded.
 """
 
 from __future__ import annotations
@@ -190,14 +191,10 @@ def _follow(func: FunctionType, found: dict[tuple[int, str], _Variable], visited
 def _read(code: CodeType, namespace: dict[str, Any]) -> Iterator[tuple[ModuleType | type, str]]:
     """What code reads from modules of PyTorch, as global variables or from these, and the methods of tensors."""
     own, names = sys.modules.get(str(namespace.get("__name__"))), names_of(code)
-    for first, *attributes in names.chains:
-        module, name, value = own, first, namespace.get(first)
-        for attribute in attributes:
-            if not isinstance(value, ModuleType):
-                break
-            module, name, value = value, attribute, vars(value).get(attribute)
-        if module is not None and not isinstance(value, ModuleType) and module.__name__.partition(".")[0] == "torch":
-            yield module, name
+    for module, name, value in names.variables(namespace):
+        owner = own if module is None else module
+        if owner is not None and not isinstance(value, ModuleType) and owner.__name__.partition(".")[0] == "torch":
+            yield owner, name
     for name in names.attributes:
         if hasattr(torch.Tensor, name):
             yield torch.Tensor, name

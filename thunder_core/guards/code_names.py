@@ -9,8 +9,10 @@ are identified by the labels of `thunder_core.guards.abstract_stack.StackValue`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
 
 from thunder_core.guards.abstract_stack import UNKNOWN, StackValue
 
@@ -141,6 +143,23 @@ class CodeNames:
     catches: bool = False
     of_lookup: CodeNames | None = None
     key: object = field(default_factory=object)
+
+    def variables(self, namespace: dict[str, Any]) -> Iterator[tuple[ModuleType | None, str, Any]]:
+        """The global variables that it reads, and those that it reads from Python modules.
+
+        Args:
+            namespace: the global variables of the code.
+
+        Returns:
+            For each of `chains` the Python module of its last variable, or None for ``namespace``; its name and value.
+        """
+        for first, *attributes in self.chains:
+            module, name, value = None, first, namespace.get(first)
+            for attribute in attributes:
+                if not issubclass(type(value), ModuleType):
+                    break
+                module, name, value = value, attribute, vars(value).get(attribute)
+            yield module, name, value
 
     def label_of(self, name: str) -> str | None:
         """The label of an attribute; None if the code may read it by other means than an attribute load."""

@@ -104,14 +104,7 @@ class _MonitoringHook:
             )
         self._tool = free[0]
         monitoring.use_tool_id(self._tool, "thunder")
-        events = monitoring.events
-        callbacks: dict[int, Callable[..., Any]] = {
-            events.PY_START: self._entered,
-            events.PY_RETURN: self._left,
-            events.PY_YIELD: self._left,
-            events.PY_UNWIND: self._raised,
-            events.CALL: self._calls,
-        }
+        callbacks = self._callbacks()
         for event, callback in callbacks.items():
             monitoring.register_callback(self._tool, event, callback)
         self._thread = threading.get_ident()
@@ -124,10 +117,19 @@ class _MonitoringHook:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         monitoring.set_events(self._tool, 0)
-        events = monitoring.events
-        for event in (events.PY_START, events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND, events.CALL):
+        for event in self._callbacks():
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
+
+    def _callbacks(self) -> dict[int, Callable[..., Any]]:
+        events: Any = sys.monitoring.events  # type: ignore[attr-defined,unused-ignore]
+        return {
+            events.PY_START: self._entered,
+            events.PY_RETURN: self._left,
+            events.PY_YIELD: self._left,
+            events.PY_UNWIND: self._raised,
+            events.CALL: self._calls,
+        }
 
     def pause(self) -> None:
         self._active = False

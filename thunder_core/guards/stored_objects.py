@@ -138,13 +138,7 @@ class StoredObjects:
         variables = frame.f_locals
         own = (*names.arguments, *names.free, *names.stored_locals)
         pending = [variables[name] for name in own if name in variables]
-        for first, *attributes in names.chains:
-            value = frame.f_globals.get(first)
-            for attribute in attributes:
-                if not issubclass(type(value), ModuleType):
-                    break
-                value = vars(value).get(attribute)
-            pending.append(value)
+        pending += [value for _, _, value in names.variables(frame.f_globals)]
         read: dict[int, Any] = {}
         while pending:
             value = pending.pop()

@@ -1,4 +1,4 @@
-"""pytest in a process of its own, which finds the modules beside this one."""
+"""Runs pytest in a forked process, in which tests can import the modules of this folder."""
 
 from __future__ import annotations
 
