@@ -16,6 +16,7 @@ from thunder_core.pytorch_internals import (
     will_engine_execute_node,
 )
 from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram, check_unobserved, watch
+from thunder_core.runtime.own_state import own_state
 
 
 def join(program: DifferentiatedProgram) -> Callable[..., tuple[Any, ...]]:
@@ -74,24 +75,24 @@ class Bridge(torch.autograd.Function):
             check_unobserved(ctx, ctx.watched, program.related, cotangents)
         given = [cotangents[index] for index in program.joint.cotangent_of]
         wanted = _wanted(ctx.next_functions, program.edges)
-        if torch.is_grad_enabled():
-            values = _values(ctx, program, program.saved_inputs)
-            gradients: Sequence[Any] = program.second_derivatives.gradients(
-                ctx.inputs, values, given, wanted, ctx.sizes
-            )
-        else:
-            present = tuple([cotangent is not None for cotangent in given])
-            backward = program.backward(present, wanted, ctx.sizes)
-            arguments = _saved(ctx, program, backward, all(present))
-            pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
-            arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
-            arguments += ctx.sizes
-            del cotangents, given  # so that the program has the only references
-            try:
-                gradients = backward.function(arguments)
-            except Exception as error:
-                error.__traceback__ = folded(error)
-                raise
+        gradients: Sequence[Any]
+        with own_state(program.default_dtype):
+            if torch.is_grad_enabled():
+                values = _values(ctx, program, program.saved_inputs)
+                gradients = program.second_derivatives.gradients(ctx.inputs, values, given, wanted, ctx.sizes)
+            else:
+                present = tuple([cotangent is not None for cotangent in given])
+                backward = program.backward(present, wanted, ctx.sizes)
+                arguments = _saved(ctx, program, backward, all(present))
+                pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
+                arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
+                arguments += ctx.sizes
+                del cotangents, given  # so that the program has the only references
+                try:
+                    gradients = backward.function(arguments)
+                except Exception as error:
+                    error.__traceback__ = folded(error)
+                    raise
         gradients = (*gradients, None)
         return (None, *[gradients[position] for position in program.gradient_of])
 

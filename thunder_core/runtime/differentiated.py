@@ -23,6 +23,7 @@ from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, backward_hooks_of
+from thunder_core.runtime.own_state import kernel_settings
 from thunder_core.runtime.pipeline import LatePrograms
 from thunder_core.runtime.second_derivatives import SecondDerivatives
 
@@ -122,6 +123,7 @@ class DifferentiatedProgram:
         plain: whether to disable ``__torch_function__`` of the classes of inputs: its calls have been recorded.
         checks: the cost so far of comparing results of executors with the trace in first runs.
 
+        default_dtype: the default dtype under which the program was compiled.
         sizes: names of the size symbols that are the last inputs.
         defined: names of the symbols that ops of forward define, with their positions among the outputs.
         symbols: all of these symbols, which are the last inputs of backward.
@@ -150,6 +152,8 @@ class DifferentiatedProgram:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.default_dtype = torch.get_default_dtype()
+        self._settings = kernel_settings()
         self.sizes = () if self.late.sizes is None else tuple(self.late.sizes.hints)
         names = () if self.late.sizes is None else tuple(self.late.sizes.defined)
         outputs = {proxy.name: position for position, proxy in enumerate(self.joint.outputs)}
@@ -176,14 +180,15 @@ class DifferentiatedProgram:
         self.second_derivatives = SecondDerivatives(self.original, self.joint, saved, self.late)
 
     def backward(self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...] = ()) -> Backward:
-        """The backward program for these cotangents and gradients, compiled on first use.
+        """The backward program for these cotangents and gradients, and PyTorch's settings; compiled on first use.
 
         Args:
             present: for each cotangent in `Joint.cotangent_of`, whether the call has it.
             wanted: for each gradient, whether it is needed.
             sizes: the values of `symbols` in the call.
         """
-        variant = (present, wanted)
+        settings = kernel_settings()
+        variant: tuple[Any, ...] = (present, wanted) if settings == self._settings else (present, wanted, settings)
         known = self._variants.get(variant) or self._variants.get((*variant, sizes))
         if known is None:
             with self._lock:
@@ -198,7 +203,7 @@ class DifferentiatedProgram:
     ) -> tuple[Backward, bool]:
         """The program, and whether it is valid for these sizes only."""
         saved = self.partitioned.saved
-        if all(present) and all(wanted):
+        if all(present) and all(wanted) and kernel_settings() == self._settings:
             consumed = self._consumed(self.partitioned.backward)
             function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.symbols)
             return Backward(self._without_torch_function(function), tuple(range(len(saved))), consumed), False

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.program_exceptions import note
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.guards.sizes import SizesGuard
-from thunder_core.ir.context import Context
 from thunder_core.ir.program import compile_source, compile_trace
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.passes.functionalize.result import (
@@ -23,6 +20,7 @@ from thunder_core.passes.functionalize.result import (
 )
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.runtime.bridge import join
+from thunder_core.runtime.own_state import without_autocast
 from thunder_core.runtime.rollback import Rollback
 from thunder_core.runtime.transform import ExecutableProgram
 
@@ -72,33 +70,10 @@ def _computation(
     if program.as_recorded is not None:
         return compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
     if program.differentiated is not None:
-        return without_autocast(join(program.differentiated), acquired.trace.context)
-    return without_autocast(compile_trace(program.final, costs=checks, sizes=symbols), acquired.trace.context)
-
-
-def without_autocast(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    """A function that calls ``function`` with autocast disabled; ``function`` itself if autocast is disabled already.
-
-    Unlike `torch.autocast` it is not a region, so PyTorch's cache of cast weights, which belongs to the caller, stays.
-
-    Args:
-        function: takes positional arguments.
-        context: the modes of the caller, which are the same in each call.
-    """
-    kinds = tuple(kind for kind, _ in context.autocast)
-    if not kinds:
-        return function
-
-    def run(*args: Any) -> Any:
-        try:
-            for kind in kinds:
-                torch.set_autocast_enabled(kind, False)
-            return function(*args)
-        finally:
-            for kind in kinds:
-                torch.set_autocast_enabled(kind, True)
-
-    return run
+        run = join(program.differentiated)
+    else:
+        run = compile_trace(program.final, costs=checks, sizes=symbols)
+    return without_autocast(run) if acquired.trace.context.autocast else run  # the same in each call: a guard
 
 
 def _generated(
