@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.batteries import part
 from thunder_testing.seeding import seed_generators
+
+pytest_plugins = ("tests.batteries", "tests.time_limits", "tests.time_table")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -30,11 +31,3 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect cases of tests with the mark ``battery`` that are not in the part of ``THUNDER_TEST_PART``."""
-    cases = {item.nodeid for item in items if item.get_closest_marker("battery")}
-    others = cases - set(part(cases))
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
-    items[:] = [item for item in items if item.nodeid not in others]

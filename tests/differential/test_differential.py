@@ -24,7 +24,8 @@ def group() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("chunk", range(20))
+@pytest.mark.parametrize("chunk", range(21))
+@pytest.mark.battery
 def test_random_programs_do_what_they_do_in_eager(chunk: int) -> None:
     verdicts = {}
     for seed in range(chunk * PROGRAMS, (chunk + 1) * PROGRAMS):

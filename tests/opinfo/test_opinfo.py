@@ -9,26 +9,17 @@ import functools
 
 import pytest
 
-from tests.batteries import part
-from tests.opinfo.bar import NEVER, require_none, require_share
+from tests.batteries import in_every_part, sample
+from tests.opinfo.bar import require_equal
 from tests.subjects import SUBJECT
 from thunder_testing.opinfo import operator_names, run_operator
-from thunder_testing.outcome import Outcome, Status
 from thunder_testing.workers import run_in_workers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # one fixture runs them all
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
-    names = part(operator_names() + operator_names(None))
-    return run_in_workers(functools.partial(run_operator, compile=SUBJECT), names, workers=2)
-
-
-@pytest.mark.parametrize("status", NEVER, ids=lambda status: status.name.lower())
-def test_no_operator_goes_wrong(outcomes: dict[str, Outcome], status: Status) -> None:
-    require_none(status, outcomes)
-
-
-def test_share_that_passes(outcomes: dict[str, Outcome]) -> None:
-    require_share({name: outcomes[name] for name in part(operator_names())}, passed_by_eager=0.96)
+@in_every_part
+@pytest.mark.timeout(1500)
+def test_operators_equal_eager() -> None:
+    names = sample(operator_names() + operator_names(None))
+    require_equal(run_in_workers(functools.partial(run_operator, compile=SUBJECT), names, workers=2))

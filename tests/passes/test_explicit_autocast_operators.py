@@ -1,7 +1,4 @@
-"""Operators with an autocast kernel: the explicit conversions are those of PyTorch's dispatcher.
-
-With ``THUNDER_TEST_ALL=1`` every one, else a fourth of them.
-"""
+"""Operators with an autocast kernel: the explicit conversions are those of PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from functools import cache
 import pytest
 import torch
 
-from tests.batteries import part
 from tests.passes.on_cuda import on_cuda
 from tests.passes.programs import acquire_program, run_functionalized
 from tests.passes.test_explicit_autocast import explicit, lines_under_autocast, tensors, under
@@ -38,12 +34,11 @@ SPELLED = {"torch.prelu": "nn.functional.prelu"}
 def operators_with_a_kernel(device_type: str) -> list[str]:
     """Full names of the OpInfos of the symbols with an autocast kernel."""
     names = {SPELLED.get(name, name.removeprefix("torch.")) for name in _with_kernel(device_type)}
-    found = [
+    return [
         full
         for full, operator in OPERATORS.items()
         if not names.isdisjoint((operator.name, *[alias.name for alias in operator.aliases]))
     ]
-    return part(found, one_in=4)
 
 
 @cache
@@ -89,6 +84,7 @@ def calls(name: str, given: tuple[torch.dtype, ...]):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_kernel("cpu"))
+@pytest.mark.battery
 def test_operators_on_cpu(name):
     checked = 0
     for given, dtype in itertools.product(GIVEN, (torch.bfloat16, torch.float16)):
@@ -127,6 +123,7 @@ NESTED = {"nn.functional.bilinear"}
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_kernel("cuda"))
+@pytest.mark.battery
 def test_operators_on_fakes_of_cuda(name):
     """Casts of arguments have the effect of autocast on fake CUDA tensors; no GPU is needed."""
     forms = set()

@@ -15,7 +15,6 @@ pytest.importorskip("expecttest")
 
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.batteries import part
 from tests.symbols.resolving import resolved
 from thunder_testing.opinfo_samples import sample_inputs
 
@@ -44,7 +43,8 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) and value.layout is torch.strided else value
 
 
-@pytest.mark.parametrize("name", part(OPERATORS, one_in=4))
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.battery
 def test_resolved_calls_give_eager_values(name: str) -> None:
     operator = OPERATORS[name]
     functions = [operator.op, operator.method_variant, operator.inplace_variant]

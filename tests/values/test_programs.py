@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 import thunder
-from tests.batteries import takes_all
+from tests.batteries import is_sample
 from tests.values.programs import CALLS, PROGRAMS, Program, branch
 from thunder_testing.seeding import seed_generators
 
@@ -66,7 +66,7 @@ def test_programs(program: Program, training: bool) -> None:
 @pytest.mark.battery
 def test_programs_with_inductor(program: Program) -> None:
     """Which takes seconds: every second program is trained, and the others are not, for two outcomes of three."""
-    calls = CALLS if takes_all() else CALLS[:3]
+    calls = CALLS[:3] if is_sample() else CALLS
     _check(program, PROGRAMS.index(program) % 2 == 0, ("inductor",), calls)
 
 
