@@ -19,7 +19,7 @@ FILE: Final = "THUNDER_TEST_TIMES"
 """The environment variable with the path of the file to write: a JSON object with the seconds of each test."""
 
 
-@dataclass
+@dataclass(eq=False)
 class TimeTable:
     """Collects the times of the tests of a run.
 
