@@ -8,13 +8,17 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import gc
 import math
+import weakref
 from datetime import UTC
 from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
+
+from tests.runtime.young_heap import young_heap
 
 EAST = datetime.timezone(datetime.timedelta(hours=1))
 
@@ -312,9 +316,8 @@ def test_objects_without_readable_state_by_identity(observe, x):
     assert not entry.hits(x, other)
 
 
+@young_heap()
 def test_identity_guards_do_not_keep_objects_alive(observe, x):
-    import weakref
-
     generator = torch.Generator()
     entry = observe(lambda x, generator: x, x, generator)
     try:
@@ -323,8 +326,6 @@ def test_identity_guards_do_not_keep_objects_alive(observe, x):
         pytest.skip("generators of this PyTorch take no weak references")
     entry.observer = None
     del generator
-    import gc
-
     gc.collect()
     assert reference() is None
     assert not entry.hits(x, None)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from tests.calls import calls_of
+from tests.runtime.young_heap import young_heap
 from thunder_core.guards.observer import Observer
 
 
@@ -106,6 +107,7 @@ def test_other_threads_are_not_observed(x):
     assert "settings.scale" not in {guard.source.describe() for guard in observer.guards()}
 
 
+@young_heap()
 def test_callbacks_of_the_garbage_collector_are_not_observed(x):
     """They run whenever memory is collected; libraries measure time in them."""
     settings = SimpleNamespace(seen=1, hidden=2)
@@ -166,6 +168,7 @@ def test_paths_of_tensors(x):
     assert observer.source_of(object()) is None
 
 
+@young_heap()
 def test_entry_does_not_keep_tensors_alive(observe):
     model = nn.Linear(4, 4)
     x = torch.zeros(2, 4)

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import thunder
+from tests.runtime.young_heap import young_heap
 from tests.subjects import SUBJECT, eager
 
 pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
@@ -191,6 +192,7 @@ def test_copies_and_pickles(compiled: Any, model: Any) -> None:
     assert model.scale == 1.0
 
 
+@young_heap()
 def test_nothing_outlives_it(jit: Callable[..., Any]) -> None:
     model = Model()
     compiled = jit(model)

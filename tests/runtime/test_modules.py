@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import thunder
+from tests.runtime.young_heap import young_heap
 
 
 def x() -> tuple[torch.Tensor]:
@@ -251,6 +252,7 @@ def test_lazy_module(check: Callable[..., None]) -> None:
     check(module, x)
 
 
+@young_heap()
 def test_what_a_local_class_holds_is_freed_with_the_module() -> None:
     freed: list[str] = []
 

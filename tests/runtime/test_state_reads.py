@@ -25,6 +25,7 @@ import torch
 
 import thunder
 from tests.runtime.stateful import Box, Program, Wrap, outcomes
+from tests.runtime.young_heap import young_heap
 
 X = torch.arange(3.0)
 ZG = 2.0
@@ -452,10 +453,11 @@ def weak_dead(jit: Wrap) -> Iterator[Any]:
         return x + 1 if w() is not None else x - 1
 
     g = jit(f)
-    yield g(X)
-    yield g(X)
-    del p
-    gc.collect()
+    with young_heap():
+        yield g(X)
+        yield g(X)
+        del p
+        gc.collect()
     yield g(X)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import thunder
+from tests.runtime.young_heap import young_heap
 from tests.subjects import SUBJECT, eager
 
 pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
@@ -336,6 +337,7 @@ def test_decorator_with_options() -> None:
     assert torch.equal(program(torch.ones(1)), torch.tensor([2.0]))
 
 
+@young_heap()
 def test_compiled_module_is_collected(jit: Callable[..., Any]) -> None:
     model = Model()
     compiled = jit(model)
@@ -346,6 +348,7 @@ def test_compiled_module_is_collected(jit: Callable[..., Any]) -> None:
     assert [reference() for reference in watched] == [None] * len(watched)
 
 
+@young_heap()
 def test_compiled_function_is_collected(jit: Callable[..., Any]) -> None:
     def make() -> list[Any]:
         weight = torch.ones(4)

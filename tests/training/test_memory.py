@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from tests.runtime.young_heap import young_heap
 from tests.training.steps import leaf
 
 LAYERS = 12
@@ -61,6 +62,7 @@ def test_saved_values_are_freed_as_backward_consumes_them(retain_graph: bool) ->
     assert not any(reference() for reference in _Probe.unpacked)
 
 
+@young_heap()
 def test_nothing_outlives_backward() -> None:
     """Also while the output is held: eager's graph holds no saved tensors after backward."""
     compiled = thunder.jit(lambda x: (x.sin().exp() * x).sum())
