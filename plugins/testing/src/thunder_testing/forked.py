@@ -257,6 +257,31 @@ def run_forked(
     return started.wait()
 
 
+def run_torchrun(
+    program: str,
+    *arguments: str,
+    folder: Path,
+    processes: int = 2,
+    directory: Path | None = None,
+    preloaded: Sequence[str] = PRELOADED,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``torchrun --standalone`` with a program, all in processes of the server, and wait for its end.
+
+    Args:
+        program: the text of what each process runs, with ``arguments`` as its ``sys.argv[1:]``.
+        folder: an empty folder, for the command that the processes are started with.
+        processes: number of processes.
+        directory, preloaded: those of `start_forked`.
+    """
+    command = folder / "program"
+    _server(tuple(preloaded)).write_command(command, program)
+    options = ("--standalone", "--nproc-per-node", str(processes), "--no-python", str(command))
+    return run_forked(_TORCHRUN, *options, *arguments, directory=directory, preloaded=preloaded)
+
+
+_TORCHRUN: Final = "import runpy; runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
+
+
 @functools.cache
 def _server(preloaded: tuple[str, ...]) -> ForkServer:
     server = ForkServer(preloaded)
