@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from fake_apex import installed
@@ -49,11 +50,13 @@ ROUNDED = (2e-2, 2e-2)
 """One unit in the last place of bfloat16 where the result is a difference: the kernel rounds before it adds."""
 
 with installed():
-    test_conformance = executor_suite(
-        ApexExecutor(device="cpu"),
-        dtypes=(torch.float32, torch.bfloat16),
-        samples=SAMPLES,
-        tolerances={("torch.nn.functional.layer_norm", torch.bfloat16): ROUNDED},
-        skip={"*composites.rms_norm-claims": "programs record its parts, and a pass finds it: see test_calls.py"},
-        limit=3,
+    test_conformance = pytest.mark.battery(
+        executor_suite(
+            ApexExecutor(device="cpu"),
+            dtypes=(torch.float32, torch.bfloat16),
+            samples=SAMPLES,
+            tolerances={("torch.nn.functional.layer_norm", torch.bfloat16): ROUNDED},
+            skip={"*composites.rms_norm-claims": "programs record its parts, and a pass finds it: see test_calls.py"},
+            limit=3,
+        )
     )

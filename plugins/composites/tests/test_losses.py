@@ -85,6 +85,7 @@ def taken_apart(logits: torch.Tensor, target: torch.Tensor, *options: Any) -> to
     return torch.ops.aten.nll_loss_forward.default(logarithms, target, *options)[0]
 
 
+@pytest.mark.battery
 @HALF
 @CLASS_WEIGHTS
 @pytest.mark.parametrize("reduction", [0, 1, 2], ids=["none", "mean", "sum"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from cudnn_samples import OPERATIONS, SAMPLES
 from fake_cudnn import installed
@@ -14,11 +15,13 @@ ROUNDED = (2e-2, 2e-2)
 """Attention rounds its weights in other places than the formula does."""
 
 with installed():
-    test_conformance = executor_suite(
-        CudnnExecutor(CudnnOptions(operations=OPERATIONS), device="cpu"),
-        dtypes=(torch.float32, torch.bfloat16),
-        samples=SAMPLES,
-        tolerances={("torch.nn.functional.scaled_dot_product_attention", torch.bfloat16): ROUNDED},
-        skip={"*composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
-        limit=4,
+    test_conformance = pytest.mark.battery(
+        executor_suite(
+            CudnnExecutor(CudnnOptions(operations=OPERATIONS), device="cpu"),
+            dtypes=(torch.float32, torch.bfloat16),
+            samples=SAMPLES,
+            tolerances={("torch.nn.functional.scaled_dot_product_attention", torch.bfloat16): ROUNDED},
+            skip={"*composites.rms_norm-claims": "programs record its parts, and a pass finds it"},
+            limit=4,
+        )
     )

@@ -20,10 +20,14 @@ by_name = pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda item: item
 
 # No attention of PyTorch on a CPU lays out its result as the query is, so AttentionLayout would change none of these:
 # test_attention_layout.py has one that does.
-test_copy_pinned_views = transform_suite(CopyPinnedViews(), executors=[Pointwise()], programs=PROGRAMS)
-test_direct_views = transform_suite(DirectViews(), executors=[Pointwise()], programs=PROGRAMS)
-test_separate_bias = transform_suite(SeparateBias(), executors=[Pointwise()], programs=PROGRAMS)
-test_convolution_layout = transform_suite(ConvolutionLayout(), executors=[Pointwise()], programs=PROGRAMS)
+test_copy_pinned_views = pytest.mark.battery(
+    transform_suite(CopyPinnedViews(), executors=[Pointwise()], programs=PROGRAMS)
+)
+test_direct_views = pytest.mark.battery(transform_suite(DirectViews(), executors=[Pointwise()], programs=PROGRAMS))
+test_separate_bias = pytest.mark.battery(transform_suite(SeparateBias(), executors=[Pointwise()], programs=PROGRAMS))
+test_convolution_layout = pytest.mark.battery(
+    transform_suite(ConvolutionLayout(), executors=[Pointwise()], programs=PROGRAMS)
+)
 
 
 def functional(function: Any, *arguments: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,22 +26,24 @@ PASSES: tuple[Transform, ...] = (AccumulateProducts(), DtypeRoundTrips(), FoldTr
 by_name = pytest.mark.parametrize("transform", PASSES, ids=lambda item: item.name)
 
 # The sum of a product is rounded once, not twice: in bfloat16 that is a difference of 2**-9.
-test_accumulate_products = transform_suite(AccumulateProducts(), programs=PROGRAMS)
-test_dtype_round_trips = transform_suite(
-    DtypeRoundTrips(), tolerance=(0, 0), gradient_tolerance=(0, 0), programs=PROGRAMS
+test_accumulate_products = pytest.mark.battery(transform_suite(AccumulateProducts(), programs=PROGRAMS))
+test_dtype_round_trips = pytest.mark.battery(
+    transform_suite(DtypeRoundTrips(), tolerance=(0, 0), gradient_tolerance=(0, 0), programs=PROGRAMS)
 )
-test_fold_transposes = transform_suite(FoldTransposes(), programs=PROGRAMS)
+test_fold_transposes = pytest.mark.battery(transform_suite(FoldTransposes(), programs=PROGRAMS))
 _MOVED = (
     "sibling parameters share memory afterwards, as documented; test_merge_matmuls.py compares values and gradients"
 )
-test_merge_matmuls = transform_suite(
-    MergeMatmuls(),
-    programs=PROGRAMS,
-    skip={
-        f"{name}-{word}": _MOVED
-        for name in ("linear_layers", "attention", "gated*")
-        for word in ("inference", "training")
-    },
+test_merge_matmuls = pytest.mark.battery(
+    transform_suite(
+        MergeMatmuls(),
+        programs=PROGRAMS,
+        skip={
+            f"{name}-{word}": _MOVED
+            for name in ("linear_layers", "attention", "gated*")
+            for word in ("inference", "training")
+        },
+    )
 )
 
 steps = st.lists(
@@ -92,20 +95,28 @@ def chain(length: int) -> Any:
 
 @by_name
 def test_linear_time(transform: Transform) -> None:
-    """Eight times the lines take no more than about eight times as long; twenty would be a square."""
+    """Eight times the lines take about eight times as many calls of Python functions."""
+    small, large = (_calls(transform, chain(length)) for length in (25, 200))
+    assert large < 10 * small
+
+
+def _calls(transform: Transform, trace: Any) -> int:
+    """How many functions are called while the transform runs; it has run before, so that nothing is imported."""
     context = TransformContext(Phase.INFERENCE, place=transform.place)
-    small, large = chain(100), chain(800)
-    transform.run(small, context)
-    assert _seconds(transform, large, context) < 20 * _seconds(transform, small, context)
+    transform.run(trace, context)
+    count = 0
 
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
 
-def _seconds(transform: Transform, trace: Any, context: TransformContext) -> float:
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
+    previous = sys.getprofile()
+    sys.setprofile(profile)
+    try:
         transform.run(trace, context)
-        best = min(best, time.process_time() - start)
-    return best
+    finally:
+        sys.setprofile(previous)
+    return count
 
 
 @by_name

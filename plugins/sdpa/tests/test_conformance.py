@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -33,4 +34,6 @@ def samples(device: str, dtype: torch.dtype) -> Iterator[Sample]:
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
-test_conformance = executor_suite("sdpa", devices=DEVICES, samples={F.scaled_dot_product_attention: samples})
+test_conformance = pytest.mark.battery(
+    executor_suite("sdpa", devices=DEVICES, samples={F.scaled_dot_product_attention: samples})
+)

@@ -105,14 +105,25 @@ def outcome(run: Callable[[Any], Any], x: Tensor, *, train: bool) -> list[Any]:
     return [each.detach() for each in found]
 
 
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_functions_of_jagged_tensors(name: str, train: bool) -> None:
-    program = PROGRAMS[name]
+def check(program: Callable[[Any], Any], *, train: bool) -> None:
+    """Compare with eager for other values, lengths and numbers of sequences."""
     compiled = thunder.jit(program)
     for lengths, seed in (((3, 2, 4), 0), ((3, 2, 4), 3), ((1, 4, 4), 0), ((2, 2), 0)):
         x = jagged(*lengths, seed=seed)
         assert_same(outcome(compiled, x, train=train), outcome(program, x, train=train))
+
+
+@pytest.mark.parametrize("name", ["pointwise", "linear", "padded", "component", "rebuilt of its parts", "attention"])
+def test_functions_of_each_kind(name: str) -> None:
+    """Of values, with a dense tensor, to a dense tensor, of one sequence, from sequences, and between elements."""
+    check(PROGRAMS[name], train=True)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
+def test_functions_of_jagged_tensors(name: str, train: bool) -> None:
+    check(PROGRAMS[name], train=train)
 
 
 PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {

@@ -46,9 +46,11 @@ def products(device: str, dtype: torch.dtype) -> Iterator[Sample]:
         yield (x, w, None, *parts, "tensor,tensor,tensor,e5m2,fast,split"), {}
 
 
-test_conformance = executor_suite(
-    executor(),
-    dtypes=[torch.bfloat16],
-    samples={F.linear: linears, operations.quantize: quantized, operations.linear: products},
-    tolerances={torch.bfloat16: (0.1, 4.0), torch.uint8: (0.0, 0.0)},
+test_conformance = pytest.mark.battery(
+    executor_suite(
+        executor(),
+        dtypes=[torch.bfloat16],
+        samples={F.linear: linears, operations.quantize: quantized, operations.linear: products},
+        tolerances={torch.bfloat16: (0.1, 4.0), torch.uint8: (0.0, 0.0)},
+    )
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -85,4 +86,4 @@ CASES = [
     and (CUDA or "bfloat16" not in case.id or "-gradient-" in case.id)
 ]
 
-test_conformance = as_test(CASES, "Conformance of triton.")
+test_conformance = pytest.mark.battery(as_test(CASES, "Conformance of triton."))
