@@ -7,7 +7,7 @@ A block of text under ``<!-- output: EXPRESSION -->`` is the value of the expres
 import linecache
 import os
 import re
-import subprocess
+import runpy
 import sys
 import tomllib
 import types
@@ -88,16 +88,14 @@ def test_mentioned_paths_exist(document):
     assert not [path for path in mentioned if not (ROOT / path).exists()]
 
 
-def test_scripts_run_the_versions_that_are_tested() -> None:
+def test_scripts_run_the_versions_that_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     """`scripts/test` runs the version that `scripts/environment` installs, `scripts/check` those of the groups."""
-    check, environment = ((ROOT / "scripts" / name).read_text() for name in ("check", "environment"))
+    environment = (ROOT / "scripts" / "environment").read_text()
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     others = [groups[f"pytorch-{name}"][0].removeprefix("torch==") for name in ("oldest", "newest")]
-    reading = re.findall(r"^(pytorch\(\) .*|versions=.*)$", check, re.MULTILINE)
-    done = subprocess.run(
-        ["bash", "-c", "\n".join([*reading, 'echo "$versions"'])], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert [version.partition(":")[0] for version in done.stdout.split()] == others
+    monkeypatch.delenv("THUNDER_CHECK_VERSIONS", raising=False)
+    tested = runpy.run_path(str(ROOT / "scripts" / "check"))["tested_versions"]()
+    assert [version.partition(":")[0] for version in tested] == others
     (installed,) = re.findall(r"^torch=\$\{THUNDER_TORCH:-(.*)\}$", environment, re.MULTILINE)
     assert sorted([installed, *others]) == sorted(pytorch_versions.SUITES)
 
