@@ -459,8 +459,9 @@ def test_unknown_policy(value):
 
 
 @pytest.mark.parametrize("every", [3, 10_001])
-def test_ten_thousand_ops(every):
-    joint = deep(5_000, every)
+def test_four_thousand_ops(every):
+    """More than Python lets functions call each other."""
+    joint = deep(2_000, every)
     result = Partition(joint, "aggressive").run(joint.trace, PassContext())
-    assert len(result.backward.symbols) >= 5_000
+    assert len(result.backward.symbols) >= 2_000
     assert all(isinstance(proxy, TensorProxy) for proxy in result.saved)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -35,13 +37,16 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> Sources:
 
     def recorded(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
         derivative = find(query, executors, key)
-        source = ", since ".join(filter(None, (derivative.source, derivative.reason)))
-        found.append((query.bound.symbol, source))
+        found.append((query.bound.symbol, _source(derivative)))
         return derivative
 
     monkeypatch.setattr(derive, "_derive", recorded)
     derive._cache.clear()
     return found
+
+
+def _source(derivative: Derivative) -> str:
+    return ", since ".join(filter(None, (derivative.source, derivative.reason)))
 
 
 @pytest.mark.parametrize("name", all_rules())
@@ -92,49 +97,59 @@ def program_of(case: Case) -> Callable[..., Any]:
     return lambda *arguments: pytree.tree_map(torch.clone, case.program(*arguments))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case(name: str, sources: Sources) -> None:
-    case = CASES[name]
-    torch.manual_seed(0)
-    arguments = case.arguments()
-    expected, kept_by_eager = run(program_of(case), arguments)
-    actual, kept = run(thunder.jit(program_of(case)), arguments)
-    torch.testing.assert_close(actual, expected, rtol=case.close, atol=case.close, equal_nan=True)
-    assert {source for _, source in sources} >= {"PyTorch's autograd" if case.by_autograd else SOURCE}
-    assert kept <= kept_by_eager + case.more
+@dataclass(frozen=True)
+class Ran:
+    """A case, run by eager and compiled.
+
+    Attributes:
+        expected: results and gradients in eager.
+        actual: those of the compiled program.
+        more: the bytes that the compiled program keeps for backward, less those that eager keeps.
+        sources: who gave derivatives.
+        ops: for each call that a rule takes, the rule's name, and the numbers of ops of derivatives by the rule and by
+            autograd.
+    """
+
+    expected: list[torch.Tensor]
+    actual: list[torch.Tensor]
+    more: int
+    sources: set[str]
+    ops: list[tuple[str, int, int]]
 
 
-def test_every_rule_has_a_case(sources: Sources) -> None:
-    for case in CASES.values():
-        thunder.jit(program_of(case))(*case.arguments())
-    used = {find_rule(symbol) for symbol, _ in sources}
-    of_core = {name: rule for name, rule in all_rules().items() if rule.__module__.startswith(RULES_OF_CORE)}
-    assert [name for name, rule in of_core.items() if rule not in used] == []
-
-
-@pytest.fixture(scope="module")
-def op_counts() -> dict[str, list[tuple[int, int]]]:
-    """For each rule, the numbers of ops of derivatives by the rule and by autograd, of all calls of the cases."""
-    counts: dict[str, list[tuple[int, int]]] = {}
-    names = {id(rule): name for name, rule in all_rules().items()}
-    find = derive._derive
+@functools.cache
+def ran(name: str) -> Ran:
+    case, names = CASES[name], {id(rule): name for name, rule in all_rules().items()}
+    find, sources, ops = derive._derive, set(), []
 
     def counted(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:
-        by_rule, rule = derive_by_rule(query), find_rule(query.bound.symbol)
+        derivative = find(query, executors, key)
+        sources.add(_source(derivative))
+        by_rule = derive_by_rule(query)
         if by_rule is not None:
             try:
                 by_autograd = _ops(derive_by_autograd(query))
             except LoweringError:
                 by_autograd = _ops(by_rule) + 1
-            counts.setdefault(names[id(rule)], []).append((_ops(by_rule), by_autograd))
-        return find(query, executors, key)
+            ops.append((names[id(find_rule(query.bound.symbol))], _ops(by_rule), by_autograd))
+        return derivative
 
+    torch.manual_seed(0)
+    arguments = case.arguments()
+    expected, kept_by_eager = run(program_of(case), arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(derive, "_derive", counted)
         derive._cache.clear()
-        for case in CASES.values():
-            thunder.jit(program_of(case))(*case.arguments())
-    return counts
+        actual, kept = run(thunder.jit(program_of(case)), arguments)
+    return Ran(expected, actual, kept - kept_by_eager, sources, ops)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    case, found = CASES[name], ran(name)
+    torch.testing.assert_close(found.actual, found.expected, rtol=case.close, atol=case.close, equal_nan=True)
+    assert found.sources >= {"PyTorch's autograd" if case.by_autograd else SOURCE}
+    assert found.more <= case.more
 
 
 def _ops(derivative: Derivative) -> int:
@@ -144,9 +159,11 @@ def _ops(derivative: Derivative) -> int:
 @pytest.mark.parametrize(
     "name", [name for name, own in all_rules().items() if own.__module__.startswith(RULES_OF_CORE)]
 )
-def test_rule_is_better_than_autograd(name: str, op_counts: dict[str, list[tuple[int, int]]]) -> None:
+def test_rule_has_a_case_and_is_better_than_autograd(name: str) -> None:
     """A rule that never has fewer ops than autograd's derivative is not needed."""
-    assert any(by_rule < by_autograd for by_rule, by_autograd in op_counts[name])
+    counts = [(by_rule, by_autograd) for case in CASES for rule, by_rule, by_autograd in ran(case).ops if rule == name]
+    assert counts, "no case has a call that the rule takes"
+    assert any(by_rule < by_autograd for by_rule, by_autograd in counts)
 
 
 # ---- how traces read -------------------------------------------------------------------------------------------------

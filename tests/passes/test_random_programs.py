@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, example, given, reject, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 import thunder
@@ -78,22 +79,37 @@ def check(kind: int, program_steps: list[Step], results: list[int], grad: bool) 
         assert_same(expected, observe(call, make_inputs(kind)), f"{name}\n{acquired.trace}")
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans())
-@example(0, [(32, 3, 0, 0), (32, 3, 0, 0), (43, 0, 6, 0)], [0], False)  # the second detached tensor is detached too
-@example(3, [(32, 2, 0, 0), (22, 1, 0, 0), (42, 5, 3, 0)], [0], True)  # written with a gradient, detached
-@pytest.mark.filterwarnings("ignore")
-def test_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
-    torch.manual_seed(0)
-    check(kind, program_steps, results, grad)
+def on_random_programs(seed: int, program: Callable[[int, list[Step], list[int], bool], None]) -> None:
+    """Call a check with eight programs, which depend on the seed."""
+    arguments = st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans()
+    limits = settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    hypothesis.seed(seed)(limits(given(*arguments)(program)))()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.integers(0, 11), steps, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.booleans())
-@example(0, [(28, 4, 12, 3)], [10], True)  # autograd differentiates what is written to an argument
-@example(7, [(3, 9, 1, 3), (37, 20, 16, 3), (24, 10, 1, 4)], [17], True)  # views of one tensor
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.filterwarnings("ignore")
-def test_compiled_random_program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
+@pytest.mark.battery
+def test_random_programs(seed: int) -> None:
+    def program(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
+        torch.manual_seed(0)
+        check(kind, program_steps, results, grad)
+
+    on_random_programs(seed, program)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program_steps", "grad"),
+    [
+        (0, [(32, 3, 0, 0), (32, 3, 0, 0), (43, 0, 6, 0)], False),  # the second detached tensor is detached too
+        (3, [(32, 2, 0, 0), (22, 1, 0, 0), (42, 5, 3, 0)], True),  # written with a gradient, detached
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_program_that_once_went_wrong(kind: int, program_steps: list[Step], grad: bool) -> None:
+    check(kind, program_steps, [0], grad)
+
+
+def check_compiled(kind: int, program_steps: list[Step], results: list[int], grad: bool) -> None:
     """With gradients, by the reference executor."""
     program = make_program(program_steps, results, grad)
     expected = eagerly(program, kind)
@@ -103,3 +119,22 @@ def test_compiled_random_program(kind: int, program_steps: list[Step], results: 
     except (ThunderError, RuntimeError):
         assume(False)
     assert_same(expected, actual)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.battery
+def test_compiled_random_programs(seed: int) -> None:
+    on_random_programs(seed, check_compiled)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program_steps", "results"),
+    [
+        (0, [(28, 4, 12, 3)], [10]),  # autograd differentiates what is written to an argument
+        (7, [(3, 9, 1, 3), (37, 20, 16, 3), (24, 10, 1, 4)], [17]),  # views of one tensor
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_program_that_once_went_wrong(kind: int, program_steps: list[Step], results: list[int]) -> None:
+    check_compiled(kind, program_steps, results, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -81,23 +82,45 @@ SHAPES_IN_PLACE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("graph", [False, True], ids=["", "reads the graph"])
-@pytest.mark.parametrize("shape", [(2, 3), (1, 3)])
-@pytest.mark.parametrize("written", range(4))
-@pytest.mark.parametrize("name", SHAPES_IN_PLACE)
-def test_bases_that_change_their_shape(
-    name: str, written: int, shape: tuple[int, ...], graph: bool, check_gradients: Callable[..., None]
+WRITTEN = ("base", "row", "all", "column")
+SHAPES = {"two rows": (2, 3), "one row": (1, 3)}
+GRAPHS = {"": False, "reads the graph": True}
+EACH_OPERATOR = [
+    (name, WRITTEN[place % 4], list(SHAPES)[place % 2], list(GRAPHS)[place // 4])
+    for place, name in enumerate(SHAPES_IN_PLACE)
+]
+"""Each operator once, with all that is written, both shapes, and with and without a read of the graph."""
+OTHERS = [case for case in itertools.product(SHAPES_IN_PLACE, WRITTEN, SHAPES, GRAPHS) if case not in EACH_OPERATOR]
+
+
+@pytest.mark.parametrize(("name", "written", "shape", "graph"), EACH_OPERATOR)
+def test_base_that_changes_its_shape(
+    name: str, written: str, shape: str, graph: str, check_gradients: Callable[..., None]
 ) -> None:
+    check_gradients(*base_that_changes_its_shape(name, written, shape, graph))
+
+
+@pytest.mark.parametrize(("name", "written", "shape", "graph"), OTHERS)
+@pytest.mark.battery
+def test_bases_that_change_their_shape(
+    name: str, written: str, shape: str, graph: str, check_gradients: Callable[..., None]
+) -> None:
+    check_gradients(*base_that_changes_its_shape(name, written, shape, graph))
+
+
+def base_that_changes_its_shape(name: str, written: str, shape: str, graph: str) -> tuple[Callable[..., Any], ...]:
+    """A program, and a function that makes its arguments."""
+
     def program(x: torch.Tensor) -> Any:
         y = x * 2
         views = [y[0:1], y.view(-1), y[:, 1]]
         SHAPES_IN_PLACE[name](y)
-        [y, *views][written].mul_(3)
-        if graph:
+        [y, *views][WRITTEN.index(written)].mul_(3)
+        if GRAPHS[graph]:
             torch.autograd.grad((x * 2).sum(), x)
         return y.sin(), *[view.sin() for view in views], y, views[2]
 
-    check_gradients(program, lambda: (torch.randn(shape, requires_grad=True),))
+    return program, lambda: (torch.randn(SHAPES[shape], requires_grad=True),)
 
 
 def test_a_base_that_loses_elements_of_its_views_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -79,12 +80,40 @@ def test_gradients_of_each_sample(check: Callable[..., None]) -> None:
     check(program, lambda: (torch.rand(4, 3),), rounds=3)
 
 
-@pytest.mark.parametrize("number", [2, 3.5, True, 1j])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
-@pytest.mark.parametrize("function", [torch.mul, torch.add, torch.sub, torch.div, torch.eq])
+EACH_FUNCTION = [
+    (torch.mul, torch.float32, 2),
+    (torch.add, torch.int64, 3.5),
+    (torch.sub, torch.float64, True),
+    (torch.div, torch.int64, 2),
+    (torch.eq, torch.float32, 1j),
+]
+OTHERS = [
+    case
+    for case in itertools.product(
+        (torch.mul, torch.add, torch.sub, torch.div, torch.eq),
+        (torch.float32, torch.float64, torch.int64),
+        (2, 3.5, True, 1j),
+    )
+    if case not in EACH_FUNCTION
+]
+
+
+@pytest.mark.parametrize(("function", "dtype", "number"), EACH_FUNCTION)
+def test_number_that_is_not_mapped(
+    function: Callable[..., Any], dtype: torch.dtype, number: complex, check: Callable[..., None]
+) -> None:
+    check_number(function, dtype, number, check)
+
+
+@pytest.mark.parametrize(("function", "dtype", "number"), OTHERS)
+@pytest.mark.battery
 def test_numbers_that_are_not_mapped(
     function: Callable[..., Any], dtype: torch.dtype, number: complex, check: Callable[..., None]
 ) -> None:
+    check_number(function, dtype, number, check)
+
+
+def check_number(function: Callable[..., Any], dtype: torch.dtype, number: complex, check: Callable[..., None]) -> None:
     if function is torch.sub and number is True:
         number = 7
     values = torch.arange(1, 4).to(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -103,9 +104,22 @@ def assert_same(found: Any, expected: Any) -> None:
         assert found.requires_grad == expected.requires_grad
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", MODULES)
+TYPICAL = [*((name, "no_grad") for name in MODULES), *(("layer", mode) for mode in MODES if mode != "no_grad")]
+
+
+@pytest.mark.parametrize(("name", "mode"), TYPICAL)
+def test_each_module_and_each_mode(name: str, mode: str) -> None:
+    check_module(name, mode)
+
+
+@pytest.mark.parametrize(("name", "mode"), [pair for pair in itertools.product(MODULES, MODES) if pair not in TYPICAL])
+@pytest.mark.battery
 def test_modules(name: str, mode: str) -> None:
+    check_module(name, mode)
+
+
+def check_module(name: str, mode: str) -> None:
+    """With each padding, one after the other."""
     torch.manual_seed(0)
     module = MODULES[name]()
     compiled = thunder.jit(module)

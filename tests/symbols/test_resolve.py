@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 import thunder_core.symbols
+from tests.runtime.young_heap import young_heap
 from tests.symbols.resolving import check_canonical, resolved
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.symbols.registry import Registry, registry
@@ -304,6 +305,7 @@ def test_opaque_symbols_are_cached_by_function() -> None:
     assert Tag.OPAQUE in first.tags
 
 
+@young_heap()
 def test_local_functions_are_not_kept_alive() -> None:
     def local(x: torch.Tensor) -> torch.Tensor:
         return x
