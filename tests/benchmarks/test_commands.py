@@ -1,6 +1,5 @@
 """The commands, with tiny models; all in this process, because starting others takes long."""
 
-import functools
 import importlib.util
 import json
 from pathlib import Path
@@ -13,30 +12,12 @@ from benchmarks import chart, commands, comparison, selection
 from benchmarks.figures import FIGURES, Figure
 from benchmarks.process import ChildFailed
 from benchmarks.row import Row
+from tests.benchmarks.here import Here
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--layers", "1", "--embedding", "32", "--heads", "2", "--vocabulary", "256"]
 QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--noise", "1", "--device", "cpu"]
 PNG = b"\x89PNG"
-
-
-class Here:
-    """A `FreshProcess` that is none."""
-
-    def __init__(self, function, *, threads, caches, **arguments):
-        self._call = functools.partial(function, **arguments)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def run_turn(self):
-        return False
-
-    def result(self):
-        return self._call()
 
 
 @pytest.fixture

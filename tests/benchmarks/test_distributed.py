@@ -1,23 +1,20 @@
 """Training steps on several processes."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks.distributed import _covered
 from benchmarks.process import ROOT
+from thunder_testing.forked import run_torchrun
 
 
 def test_two_processes(tmp_path):
     result = tmp_path / "result.json"
-    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "benchmarks.distributed", "--layers", "1", "--device", "cpu", "--sequence", "16", "--steps", "2"]
-    command += ["--wrapper", "fsdp", "ddp", "--impl", "eager", "thunder[]", "--json", str(result)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    program = "import runpy; runpy.run_module('benchmarks.distributed', run_name='__main__', alter_sys=True)"
+    options = ["--layers", "1", "--device", "cpu", "--sequence", "16", "--steps", "2"]
+    options += ["--wrapper", "fsdp", "ddp", "--impl", "eager", "thunder[]", "--json", str(result)]
+    done = run_torchrun(program, *options, folder=tmp_path, directory=ROOT)
     assert done.returncode == 0, done.stderr
     rows = json.loads(result.read_text())["rows"]
     assert {row["group"].split(", ")[-2] for row in rows} == {"fsdp", "ddp"}

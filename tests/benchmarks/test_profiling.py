@@ -10,10 +10,11 @@ import torch
 from benchmarks import __main__ as command_line
 from benchmarks.comparison import Run
 from benchmarks.process import ChildFailed
-from benchmarks.profiling import processes, recording
+from benchmarks.profiling import measurement, processes, recording
 from benchmarks.profiling.classes import class_of
 from benchmarks.profiling.rows import rows_of
 from benchmarks.workload import Workload
+from tests.benchmarks.here import Here
 
 TINY = ["--model", "nanogpt", "--layers", "1", "--embedding", "32", "--heads", "2", "--vocabulary", "256"]
 QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--device", "cpu", "--impl", "eager", "thunder[]"]
@@ -92,24 +93,13 @@ def test_rows_of_a_gpu_have_classes_sum_idle_time_and_the_longest_kernels():
     assert not any(row.what.startswith("first") for row in rows_of(together, {}, kernels=1))
 
 
-class Here:
-    """A `FreshProcess` that is none; implementations in ``failing`` fail."""
-
-    failing = ()
-
-    def __init__(self, function, *, threads, **arguments):
-        self._function, self._arguments = function, arguments
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+class Failing(Here):
+    """One whose call fails with eager."""
 
     def result(self):
-        if self._arguments["implementation"] in self.failing:
+        if self._call.keywords["implementation"] == "eager":
             raise ChildFailed("Traceback\nValueError: too large")
-        return self._function(**self._arguments)
+        return super().result()
 
 
 def _profile(tmp_path, *options):
@@ -145,8 +135,7 @@ def test_profile(tmp_path, monkeypatch, capsys):
 
 
 def test_what_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "FreshProcess", Here)
-    monkeypatch.setattr(Here, "failing", ("eager",))
+    monkeypatch.setattr(processes, "FreshProcess", Failing)
     code, content = _profile(tmp_path)
     assert code == 1
     assert _told(content)["training step"] == {"thunder[]"}
@@ -154,10 +143,14 @@ def test_what_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     assert "eager skipped: ValueError: too large" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_profile_together(tmp_path):
+def test_profile_together(tmp_path, monkeypatch):
+    """Each gives way once, when it has compiled; `test_profiled_processes` shows it with processes."""
+    given = []
+    monkeypatch.setattr(processes, "FreshProcess", Here)
+    monkeypatch.setattr(measurement, "yield_turn", lambda: given.append(None))
     code, content = _profile(tmp_path, "--together")
     assert code == 0
+    assert len(given) == 2
     told = _told(content)
     assert told["training step"] == told["sum"] == {"eager", "thunder[]"}
     assert not any(what.startswith("first") for what in told)

@@ -1,25 +1,37 @@
 """The training benchmarks' own machinery. Figures are not tested here: they depend on the machine."""
 
+import json
+import os
+
 import pytest
 import torch
 
 from benchmarks import saved_bytes, training
-from benchmarks.process import in_fresh_process
+from benchmarks.process import ROOT
+from thunder_testing.forked import run_forked
 
 SMALL_BERT = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+STEADY = """
+import functools, json, sys
+from benchmarks import timing, training
+
+timing.interleaved_medians = functools.partial(timing.interleaved_medians, rounds=1, block=0)
+names = json.loads(sys.argv[1])
+print(json.dumps(training.steady_step(names, backend="aot_eager", layers=1, sequence=8)))
+"""
 
 
 def test_first_step_runs():
     assert training.first_step("thunder[]", "inductor", layers=1, sequence=8) > 0
 
 
-@pytest.mark.slow
 def test_steady_step_runs_with_equal_gradients():
     names = ["eager", "compile", "thunder[]"]
     # torch.compile warns and logs; in a new process, as the benchmark runs it.
-    sizes = {"layers": 1, "sequence": 8}
-    medians = in_fresh_process(training.steady_step, threads=1, names=names, backend="aot_eager", **sizes)
-    assert set(medians) == set(names)
+    done = run_forked(STEADY, json.dumps(names), environment=os.environ | {"OMP_NUM_THREADS": "1"}, directory=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout.splitlines()[-1])) == set(names)
 
 
 @pytest.mark.parametrize(
