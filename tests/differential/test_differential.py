@@ -14,7 +14,7 @@ from tests.differential.programs import write
 from tests.differential.runs import judge
 
 pytestmark = pytest.mark.slow
-PROGRAMS = 20
+PROGRAMS = 7
 """In each test."""
 
 
@@ -24,7 +24,7 @@ def group() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("chunk", range(21))
+@pytest.mark.parametrize("chunk", range(60))
 @pytest.mark.battery
 def test_random_programs_do_what_they_do_in_eager(chunk: int) -> None:
     verdicts = {}
@@ -36,8 +36,10 @@ def test_random_programs_do_what_they_do_in_eager(chunk: int) -> None:
     assert list(verdicts.values()).count("equal") > PROGRAMS // 2, verdicts  # refusing all would not do
 
 
-def test_eager_does_what_it_does_in_eager() -> None:
-    for seed in range(100):
+@pytest.mark.parametrize("chunk", range(21))
+@pytest.mark.battery
+def test_eager_does_what_it_does_in_eager(chunk: int) -> None:
+    for seed in range(chunk * PROGRAMS, (chunk + 1) * PROGRAMS):
         verdict = judge(write(seed), lambda subject: subject)
         assert verdict.kind == "equal", f"seed {seed}: {verdict.reason}\n{describe(write(seed))}"
 

@@ -26,17 +26,30 @@ check = functools.partial(steps.check, comparison=Comparison(gradients=True, gra
 """Forward bit for bit; gradients with sums in another order in low precision."""
 
 NAMES = [(kind, name) for kind, programs in PROGRAMS.items() for name in programs]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
+OF_EACH_KIND = [("lower", "sdpa"), ("lower", "bilinear"), ("float32", "cross_entropy"), ("float32", "bce"),
+                ("promote", "cat"), ("promote", "in place")]  # fmt: skip
+given_in_dtypes = pytest.mark.parametrize(
     ("dtype", "given"),
     [(torch.bfloat16, "float32"), (torch.bfloat16, "mixed"), (torch.bfloat16, "low"), (torch.float16, "mixed")],
     ids=["bfloat16-float32", "bfloat16-mixed", "bfloat16-low", "float16-mixed"],
 )
-@pytest.mark.parametrize(("kind", "name"), NAMES)
+
+
+@given_in_dtypes
+@pytest.mark.parametrize(("kind", "name"), OF_EACH_KIND)
+def test_an_operator_of_each_kind(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
+    check_operator(kind, name, dtype, given)
+
+
+@pytest.mark.slow
+@given_in_dtypes
+@pytest.mark.parametrize(("kind", "name"), [case for case in NAMES if case not in OF_EACH_KIND])
 @pytest.mark.battery
 def test_operator(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
+    check_operator(kind, name, dtype, given)
+
+
+def check_operator(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
     """Dtypes of outputs and gradients are eager's, whatever the inputs are, or the error is."""
     program = PROGRAMS[kind][name]
     first, second = (torch.float32 if given != "low" else dtype, torch.float32 if given == "float32" else dtype)

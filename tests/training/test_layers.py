@@ -96,18 +96,46 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]]
 }  # fmt: skip
 
 
+OF_EACH_KIND = (
+    "conv2d", "batch norm, cumulative average inside", "instance norm", "dropouts", "rrelu", "lstm", "gru",
+    "attention, bias rows", "encoder, norm first", "embedding, scaled", "embedding, sparse", "embedding bag, maximum",
+)  # fmt: skip
+"""With statistics, random numbers, lists of weights, masks, weights that are scaled, and gradients that are sparse."""
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_a_layer_of_each_kind(name: str) -> None:
+    check_layer(name)
+
+
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")  # eager warns as well
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in OF_EACH_KIND])
 @pytest.mark.battery
 def test_layer(name: str) -> None:
+    check_layer(name)
+
+
+def check_layer(name: str) -> None:
     """Three steps: statistics and random numbers go on from the step before."""
     assert_same_training(*LAYERS[name], steps=3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["conv2d", "batch norm", "lstm", "encoder", "embedding", "layer norm"])
+DTYPES = torch.float64, torch.bfloat16, torch.float16
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_layer_of_each_dtype(dtype: torch.dtype) -> None:
+    check_dtype("batch norm", dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["conv2d", "lstm", "encoder", "embedding", "layer norm"])
 @pytest.mark.battery
 def test_layer_of_another_dtype(name: str, dtype: torch.dtype) -> None:
+    check_dtype(name, dtype)
+
+
+def check_dtype(name: str, dtype: torch.dtype) -> None:
     make, inputs = LAYERS[name]
 
     def converted() -> tuple[torch.Tensor, ...]:

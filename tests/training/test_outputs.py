@@ -221,7 +221,6 @@ AFTER = [fresh_outputs, saved_output, views_of_one, base_and_view, input_view, m
 
 @pytest.mark.parametrize("mutate", AFTERWARDS, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("program", AFTER, ids=lambda program: program.__name__)
-@pytest.mark.battery
 def test_in_place_on_outputs(program: Callable[..., Any], mutate: Callable[[Any], None]) -> None:
     """Which outputs can be written to, the errors for the others, and the gradients after writes."""
 

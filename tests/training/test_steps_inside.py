@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -101,17 +102,41 @@ def _train(make: Maker, program: str, compiled: bool, steps: int = 5) -> Any:
     return seen
 
 
-@pytest.mark.parametrize("program", ["whole", "step alone"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+SCHEDULED = ("SGD nesterov", "Adam", "NAdam foreach", "RMSprop", "Adam, lr in a tensor")
+OF_EACH_KIND = (
+    ("SGD", "step alone"),
+    ("Adam, betas in tensors", "step alone"),
+    ("Adam foreach", "whole"),
+    ("AdamW fused", "whole"),
+    ("Rprop", "step alone"),
+    ("Adafactor", "whole"),
+    ("SGD nesterov", "method"),
+    ("NAdam foreach", "method"),
+    ("Adam", "whole, schedule"),
+    ("Adam, lr in a tensor", "whole, schedule"),
+)
+OTHERS = [
+    case
+    for case in (
+        *itertools.product(OPTIMIZERS, ("whole", "step alone")),
+        *itertools.product(SCHEDULED, ("method", "whole, schedule")),
+    )
+    if case not in OF_EACH_KIND
+]
+
+
+@pytest.mark.parametrize(("name", "program"), OF_EACH_KIND)
+def test_an_optimizer_of_each_kind(name: str, program: str) -> None:
+    check(name, program)
+
+
+@pytest.mark.parametrize(("name", "program"), OTHERS)
 @pytest.mark.battery
 def test_as_eager(name: str, program: str) -> None:
-    expected = _train(OPTIMIZERS[name], program, compiled=False)
-    torch.testing.assert_close(_train(OPTIMIZERS[name], program, compiled=True), expected)
+    check(name, program)
 
 
-@pytest.mark.parametrize("program", ["method", "whole, schedule"])
-@pytest.mark.parametrize("name", ["SGD nesterov", "Adam", "NAdam foreach", "RMSprop", "Adam, lr in a tensor"])
-def test_methods_and_schedules(name: str, program: str) -> None:
+def check(name: str, program: str) -> None:
     expected = _train(OPTIMIZERS[name], program, compiled=False)
     torch.testing.assert_close(_train(OPTIMIZERS[name], program, compiled=True), expected)
 
