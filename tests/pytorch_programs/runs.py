@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
-import subprocess
-import sys
+import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from tests.pytorch_programs.outcome import Outcome
+from thunder_testing.forked import PRELOADED, start_forked
 
-_IMPORT_SECONDS = 300.0
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_IMPORTED: Final = (*PRELOADED, "torch._dynamo.test_case", "torch._dynamo.testing")
+_IMPORT_SECONDS: Final = 300.0
+_PROGRAM: Final = "import sys; from tests.pytorch_programs.worker import main; main(*sys.argv[1:])"
 
 
 class NotImportedError(Exception):
@@ -51,29 +54,28 @@ class Runner:
 
 
 class _Worker:
-    """A process of `tests.pytorch_programs.worker`."""
+    """A process of `tests.pytorch_programs.worker`, forked from one that has imported PyTorch."""
 
     def __init__(self, folder: str, file: str, compiler: str, names: list[str]) -> None:
-        reading, writing = os.pipe()
-        self._lines = os.fdopen(reading, "rb", buffering=0)
         self._rest = b""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `end` closes it
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pytorch_programs.worker", folder, file, compiler, str(writing)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            pass_fds=(writing,),
-            start_new_session=True,
-        )
-        os.close(writing)
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n".join(names).encode())
-        self._process.stdin.close()
+        self._id: int | None = None
+        with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
+            address = str(Path(place, "socket"))
+            listener.bind(address)
+            listener.listen()
+            listener.settimeout(_IMPORT_SECONDS)
+            self._program = start_forked(_PROGRAM, folder, file, compiler, address, path=[_ROOT], preloaded=_IMPORTED)
+            try:
+                self._connection, _ = listener.accept()
+            except TimeoutError as error:
+                raise RuntimeError(f"a process for tests has not started: {self._last_errors()}") from error
+        self._connection.sendall("\n".join(names).encode())
+        self._connection.shutdown(socket.SHUT_WR)
 
     def names(self) -> list[str]:
         """The tests that it is going to run."""
         try:
+            self._id = self._line(_IMPORT_SECONDS)["process"]
             line = self._line(_IMPORT_SECONDS)
         except (TimeoutError, EOFError) as error:
             raise NotImportedError(f"{type(error).__name__}: {self._last_errors()}") from error
@@ -100,27 +102,25 @@ class _Worker:
                 yield name, Outcome(**line)
 
     def _line(self, limit: float) -> dict[str, Any]:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._lines, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                if not selector.select(limit):
-                    raise TimeoutError
-                read = self._lines.read(65536)
-                if not read:
-                    raise EOFError
-                self._rest += read
+        self._connection.settimeout(limit)
+        while b"\n" not in self._rest:
+            read = self._connection.recv(65536)
+            if not read:
+                raise EOFError
+            self._rest += read
         line, self._rest = self._rest.split(b"\n", 1)
         return json.loads(line)
 
     def _last_errors(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - 2000))
-        return self._errors.read().decode(errors="replace")
+        errors = self._program.streams[1]
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - 2000))
+        return errors.read().decode(errors="replace")
 
     def end(self) -> None:
         """End the process and what it started, and let go of its files."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._lines.close()
-        self._errors.close()
+        if self._id is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._id, signal.SIGKILL)
+        self._connection.close()
+        self._program.wait()

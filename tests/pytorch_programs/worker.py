@@ -1,7 +1,7 @@
 """Runs tests of one file in a separate process, for `tests.pytorch_programs.runs`.
 
-``python -m tests.pytorch_programs.worker FOLDER FILE COMPILER DESCRIPTOR``, with the names of the tests as lines of its
-input; none: all. To the file descriptor it writes lines of JSON: the names, then one before and one after each test.
+They talk through a socket: the process reads the names of the tests as lines, none for all, and writes lines of JSON:
+its id, the names, then one before and one after each test.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import socket
 import sys
 import traceback
 import unittest
@@ -58,22 +59,26 @@ def _flat(suite: Any) -> Iterator[unittest.TestCase]:
             yield from _flat(each)
 
 
-def main(folder: str, file: str, compiler: str, descriptor: str) -> None:
-    """Run the tests that standard input names."""
+def main(folder: str, file: str, compiler: str, address: str) -> None:
+    """Run the tests that are named through the socket at ``address``, in a session of processes of its own."""
+    os.setsid()
     other_versions.provide()
     replacement = Replacement(COMPILERS[compiler])
-    with os.fdopen(int(descriptor), "w") as output:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        output, given = connection.makefile("w"), connection.makefile()
 
         def tell(**line: Any) -> None:
             output.write(json.dumps(line) + "\n")
             output.flush()
 
+        tell(process=os.getpid())
         try:
             tests = tests_of(pathlib.Path(folder), file)
         except BaseException:
             tell(not_imported=traceback.format_exc()[-2000:])
             return
-        names = sys.stdin.read().splitlines() or list(tests)
+        names = given.read().splitlines() or list(tests)
         tell(tests=names)
         for name in names:
             tell(test=name)
@@ -84,7 +89,3 @@ def main(folder: str, file: str, compiler: str, descriptor: str) -> None:
                 warnings.simplefilter("ignore")
                 tests[name].run(result)
             tell(**{"test": name, **result.outcome.as_dict(), "compiled": replacement.compiled - before})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
