@@ -70,23 +70,41 @@ def _hugging_face(name: str, **options: Any) -> list[int]:
 
 
 # The model does not see where a token comes from: every second architecture is greedy, and the others sample.
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        (name, mode)
-        for number, name in enumerate(ARCHITECTURES)
-        for mode in (("greedy", "sampling")[number % 2], "beams")
-    ],
-)
+DYNAMIC = [
+    (name, mode) for number, name in enumerate(ARCHITECTURES) for mode in (("greedy", "sampling")[number % 2], "beams")
+]
+TYPICAL = [("llama", "greedy"), ("gemma3", "sampling"), ("gpt2", "beams")]
+
+
+@pytest.mark.parametrize(("name", "mode"), TYPICAL)
 def test_dynamic_cache(name: str, mode: str) -> None:
+    check_dynamic_cache(name, mode)
+
+
+@pytest.mark.parametrize(("name", "mode"), [case for case in DYNAMIC if case not in TYPICAL])
+@pytest.mark.battery
+def test_dynamic_caches(name: str, mode: str) -> None:
+    check_dynamic_cache(name, mode)
+
+
+def check_dynamic_cache(name: str, mode: str) -> None:
     first, second, third = _hugging_face(name, **MODES[mode])
     assert first <= 4
     assert second <= first + 1
     assert third <= second + WITH_PADDING
 
 
-@pytest.mark.parametrize(("name", "mode"), [("llama", "greedy"), ("gemma3", "beams"), ("mistral", "sampling")])
-def test_static_cache(name: str, mode: str) -> None:
+def test_static_cache() -> None:
+    check_static_cache("llama", "greedy")
+
+
+@pytest.mark.parametrize(("name", "mode"), [("gemma3", "beams"), ("mistral", "sampling")])
+@pytest.mark.battery
+def test_static_caches(name: str, mode: str) -> None:
+    check_static_cache(name, mode)
+
+
+def check_static_cache(name: str, mode: str) -> None:
     """A cache of another size is made for the second prompt, and used again for the third."""
     first, second, third = _hugging_face(name, cache_implementation="static", **MODES[mode])
     assert first <= 4
@@ -94,8 +112,17 @@ def test_static_cache(name: str, mode: str) -> None:
     assert third <= second + WITH_PADDING
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_encoder_and_decoder(mode: str) -> None:
+def test_encoder_and_decoder() -> None:
+    check_encoder_and_decoder("beams")
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampling"])
+@pytest.mark.battery
+def test_encoder_and_decoder_in_other_modes(mode: str) -> None:
+    check_encoder_and_decoder(mode)
+
+
+def check_encoder_and_decoder(mode: str) -> None:
     """T5 adds biases to scores in place: sizes of two caches, which are equal from then on."""
     counts = _hugging_face("t5", **MODES[mode])
     assert counts[0] <= 4
@@ -106,13 +133,21 @@ def test_encoder_and_decoder(mode: str) -> None:
     ("name", "options"),
     [
         ("pythia", {"temperature": 0.0}),
-        ("llama3", {"top_k": 5}),
         ("gemma", {"temperature": 0.8, "top_p": 0.9}),
-        ("qwen3", {"temperature": 0.0}),
         ("mistral", {"top_k": 5}),
     ],
 )
 def test_lit_gpt(name: str, options: dict[str, Any]) -> None:
+    check_lit_gpt(name, options)
+
+
+@pytest.mark.parametrize(("name", "options"), [("llama3", {"top_k": 5}), ("qwen3", {"temperature": 0.0})])
+@pytest.mark.battery
+def test_others_of_lit_gpt(name: str, options: dict[str, Any]) -> None:
+    check_lit_gpt(name, options)
+
+
+def check_lit_gpt(name: str, options: dict[str, Any]) -> None:
     from litgpt.generate.base import generate
 
     model = lit_gpt.ROWS[name].build()
