@@ -84,9 +84,9 @@ def test_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
     for _ in range(3):
         compile_one()
     objects = _objects()
-    for _ in range(20):
+    for _ in range(10):
         compile_one()
-    assert _objects() - objects < 200
+    assert _objects() - objects < 100
 
 
 @young_heap()
@@ -128,9 +128,9 @@ def test_failed_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
     for _ in range(3):
         fail()
     objects = _objects()
-    for _ in range(20):
+    for _ in range(10):
         fail()
-    assert _objects() - objects < 80
+    assert _objects() - objects < 40
 
 
 def test_intermediates_are_freed(jit: Callable[..., Any]) -> None:

@@ -259,18 +259,36 @@ def dict_get(jit: Wrap) -> Iterator[Any]:
     yield g(X, r)
 
 
-@case
-def id_eq(jit: Wrap) -> Iterator[Any]:
+def of_one_of_two(make: Any, jit: Wrap) -> Iterator[Any]:
     p, q = Box(), Box()
-    n = id(p)
-
-    def f(x, o):
-        return x + 1 if id(o) == n else x - 1
-
-    g = jit(f)
+    g = jit(make(p))
     yield g(X, p)
     yield g(X, q)
     yield g(X, p)
+
+
+cases(
+    of_one_of_two,
+    id_eq=lambda p: (lambda n: lambda x, o: x + 1 if id(o) == n else x - 1)(id(p)),
+    hash_=lambda p: (lambda n: lambda x, o: x + 1 if hash(o) == n else x - 1)(hash(p)),
+    is_closure=lambda p: lambda x, o: x + 1 if o is p else x - 1,
+    weak=lambda p: (lambda w: lambda x, o: x + 1 if w() is o else x - 1)(weakref.ref(p)),
+)
+
+
+def of_one_of_three(make: Any, jit: Wrap) -> Iterator[Any]:
+    p, q, r = Box(), Box(), Box()
+    g = jit(make(p, q, r))
+    yield g(X, p)
+    yield g(X, r)
+    yield g(X, q)
+
+
+cases(
+    of_one_of_three,
+    list_index=lambda p, q, r: (lambda seen: lambda x, o: x + seen.index(o))([p, q, r]),
+    list_count=lambda p, q, r: (lambda seen: lambda x, o: x + seen.count(o))([p, q, p]),
+)
 
 
 @case
@@ -300,20 +318,6 @@ def id_cmp(jit: Wrap) -> Iterator[Any]:
 
 
 @case
-def hash_(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-    n = hash(p)
-
-    def f(x, o):
-        return x + 1 if hash(o) == n else x - 1
-
-    g = jit(f)
-    yield g(X, p)
-    yield g(X, q)
-    yield g(X, p)
-
-
-@case
 def is_global(jit: Wrap) -> Iterator[Any]:
     p, q = Box(), Box()
     ns = {"p": p}
@@ -327,19 +331,6 @@ def is_global(jit: Wrap) -> Iterator[Any]:
     yield g(X, p)
     ns["p"] = q
     yield g(X, q)
-
-
-@case
-def is_closure(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-
-    def f(x, o):
-        return x + 1 if o is p else x - 1
-
-    g = jit(f)
-    yield g(X, p)
-    yield g(X, q)
-    yield g(X, p)
 
 
 @case
@@ -384,34 +375,6 @@ def ne_in_helper(jit: Wrap) -> Iterator[Any]:
 
 
 @case
-def list_index(jit: Wrap) -> Iterator[Any]:
-    p, q, r = Box(), Box(), Box()
-    seen = [p, q, r]
-
-    def f(x, o):
-        return x + seen.index(o)
-
-    g = jit(f)
-    yield g(X, p)
-    yield g(X, r)
-    yield g(X, q)
-
-
-@case
-def list_count(jit: Wrap) -> Iterator[Any]:
-    p, q, r = Box(), Box(), Box()
-    seen = [p, q, p]
-
-    def f(x, o):
-        return x + seen.count(o)
-
-    g = jit(f)
-    yield g(X, p)
-    yield g(X, r)
-    yield g(X, q)
-
-
-@case
 def memo(jit: Wrap) -> Iterator[Any]:
     p, q = Box(1), Box(2)
     memo = {}
@@ -428,20 +391,6 @@ def memo(jit: Wrap) -> Iterator[Any]:
     yield g(X, p)
     yield g(X, q)
     yield sorted(memo.values())
-
-
-@case
-def weak(jit: Wrap) -> Iterator[Any]:
-    p, q = Box(), Box()
-    w = weakref.ref(p)
-
-    def f(x, o):
-        return x + 1 if w() is o else x - 1
-
-    g = jit(f)
-    yield g(X, p)
-    yield g(X, q)
-    yield g(X, p)
 
 
 @case
@@ -509,26 +458,19 @@ def weakval(jit: Wrap) -> Iterator[Any]:
     yield g(X)
 
 
-@case
-def types_(jit: Wrap) -> Iterator[Any]:
-    def f(x, o):
-        return x + 1 if type(o) is Box else x - 1
-
+def of_classes(row: Any, jit: Wrap) -> Iterator[Any]:
+    f, *calls = row
     g = jit(f)
-    yield g(X, Box())
-    yield g(X, Derived())
-    yield g(X, 1)
+    for arguments in calls:
+        yield g(X, *arguments)
 
 
-@case
-def isinst(jit: Wrap) -> Iterator[Any]:
-    def f(x, o):
-        return x + 1 if isinstance(o, Derived) else x - 1
-
-    g = jit(f)
-    yield g(X, Box())
-    yield g(X, Derived())
-    yield g(X, Box())
+cases(
+    of_classes,
+    types_=(lambda x, o: x + 1 if type(o) is Box else x - 1, [Box()], [Derived()], [1]),
+    isinst=(lambda x, o: x + 1 if isinstance(o, Derived) else x - 1, [Box()], [Derived()], [Box()]),
+    issub_args=(lambda x, a, b: x + 1 if issubclass(a, b) else x - 1, [Box, Derived], [Derived, Box], [Box, Box]),
+)
 
 
 @case
@@ -648,17 +590,6 @@ def bases_of_a_module(jit: Wrap) -> Iterator[Any]:
 
 
 @case
-def issub_args(jit: Wrap) -> Iterator[Any]:
-    def f(x, a, b):
-        return x + 1 if issubclass(a, b) else x - 1
-
-    g = jit(f)
-    yield g(X, Box, Derived)
-    yield g(X, Derived, Box)
-    yield g(X, Box, Box)
-
-
-@case
 def hasattr_(jit: Wrap) -> Iterator[Any]:
     def f(x, o):
         return x + 1 if hasattr(o, "zz") else x - 1
@@ -690,34 +621,21 @@ def hasattr_computed(jit: Wrap) -> Iterator[Any]:
     yield g(X, p, "z")
 
 
-@case
-def len_(jit: Wrap) -> Iterator[Any]:
-    held = [Box(), Box()]
-
-    def f(x):
-        return x + len(held)
-
-    g = jit(f)
-    yield g(X)
-    held.append(Box())
-    yield g(X)
-    held.clear()
-    yield g(X)
-
-
-@case
-def truth(jit: Wrap) -> Iterator[Any]:
+def of_a_list(make: Any, jit: Wrap) -> Iterator[Any]:
     held = []
-
-    def f(x):
-        return x + 1 if held else x - 1
-
-    g = jit(f)
+    g = jit(make(held))
     yield g(X)
     held.append(Box())
     yield g(X)
     held.clear()
     yield g(X)
+
+
+cases(
+    of_a_list,
+    len_=lambda held: lambda x: x + len(held),
+    truth=lambda held: lambda x: x + 1 if held else x - 1,
+)
 
 
 @case
@@ -1269,18 +1187,25 @@ def func_attr(jit: Wrap) -> Iterator[Any]:
     yield g(X)
 
 
-@case
-def func_defaults(jit: Wrap) -> Iterator[Any]:
+def of_a_function(row: Any, jit: Wrap) -> Iterator[Any]:
+    attribute, value, make = row
+
     def h(k=2.0):
+        "ab"
         return k
 
-    def f(x):
-        return x * h()
+    g = jit(make(h))
+    yield g(X)
+    setattr(h, attribute, value)
+    yield g(X)
 
-    g = jit(f)
-    yield g(X)
-    h.__defaults__ = (3.0,)
-    yield g(X)
+
+cases(
+    of_a_function,
+    func_defaults=("__defaults__", (3.0,), lambda h: lambda x: x * h()),
+    func_name=("__name__", "hhhhh", lambda h: lambda x: x * len(h.__name__)),
+    doc=("__doc__", "hhhhh", lambda h: lambda x: x * len(h.__doc__)),
+)
 
 
 @case
@@ -1297,34 +1222,6 @@ def func_code(jit: Wrap) -> Iterator[Any]:
     g = jit(f)
     yield g(X)
     h.__code__ = h2.__code__
-    yield g(X)
-
-
-@case
-def func_name(jit: Wrap) -> Iterator[Any]:
-    def h():
-        return 2.0
-
-    def f(x):
-        return x * len(h.__name__)
-
-    g = jit(f)
-    yield g(X)
-    h.__name__ = "hhhhh"
-    yield g(X)
-
-
-@case
-def doc(jit: Wrap) -> Iterator[Any]:
-    def h():
-        "ab"
-
-    def f(x):
-        return x * len(h.__doc__)
-
-    g = jit(f)
-    yield g(X)
-    h.__doc__ = "hhhhh"
     yield g(X)
 
 
