@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from tests.values.test_programs import assert_same, outcome
+from tests.values.test_programs import WithSizes, assert_same, outcome
 
 Program = Callable[..., Any]
 PROGRAMS: list[Program] = []
@@ -331,9 +331,22 @@ def test_backward_from_some_results(names: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("program", [mean_by_length, masked_rows, nonzero, experts, sliced, written_by_mask])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.battery
-def test_inductor(program: Program, training: bool) -> None:
+def test_regions(program: Program, training: bool) -> None:
+    executor = WithSizes()
+    compiled = thunder.jit(program, executors=[executor])
+    for length in (7, 12, 3):
+        x = argument(length)
+        assert_same(outcome(compiled, x, training=training), outcome(program, x, training=training))
+    assert executor.regions or program.__name__.startswith("own_gradient")
+    assert not thunder.explain(compiled).fallbacks
+
+
+@pytest.mark.parametrize("program", [masked_rows, sliced])
+def test_inductor(program: Program) -> None:
+    """The length of a result, with gradients; an int, without."""
+    training = program is masked_rows
     compiled = thunder.jit(program, executors=["inductor"])
     for length in (7, 12, 0, 3, 1, 22):
         x = argument(length)

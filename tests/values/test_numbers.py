@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from tests.values.test_programs import assert_same, outcome
+from tests.values.test_programs import WithSizes, assert_same, outcome
 
 Program = Callable[[torch.Tensor], Any]
 LOGGER = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ BY_VALUE: dict[str, Program] = {
 NUMBERS = [torch.arange(4.0) * factor / 7 - 0.3 for factor in range(1, 7)]
 
 
-def check(program: Program, executors: tuple[str, ...], *, training: bool) -> int:
+def check(program: Program, executors: tuple[Any, ...], *, training: bool) -> int:
     """Compare with eager for all numbers; returns how many programs were compiled."""
     compiled = thunder.jit(program, executors=list(executors))
     for x in NUMBERS:
@@ -94,12 +94,12 @@ def check(program: Program, executors: tuple[str, ...], *, training: bool) -> in
     return len(thunder.explain(compiled).entries)
 
 
-@pytest.mark.parametrize("executors", [(), ("inductor",)], ids=["reference", "inductor"])
+@pytest.mark.parametrize("regions", [False, True], ids=["reference", "regions"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", ONE_PROGRAM)
 @pytest.mark.battery
-def test_one_program_for_all_numbers(name: str, training: bool, executors: tuple[str, ...]) -> None:
-    assert check(ONE_PROGRAM[name], executors, training=training) == 1
+def test_one_program_for_all_numbers(name: str, training: bool, regions: bool) -> None:
+    assert check(ONE_PROGRAM[name], (WithSizes(),) if regions else (), training=training) == 1
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])

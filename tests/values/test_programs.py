@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 import thunder
-from tests.batteries import is_sample
-from tests.values.programs import CALLS, PROGRAMS, Program, branch
+from tests.values.programs import CALLS, PROGRAMS, Program, branch, mask_that_is_written, range_between_values
+from thunder_testing.pointwise import Pointwise
 from thunder_testing.seeding import seed_generators
 
 pytestmark = pytest.mark.slow
 
+WITHOUT_REGIONS = {
+    *("scaled_by_item", "gradient_inside", "list_after_no_parts", "switches_before", "losses_of_sequences")
+}
 NEEDS_NO_VALUE = {"returns_a_comparison", "element_at_a_value"}
 
 
@@ -64,14 +68,28 @@ def test_programs(program: Program, training: bool) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.battery
+def test_programs_with_regions(program: Program) -> None:
+    """Every second program is trained."""
+    executor = WithSizes()
+    _check(program, PROGRAMS.index(program) % 2 == 0, (executor,))
+    assert executor.regions or program.__name__ in WITHOUT_REGIONS
+
+
+@pytest.mark.parametrize("program", [branch, range_between_values, mask_that_is_written])
 def test_programs_with_inductor(program: Program) -> None:
-    """Which takes seconds: every second program is trained, and the others are not, for two outcomes of three."""
-    calls = CALLS[:3] if is_sample() else CALLS
-    _check(program, PROGRAMS.index(program) % 2 == 0, ("inductor",), calls)
+    """A test of a value, an int that is read from a tensor, and a result whose length values decide; two outcomes."""
+    _check(program, program is not range_between_values, ("inductor",), CALLS[:3])
+
+
+@dataclass(frozen=True, eq=False)
+class WithSizes(Pointwise):
+    """Fuses operations on tensors of sizes that vary, as Inductor does."""
+
+    varying_sizes = True
 
 
 def _check(
-    program: Program, training: bool, executors: tuple[str, ...], calls: tuple[torch.Tensor, ...] = CALLS
+    program: Program, training: bool, executors: tuple[Any, ...], calls: tuple[torch.Tensor, ...] = CALLS
 ) -> None:
     compiled = thunder.jit(program, executors=list(executors))
     for x in calls:

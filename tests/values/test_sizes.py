@@ -11,7 +11,7 @@ from torch.export import Dim
 
 import thunder
 from tests.values.programs import CALLS, PROGRAMS, Program
-from tests.values.test_programs import assert_same, outcome
+from tests.values.test_programs import WithSizes, assert_same, outcome
 from thunder_core.private_names import release
 
 pytestmark = pytest.mark.slow
@@ -123,24 +123,36 @@ OUTCOMES: dict[Callable[..., Any], int] = {
 """Programs, each with the number of its outcomes."""
 
 
-@pytest.mark.parametrize("executors", [(), ("inductor",)], ids=["reference", "inductor"])
+OPTIONS: list[Any] = ["automatic", True, {"x": {0: Dim("length", min=4)}}]
+
+
+@pytest.mark.parametrize("regions", [False, True], ids=["reference", "regions"])
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", OUTCOMES, ids=lambda program: program.__name__)
 @pytest.mark.battery
-def test_a_compilation_for_each_outcome(program: Program, training: bool, executors: tuple[str, ...]) -> None:
-    """With Inductor, which takes seconds, each program has one of the options, and all three options are tested."""
-    options: list[Any] = ["automatic", True, {"x": {0: Dim("length", min=4)}}]
-    if executors:
-        options = [options[(list(OUTCOMES).index(program) + training) % len(options)]]
-    for dynamic in options:
-        compiled = thunder.jit(program, dynamic=dynamic, executors=list(executors))
-        for length in LENGTHS:
-            for sign in (1, -1, -1, 1):
-                x = torch.linspace(0.1, 1, length) * sign
-                assert_same(outcome(compiled, x, training=training), outcome(program, x, training=training))
-        report = thunder.explain(compiled)
-        assert not report.fallbacks
-        assert len(report.entries) <= OUTCOMES[program] * (2 if dynamic == "automatic" else 1)
+def test_a_compilation_for_each_outcome(program: Program, training: bool, regions: bool) -> None:
+    """With regions each program has one of the options, and all three options are tested."""
+    which = (list(OUTCOMES).index(program) + training) % len(OPTIONS)
+    for dynamic in OPTIONS[which : which + 1] if regions else OPTIONS:
+        executor = WithSizes()
+        check(program, training, dynamic, (executor,) if regions else ())
+        assert bool(executor.regions) is (regions and program is not average)  # which has one operation at a time
+
+
+def test_a_compilation_for_each_outcome_with_inductor() -> None:
+    check(branch_by_size, True, "automatic", ("inductor",))
+
+
+def check(program: Program, training: bool, dynamic: Any, executors: tuple[Any, ...]) -> None:
+    """Compare with eager for several lengths and outcomes, and count the compilations."""
+    compiled = thunder.jit(program, dynamic=dynamic, executors=list(executors))
+    for length in LENGTHS:
+        for sign in (1, -1, -1, 1):
+            x = torch.linspace(0.1, 1, length) * sign
+            assert_same(outcome(compiled, x, training=training), outcome(program, x, training=training))
+    report = thunder.explain(compiled)
+    assert not report.fallbacks
+    assert len(report.entries) <= OUTCOMES[program] * (2 if dynamic == "automatic" else 1)
 
 
 def test_numbers_of_both_kinds() -> None:

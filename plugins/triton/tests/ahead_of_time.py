@@ -1,12 +1,15 @@
 """Compiles kernels for an H100 or H200 without one: `python ahead_of_time.py` prints which, and how many of each.
 
 Programs run by the plugin on CPU tensors, with each candidate of each launch, and kernels are compiled instead of
-launched; so results are whatever was in memory. It has to be a process of its own, without Triton's interpreter.
+launched; so results are whatever was in memory. With a number as argument, the first candidate of each launch is
+compiled, and one of the others: another one for each number. It has to be a process of its own, without Triton's
+interpreter.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -40,8 +43,8 @@ class Compiler:
         return 0
 
 
-def compile_everything(dtype: torch.dtype) -> Counter[str]:
-    """How many variants of each kernel were compiled."""
+def compile_everything(dtype: torch.dtype, seed: int | None) -> Counter[str]:
+    """How many variants of each kernel were compiled; two candidates of each launch with a seed."""
     compiled: Counter[str] = Counter()
     run = triton.JITFunction.run
 
@@ -50,7 +53,8 @@ def compile_everything(dtype: torch.dtype) -> Counter[str]:
         compiled[f"{kernel.module.rpartition('.')[2]}.{kernel.__name__}"] += 1
 
     def launch_all(tunable: tuning.Tunable, device: torch.device, key: tuning.Key, launch: tuning.Launch) -> None:
-        for candidate in tunable.candidates(*key):
+        first, *others = tunable.candidates(*key)
+        for candidate in (first, *(others if seed is None or not others else [others[seed % len(others)]])):
             launch(candidate)
 
     triton.runtime.driver.set_active(Compiler())
@@ -91,4 +95,4 @@ def programs(dtype: torch.dtype) -> Iterator[tuple[Any, list[Tensor]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(compile_everything(torch.bfloat16)))
+    print(json.dumps(compile_everything(torch.bfloat16, int(sys.argv[1]) if sys.argv[1:] else None)))

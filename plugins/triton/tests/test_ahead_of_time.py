@@ -26,11 +26,14 @@ def kernels() -> set[str]:
 
 @pytest.mark.slow
 def test_kernels_compile_for_hopper(tmp_path: Path) -> None:
+    """With all block sizes; in a sample (`tests.batteries`) with the first one, and one of the others."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "THUNDER_CACHE_DIR": ""}
     script = Path(__file__).with_name("ahead_of_time.py")
-    result = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=500)
+    seed = os.environ.get("THUNDER_TEST_SEED")
+    command = [sys.executable, str(script), *([seed] if seed else [])]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     compiled = json.loads(result.stdout)
     assert compiled.keys() == kernels()
-    assert compiled["rms_norm_kernels.gradients_of_rows"] == 8  # each candidate
+    assert compiled["rms_norm_kernels.gradients_of_rows"] == (2 if seed else 8)  # each candidate, or two

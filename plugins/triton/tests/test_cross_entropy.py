@@ -28,9 +28,10 @@ def targets(rows: int, classes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_accuracy(dtype: torch.dtype, weighted: bool, options: dict[str, Any]) -> None:
+def test_accuracy(dtype: torch.dtype, options: dict[str, Any]) -> None:
+    """Of dtypes, options and weights all pairs, and not all triples."""
+    weighted = (DTYPES.index(dtype) + list(OPTIONS.values()).index(options)) % 2 == 1
     for rows, classes in ((7, 37), (3, 5000)):
         target = targets(rows, classes)
         if "ignore_index" in options:
