@@ -460,6 +460,11 @@ def zero_tensor(is_zero: Any) -> None:
     _equal((is_zero(torch._efficientzerotensor(2)), is_zero(torch.zeros(2))), (True, False))
 
 
+def keys_of_dispatch(keys: Any) -> None:
+    plain, lazy = (keys(tensor).raw_repr() for tensor in (torch.zeros(2), torch._efficientzerotensor(2)))
+    assert keys(torch.ones(3, 4, requires_grad=True)).raw_repr() == plain != lazy
+
+
 def argument_slices(slices: Any) -> None:
     _equal(slices((1, 2, 3), (0, 2), as_tuple=False), (1, 3))
     _equal(slices((1, 2, 3), 1, as_tuple=False), 2)
@@ -1155,6 +1160,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "unwrap_if_dead": dead_wrapper,
     "TransformType": transform_types,
     "is_zerotensor": zero_tensor,
+    "dispatch_keys": keys_of_dispatch,
     "temporarily_clear_interpreter_stack": clears_interpreters,
     "slice_argnums": argument_slices,
     "assert_non_empty_tensor_output": tensor_outputs,

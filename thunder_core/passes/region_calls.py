@@ -23,6 +23,7 @@ from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.admission import AdmittedRegion
 from thunder_core.passes.assignment import Assignment, Offers
 from thunder_core.passes.dependencies import dependencies, run_order
 from thunder_core.tracing.sizes import active_symbols
@@ -271,6 +272,7 @@ class RegionCalls:
 
     def _call(self, executor: str, function: Callable[..., Any], region: Trace, first: BoundSymbol) -> BoundSymbol:
         self._count += 1
+        function = AdmittedRegion(function, region)
         symbol = Symbol(f"{executor}_region_{self._count}", function, tags=frozenset({Tag.LOCAL}), executor=executor)
         context = first.context
         modes = context or self.trace.context

@@ -9,6 +9,7 @@ import fake_nvfuser
 import torch
 
 import thunder
+from thunder_core.passes.admission import region_call
 from thunder_plugin_nvfuser.compiled_region import CompiledRegion
 from thunder_plugin_nvfuser.executor import NvfuserExecutor
 from thunder_plugin_nvfuser.options import NvfuserOptions
@@ -24,8 +25,8 @@ def compiled(program: Callable[..., Any], **options: Any) -> Any:
 
 def regions(program: Any) -> list[CompiledRegion]:
     traces = [thunder.last_traces(program)[-1], *thunder.last_backward_traces(program)[-1:]]
-    targets = [line.symbol.target for trace in traces for line in trace.symbols]
-    return [target for target in targets if isinstance(target, CompiledRegion)]
+    calls = [region_call(line) for trace in traces for line in trace.symbols]
+    return [call for call in calls if isinstance(call, CompiledRegion)]
 
 
 def reasons(program: Any) -> set[str]:

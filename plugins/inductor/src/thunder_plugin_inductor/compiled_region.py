@@ -58,6 +58,8 @@ class CompiledRegion:
         for index in self.checked:
             if arguments[index].data_ptr() % _ALIGNMENT:
                 arguments[index] = strided_copy(arguments[index])
+        compares = self.wrong is None or self.sizes > 0
+        taken = [*arguments] if compares else ()  # the generated code empties the list
         try:
             results = self._writing(inputs, arguments) if self.written else self.call(arguments)
         except RuntimeError as error:
@@ -66,9 +68,9 @@ class CompiledRegion:
                 raise
             raise IndexOutOfRange(f"an index is out of range: not from {match[1]} to below {match[2]}") from error
         wrong = self.wrong
-        if wrong is None or self.sizes:
+        if compares:
             tensors = len(inputs) - self.sizes
-            wrong = self.wrong = _wrong(results, inputs[:tensors], self.expected(*inputs[tensors:]))
+            wrong = self.wrong = _wrong(results, taken[:tensors], self.expected(*inputs[tensors:]))
         if wrong:
             results = [*results]
             expected = self.expected(*inputs[len(inputs) - self.sizes :])

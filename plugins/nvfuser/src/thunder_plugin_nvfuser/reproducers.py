@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.admission import region_call
 from thunder_plugin_nvfuser.compiled_region import CompiledRegion
 from thunder_plugin_nvfuser.script import save
 
@@ -18,6 +19,6 @@ def save_reproducers(traces: Iterable[Trace], folder: str | Path) -> list[Path]:
     Returns:
         The files, in the order in which the regions run.
     """
-    regions = [op.symbol.target for trace in traces for op in trace.symbols]
+    regions = [region_call(op) for trace in traces for op in trace.symbols]
     paths = [save(region.written, Path(folder)) for region in regions if isinstance(region, CompiledRegion)]
     return list(dict.fromkeys(paths))
