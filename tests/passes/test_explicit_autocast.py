@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 from torch.utils import checkpoint
 
+import thunder
 from tests.hardware import runs_lstm
 from tests.passes.programs import Program, acquire_program, functionalize, run_functionalized
 from thunder_core.ir.trace import Trace
@@ -16,7 +17,8 @@ from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.explicit_autocast import ExplicitAutocast, leaves_among
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager
-from thunder_core.runtime.run_function import without_autocast
+from thunder_core.runtime import run_function
+from thunder_core.runtime.own_state import without_autocast
 
 BFLOAT16 = torch.bfloat16
 FLOAT16 = torch.float16
@@ -176,7 +178,7 @@ def test_the_whole_program_under_autocast():
         acquired = acquire_program(program, x, w)
         result = explicit(acquired)
         assert lines_under_autocast(result.computation) == []
-        run = without_autocast(lambda *inputs: run_functionalized(result, list(inputs)), acquired.trace.context)
+        run = without_autocast(lambda *inputs: run_functionalized(result, list(inputs)))
         (actual,) = run(*acquired.inputs)
         assert torch.is_autocast_enabled("cpu")
     assert actual.dtype is expected.dtype is BFLOAT16
@@ -189,11 +191,24 @@ def test_without_autocast_restores_it_after_an_error():
         raise ValueError
 
     with torch.autocast("cpu"):
-        context = acquire_program(lambda x: x + 1, torch.ones(2)).trace.context
         with pytest.raises(ValueError):
-            without_autocast(fail, context)()
+            without_autocast(fail)()
         assert torch.is_autocast_enabled("cpu")
-    assert without_autocast(fail, acquire_program(lambda x: x + 1, torch.ones(2)).trace.context) is fail
+
+
+def test_programs_without_autocast_run_as_they_are(monkeypatch):
+    changed = []
+
+    def recorded(function):
+        changed.append(function)
+        return without_autocast(function)
+
+    monkeypatch.setattr(run_function, "without_autocast", recorded)
+    thunder.jit(lambda x: x + 1)(torch.ones(2))
+    assert changed == []
+    with torch.autocast("cpu"):
+        thunder.jit(lambda x: x + 1)(torch.ones(2))
+    assert len(changed) == 1
 
 
 def test_gradient_modes_stay():
