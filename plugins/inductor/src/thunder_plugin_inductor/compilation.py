@@ -89,6 +89,7 @@ def _settings(options: InductorOptions, prepared: Preparation | None) -> Iterato
     """Inductor's settings, for this thread only."""
     settings = {
         "keep_output_stride": True,
+        "size_asserts": False,  # the core's admission of tensors compares sizes and strides, in a third of the time
         "fx_graph_cache": False,  # the key takes longer than Thunder's, and a hit still needs the graph
         **options.settings(),
     }
