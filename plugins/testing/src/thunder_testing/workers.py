@@ -1,4 +1,8 @@
-"""Runs the cases of a battery in worker processes, so that a crash or a hang affects only one case."""
+"""Runs the cases of a battery in worker processes, so that a crash or a hang affects only one case.
+
+The processes are forked from a server that has imported what the first battery of this process needs. They have its
+environment variables.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 
 import torch
 
 from thunder_testing.outcome import Outcome, Status
+from thunder_testing.pytorch_internals import DYNAMO
 
 Runner = Callable[[str], Outcome]
 _START_SECONDS = 120
@@ -22,9 +27,12 @@ class _Worker:
     """A process that runs one case at a time, and the parent's end of its pipe."""
 
     def __init__(self, runner: Runner) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        # A function that an option was bound to has no module of its own.
+        module = getattr(runner, "func", runner).__module__
+        context.set_forkserver_preload([__name__, DYNAMO, *([] if module == "__main__" else [module])])
         self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, runner), daemon=True)
+        self.process: ForkServerProcess = context.Process(target=_serve, args=(theirs, runner), daemon=True)
         self.process.start()
         theirs.close()
         self.case: str | None = None

@@ -22,6 +22,12 @@ from thunder_testing.conformance.suite import executor_cases
 from thunder_testing.pointwise import Pointwise
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two operations are tested, beside those that are given and the programs."""
+    monkeypatch.setattr(suite, "OPERATIONS", ("torch.exp", "torch.matmul"))
+
+
 def outcomes(executor: Executor, *patterns: str, **options: Any) -> dict[str, str]:
     """What the tests with such ids say: empty if they pass, the reason if they are skipped."""
     found = {}
@@ -62,6 +68,7 @@ def test_right_fusion_executor_passes() -> None:
     assert "two_results-gradient-bfloat16-0" in found
 
 
+@pytest.mark.usefixtures("few")
 def test_what_is_not_fused_is_skipped() -> None:
     found = outcomes(Pointwise(least=3), "torch.exp-forward-*", "pointwise_chain-forward-float32-*")
     assert found == {
@@ -80,6 +87,7 @@ DEFECTS: dict[str, tuple[Executor, str, str]] = {
 }
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defect_is_found(defect: str) -> None:
     executor, name, rule = DEFECTS[defect]
@@ -118,6 +126,7 @@ def test_executor_that_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "the rule of values is broken" in text
 
 
+@pytest.mark.usefixtures("few")
 def test_operations_to_test_with() -> None:
     ids = {case.id.partition("-")[0] for case in executor_cases(Pointwise(), operations=[F.softplus, "torch.erf"])}
     assert {"torch.nn.functional.softplus", "torch.special.erf", "pointwise_chain"} - ids <= {"torch.special.erf"}
