@@ -73,7 +73,6 @@ def test_an_operator_of_each_kind(name: str) -> None:
     check(name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name not in OF_EACH_KIND])
 @pytest.mark.battery
 def test_operator(name: str) -> None:

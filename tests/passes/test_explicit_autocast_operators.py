@@ -81,7 +81,6 @@ def calls(name: str, given: tuple[torch.dtype, ...]):
         yield lambda args=args, kwargs=kwargs: operator.op(*args, **kwargs)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_kernel("cpu"))
 @pytest.mark.battery
@@ -120,7 +119,6 @@ NESTED = {"nn.functional.bilinear"}
 """Operators whose kernels call others through the dispatcher, where autocast may act."""
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", operators_with_a_kernel("cuda"))
 @pytest.mark.battery

@@ -18,7 +18,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from tests.symbols.resolving import resolved
 from thunder_testing.opinfo_samples import sample_inputs
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 SAMPLES = 12
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)

@@ -41,7 +41,6 @@ def test_an_operator_of_each_kind(kind: str, name: str, dtype: torch.dtype, give
     check_operator(kind, name, dtype, given)
 
 
-@pytest.mark.slow
 @given_in_dtypes
 @pytest.mark.parametrize(("kind", "name"), [case for case in NAMES if case not in OF_EACH_KIND])
 @pytest.mark.battery
