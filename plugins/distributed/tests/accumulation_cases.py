@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import fully_shard_cases
@@ -39,7 +40,6 @@ from thunder_plugin_distributed.fully_shard_plan import groups_of
 MICRO_STEPS = 3
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 POLICIES = (MixedPrecisionPolicy(), MIXED)
-MODELS = ("plain", "shared", "frozen", "uneven", "unused")
 BUILDS: dict[str, Callable[[], Any]] = {"plain": Net, **fully_shard_cases.BUILDS}
 
 
@@ -77,31 +77,30 @@ def mesh(*shape: int) -> Any:
     return init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
 
 
-def matrix(models: tuple[str, ...], first_policy: int, **options: Any) -> None:
-    """Train models that are sharded in one way.
+WAYS: dict[str, Callable[[], dict[str, Any]]] = {
+    "zero_3": lambda: {"reshard_after_forward": True},
+    "zero_2": lambda: {"reshard_after_forward": False},
+    "replicas": lambda: {"mesh": mesh(2, 1)},
+    "hybrid": lambda: {"mesh": mesh(1, 2)},
+}
+
+
+def of_model(way: str, model: str) -> None:
+    """Train a model that is sharded in one way.
 
     Of the product of ways, models and policies, all pairs are trained and not all triples: policies alternate from
     model to model, and every second way has the other policy first.
     """
-    for number, name in enumerate(models, first_policy):
-        policy = POLICIES[number % len(POLICIES)]
-        check(lambda name=name, policy=policy: sharded(BUILDS[name](), mp_policy=policy, **options))
+    policy = POLICIES[(list(WAYS).index(way) + list(BUILDS).index(model)) % len(POLICIES)]
+    check(lambda: sharded(BUILDS[model](), mp_policy=policy, **WAYS[way]()))
 
 
-def zero_3() -> None:
-    matrix((*MODELS, "checkpointing"), 0, reshard_after_forward=True)
-
-
-def zero_2() -> None:
-    matrix((*MODELS, "checkpointing"), 1, reshard_after_forward=False)
-
-
-def replicas() -> None:
-    matrix(MODELS, 0, mesh=mesh(2, 1))
-
-
-def hybrid() -> None:
-    matrix(MODELS, 1, mesh=mesh(1, 2))
+OF_MODELS = {
+    f"{way}, {model}": partial(of_model, way, model)
+    for way in WAYS
+    for model in BUILDS
+    if model != "checkpointing" or way.startswith("zero")
+}
 
 
 def mixed_precision() -> None:
@@ -440,10 +439,10 @@ def wrong_order() -> None:
         other.backward()
 
 
-CASES = {
+OTHERS = {
     case.__name__: case
     for case in [
-        *(zero_3, zero_2, replicas, hybrid, mixed_precision, configurations),
+        *(mixed_precision, configurations),
         *(accumulation, settings_without_effect, some_modules),
         *(
             functions_of_the_user,
@@ -456,5 +455,6 @@ CASES = {
         *(sizes_of_gathers, graph_of_an_earlier_reduction, memory),
     ]
 }
+CASES = OF_MODELS | OTHERS
 OF_GLOO = ("volume", "hybrid_volume")
 """Cases that count what gloo sends."""

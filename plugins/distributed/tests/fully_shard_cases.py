@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -321,24 +322,27 @@ BUILDS: dict[str, Callable[[], Any]] = {
 """The models of the matrix of wrappers and peculiarities."""
 
 
-def hybrid_peculiarities() -> None:
-    """HSDP of each model, in float32 or with bf16 parameters and float32 reductions.
+POLICIES = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+
+
+def hybrid_of_model(shape: tuple[int, int], model: str) -> None:
+    """HSDP of a model, in float32 or with bf16 parameters and float32 reductions.
 
     Of the product of shapes, models and policies, all pairs are trained and not all triples.
     """
-    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
+    policy = POLICIES[(list(BUILDS).index(model) + shape[0] % 2) % 2]
+    train(
+        lambda: sharded(BUILDS[model](), mesh=mesh, mp_policy=policy),
+        step=lambda model, count: model(inputs(count)).float().square().mean(),
+    )
 
-    def step(model: Any, count: int) -> torch.Tensor:
-        return model(inputs(count)).float().square().mean()
 
-    for first_policy, shape in enumerate([(2, 1), (1, 2)]):
-        mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
-        for number, build in enumerate(BUILDS.values(), first_policy):
-            policy = policies[number % 2]
-            train(
-                lambda mesh=mesh, build=build, policy=policy: sharded(build(), mesh=mesh, mp_policy=policy),
-                step=step,
-            )
+HYBRID = {
+    f"hybrid, {model}, {shape}": partial(hybrid_of_model, shape, model)
+    for shape in ((2, 1), (1, 2))
+    for model in BUILDS
+}
 
 
 def hybrid_volume() -> None:
@@ -716,7 +720,7 @@ def forward_methods() -> None:
     assert len(thunder.explain(compiled).entries) == 1
 
 
-CASES = {
+OTHERS = {
     case.__name__: case
     for case in [
         *(
@@ -737,7 +741,6 @@ CASES = {
             shared,
             mixed_precision,
             hybrid,
-            hybrid_peculiarities,
             hybrid_volume,
             divide_factor,
             meta_initialization,
@@ -749,5 +752,6 @@ CASES = {
         *(configuration_changes, eager_calls_between, replicas, offloaded, buckets, forward_methods),
     ]
 }
+CASES = HYBRID | OTHERS
 OF_GLOO = ("within_a_memory_budget", "hybrid_volume", "volume", "called_twice_volume")
 """Cases that count what gloo sends."""

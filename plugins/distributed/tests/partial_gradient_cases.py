@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,23 +38,28 @@ def without_all_reduce(model: Any, count: int) -> torch.Tensor:
     return loss_of(model, count)
 
 
-def of_models() -> None:
-    """Parts that ranks keep, to be reduced among replicas: of each model, and in dtypes that are reduced."""
-    for number, (build, shape) in enumerate([*[(build, (1, 2)) for build in BUILDS.values()], (Unused, (2, 1))]):
-        policy = POLICIES[number % len(POLICIES)]
-        check(
-            lambda build=build, shape=shape, policy=policy: sharded(build(), mesh=mesh(*shape), mp_policy=policy),
-            without_all_reduce,
-        )
-    for policy in (
-        MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16),
-        MixedPrecisionPolicy(reduce_dtype=torch.bfloat16),
-    ):
-        for shape in ((2, 1), (1, 2)):
-            check(
-                lambda shape=shape, policy=policy: sharded(small(), mesh=mesh(*shape), mp_policy=policy),
-                without_all_reduce,
-            )
+def of_model(build: Callable[[], Any], shape: tuple[int, int], policy: MixedPrecisionPolicy) -> None:
+    """Parts that ranks keep, to be reduced among replicas."""
+    check(lambda: sharded(build(), mesh=mesh(*shape), mp_policy=policy), without_all_reduce)
+
+
+DTYPES = {
+    "float16": MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16),
+    "reduced in bfloat16": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16),
+}
+OF_MODELS = {
+    **{
+        f"{name}, shards": partial(of_model, build, (1, 2), POLICIES[number % len(POLICIES)])
+        for number, (name, build) in enumerate(BUILDS.items())
+    },
+    "unused, replicas": partial(of_model, BUILDS["unused"], (2, 1), POLICIES[0]),
+    **{
+        f"{name}, {kind}": partial(of_model, small, shape, policy)
+        for name, policy in DTYPES.items()
+        for kind, shape in (("replicas", (2, 1)), ("shards", (1, 2)))
+    },
+}
+"""Each model, and dtypes that are reduced."""
 
 
 def of_other_wrappers() -> None:
@@ -174,10 +181,9 @@ def in_the_wrong_order() -> None:
         sum(losses).backward()
 
 
-CASES = {
+OTHERS = {
     case.__name__: case
     for case in (
-        of_models,
         of_other_wrappers,
         of_modules_that_the_last_step_does_not_use,
         and_whole_gradients,
@@ -187,3 +193,4 @@ CASES = {
         in_the_wrong_order,
     )
 }
+CASES = OF_MODELS | OTHERS

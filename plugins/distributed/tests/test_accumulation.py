@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import accumulation_cases
+import partial_gradient_cases
 import pytest
-from accumulation_cases import CASES, OF_GLOO
-from partial_gradient_cases import CASES as PARTIAL
 
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_partial_gradients = process_suite("partial_gradient_cases", PARTIAL)
-test_two_processes = process_suite("accumulation_cases", CASES, of_gloo=OF_GLOO)
+
+WHOLE, PARTIAL = accumulation_cases.__name__, partial_gradient_cases.__name__
+DAILY = ("zero_3, plain", "zero_2, plain", "replicas, plain", "hybrid, plain")
+DAILY_PARTIAL = ("plain, shards", "unused, replicas", "float16, shards")
+
+test_partial_gradients = process_suite(PARTIAL, [*DAILY_PARTIAL, *partial_gradient_cases.OTHERS])
+test_partial_gradients_of_models = pytest.mark.battery(
+    process_suite(PARTIAL, [name for name in partial_gradient_cases.OF_MODELS if name not in DAILY_PARTIAL])
+)
+test_two_processes = process_suite(WHOLE, [*DAILY, *accumulation_cases.OTHERS], of_gloo=accumulation_cases.OF_GLOO)
+test_models = pytest.mark.battery(
+    process_suite(WHOLE, [name for name in accumulation_cases.OF_MODELS if name not in DAILY])
+)

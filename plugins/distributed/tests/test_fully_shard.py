@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fully_shard_cases import CASES, OF_GLOO
+from fully_shard_cases import HYBRID, OF_GLOO, OTHERS
 
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("fully_shard_cases", CASES, of_gloo=OF_GLOO)
+test_two_processes = process_suite("fully_shard_cases", OTHERS, of_gloo=OF_GLOO)
+test_hybrid_sharding = pytest.mark.battery(process_suite("fully_shard_cases", HYBRID))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import accumulation_cases
 import data_parallel_cases
 import fully_shard_cases
 import pytest
@@ -15,43 +16,45 @@ from torch.nn.parallel import DistributedDataParallel
 import thunder
 from thunder_testing.processes import group_of_one, process_suite
 
-test_fully_shard = process_suite(
-    "fully_shard_cases",
-    [
-        *("zero_3", "zero_2", "sgd_and_clipping", "uneven", "frozen", "unused", "shared", "mixed_precision"),
-        *("activation_checkpointing", "other_dimension", "autocast", "backward_inside", "inference"),
-        *("meta_initialization", "state_dicts", "configuration_changes", "eager_calls_between"),
-    ],
-    processes=1,
-)
+FULLY_SHARD = ("zero_3", "uneven", "mixed_precision", "activation_checkpointing", "state_dicts", "eager_calls_between")
+ACCUMULATION = ("zero_3, plain", "mixed_precision", "accumulation", "gradients_of_inputs", "wrong_order")
+DATA_PARALLEL = ("default_buckets", "accumulation", "unused", "buffers", "communication_hooks", "eager_calls_between")
 
-test_accumulation = process_suite(
-    "accumulation_cases",
-    [
-        *("zero_3", "zero_2", "mixed_precision", "accumulation", "some_modules", "functions_of_the_user"),
-        *("modules_that_the_last_step_does_not_use", "gradients_of_inputs", "inference_between", "wrong_order"),
-    ],
-    processes=1,
-)
+test_fully_shard = process_suite("fully_shard_cases", FULLY_SHARD, processes=1)
+test_accumulation = process_suite("accumulation_cases", ACCUMULATION, processes=1)
+test_data_parallel = process_suite("data_parallel_cases", DATA_PARALLEL, processes=1)
 
-test_data_parallel = process_suite(
-    "data_parallel_cases",
-    [
-        *("default_buckets", "accumulation", "accumulated_gradients_stay_the_same_tensors", "checkpointing", "shared"),
-        *(
-            "frozen",
-            "unused",
-            "unused_results",
-            "static_graph",
-            "buffers",
-            "evaluation_between",
-            "autocast",
-            "bfloat16",
-        ),
-        *("two_dtypes", "bucket_views", "communication_hooks", "twice_in_one_loss", "eager_calls_between"),
-        "inside_of_a_program",
-    ],
-    processes=1,
+# The kinds of models and calls that these have in common with others
+test_others_of_fully_shard = pytest.mark.battery(
+    process_suite(
+        "fully_shard_cases",
+        [
+            *("zero_2", "sgd_and_clipping", "frozen", "unused", "shared", "other_dimension", "autocast"),
+            *("backward_inside", "inference", "meta_initialization", "configuration_changes"),
+        ],
+        processes=1,
+    )
+)
+test_others_of_accumulation = pytest.mark.battery(
+    process_suite(
+        "accumulation_cases",
+        [
+            *(name for name in accumulation_cases.OF_MODELS if name.startswith("zero") and name not in ACCUMULATION),
+            *("some_modules", "functions_of_the_user", "modules_that_the_last_step_does_not_use", "inference_between"),
+        ],
+        processes=1,
+    )
+)
+test_others_of_data_parallel = pytest.mark.battery(
+    process_suite(
+        "data_parallel_cases",
+        [
+            *("accumulated_gradients_stay_the_same_tensors", "checkpointing", "shared", "frozen", "unused_results"),
+            *("static_graph", "evaluation_between", "autocast", "bfloat16", "two_dtypes", "bucket_views"),
+            *("twice_in_one_loss", "inside_of_a_program"),
+        ],
+        processes=1,
+    )
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -126,7 +127,10 @@ def uneven() -> None:
     train(lambda: build(Blocks(10), reshard_after_forward=True), step=batches)
 
 
-def accumulation() -> None:
+POLICIES = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+
+
+def accumulation(policy: MixedPrecisionPolicy = POLICIES[1]) -> None:
     """Two calls without a reduction before one with."""
 
     def step(model: Any, count: int) -> torch.Tensor:
@@ -135,30 +139,34 @@ def accumulation() -> None:
                 batches(model, count + 10 * part).backward()
         return batches(model, count)
 
-    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
-    for policy in policies:
-        train(lambda policy=policy: build(mp_policy=policy), step=step, compilations=2)
+    train(lambda: build(mp_policy=policy), step=step, compilations=2)
 
 
-def hybrid() -> None:
-    """HSDP with two replicas of two shards. Policies alternate; `hybrid_peculiarities` has all pairs."""
-    mesh = init_device_mesh(torch.get_default_device().type, (2, 2), mesh_dim_names=("replicate", "shard"))
-    policies = (MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
-    for number, model in enumerate(BUILDS.values()):
-        train(
-            lambda model=model, policy=policies[number % 2]: sharded(model(), mesh=mesh, mp_policy=policy),
-            step=lambda model, count: model(inputs(count)).float().square().mean(),
-        )
+def mesh_of_replicas() -> Any:
+    return init_device_mesh(torch.get_default_device().type, (2, 2), mesh_dim_names=("replicate", "shard"))
+
+
+def hybrid(model: str) -> None:
+    """HSDP with two replicas of two shards. Policies alternate; `hybrid_of_model` has all pairs."""
+    policy = POLICIES[list(BUILDS).index(model) % 2]
     train(
-        lambda: sharded(BUILDS["uneven"](), mesh=mesh, mp_policy=policies[1]), step=without_all_reduce, compilations=2
+        lambda: sharded(BUILDS[model](), mesh=mesh_of_replicas(), mp_policy=policy),
+        step=lambda model, count: model(inputs(count)).float().square().mean(),
     )
 
 
-CASES = {
-    case.__name__: case
-    for case in [
-        *(zero_3, zero_2, mixed_precision, activation_checkpointing),
-        *(shared, unused, frozen, uneven),
-        *(accumulation, hybrid),
-    ]
+def partial_gradients_of_replicas() -> None:
+    train(
+        lambda: sharded(BUILDS["uneven"](), mesh=mesh_of_replicas(), mp_policy=POLICIES[1]),
+        step=without_all_reduce,
+        compilations=2,
+    )
+
+
+KINDS = {case.__name__: case for case in (zero_3, mixed_precision, uneven, accumulation, partial_gradients_of_replicas)}
+OF_MODELS = {
+    **{case.__name__: case for case in (zero_2, activation_checkpointing, shared, unused, frozen)},
+    "accumulation, float32": partial(accumulation, POLICIES[0]),
+    **{f"hybrid, {model}": partial(hybrid, model) for model in BUILDS},
 }
+CASES = KINDS | OF_MODELS
