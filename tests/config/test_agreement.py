@@ -1,5 +1,5 @@
 """``thunder config check`` accepts what ``thunder.jit`` accepts, and nothing else; see also
-`tests.config.test_operation_patterns`, about patterns that match no operation.
+`tests.config.test_operation_patterns`, about patterns that match no operation, and `tests.config.test_malformed`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import thunder
-from tests.config.malformed import MALFORMED
 from thunder.command_line.main import main
 from thunder_core.config import check_config
 from thunder_core.errors import ThunderError
@@ -88,12 +87,6 @@ def test_files_and_names(name: str) -> None:
     Path("folder.yaml").mkdir()
     by_jit, by_check = both(name)
     assert bool(by_jit) == bool(by_check), by_jit
-
-
-@pytest.mark.parametrize("name", MALFORMED)
-def test_malformed(name: str) -> None:
-    Path("c.yaml").write_text(MALFORMED[name][0])
-    assert all(both("c.yaml"))
 
 
 def test_a_file_that_reads_like_a_preset(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import thunder
 from tests.config.malformed import MALFORMED
+from thunder.command_line.main import main
 from thunder_core.config import check_config, resolve_config
 from thunder_core.errors import ConfigError
 
@@ -28,13 +29,15 @@ def test_all_problems_are_told(name: str) -> None:
     assert [str(problem) for problem in check_config("c.yaml")] == expected(name)
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("name", MALFORMED)
-def test_nothing_is_compiled(name: str) -> None:
+def test_nothing_is_compiled_and_the_command_refuses_it(name: str) -> None:
     Path("c.yaml").write_text(MALFORMED[name][0])
     with pytest.raises(thunder.OptionError) as caught:
         thunder.jit(lambda x: x, config="c.yaml")
     assert isinstance(caught.value, ConfigError)
     assert str(caught.value).partition("\nWhat to do:")[0].splitlines() == expected(name)
+    assert main(["config", "check", "c.yaml"]) == 1
 
 
 # What is wrong with the form of YAML has no counterpart there.

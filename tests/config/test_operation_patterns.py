@@ -169,6 +169,7 @@ def explained(function: Any, *args: torch.Tensor, **options: Any) -> CompileRepo
     return thunder.explain(compiled)
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize(
     "pattern",
     [

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import thunder
+from tests.batteries import is_sample
 from thunder_core.ir.bound_symbol import tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.verifier import verify
@@ -143,7 +144,7 @@ STEPS: tuple[Any, ...] = (
 NUMBERS = st.integers(0, 30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=15 if is_sample() else 100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), NUMBERS, NUMBERS, NUMBERS), max_size=14), NUMBERS)
 @example([(2, 0, 0, 0), (4, 0, 0, 0), (2, 3, 0, 0), (0, 3, 1, 0), (0, 0, 0, 0)], 0)  # not all are put back
 @example([(4, 0, 0, 0), (6, 1, 0, 0), (2, 0, 0, 0), (2, 0, 0, 0), (2, 20, 0, 0), (0, 2, 1, 0), (0, 0, 0, 0)], 0)

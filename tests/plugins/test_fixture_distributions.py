@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = sorted((Path(__file__).parent / "distributions").iterdir())
@@ -35,15 +38,28 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(environment: Path, folder: Path, program: str, **variables: str) -> Any:
-    """What the program prints, as JSON. It runs in the environment, away from the checkout."""
+    """What the program prints, as JSON. It runs away from the checkout, with the modules of the environment alone.
+
+    Its process is forked from one that has imported PyTorch, whose path becomes that of the environment.
+    """
     path = folder / "program.py"
-    path.write_text(program)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("THUNDER", "PYTHON"))}
-    done = subprocess.run(
-        [environment, path], cwd=folder, env=inherited | variables, capture_output=True, text=True, check=False
-    )
+    path.write_text(f"import sys\nsys.path[1:] = {_search_path(environment)!r}\n{program}")
+    done = run_forked(path, environment=_inherited() | variables, directory=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@functools.cache
+def _search_path(environment: Path) -> list[str]:
+    """Where an interpreter of the environment looks for modules, after the folder of the script."""
+    command = [environment, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
+    done = subprocess.run(command, env=_inherited(), capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("THUNDER", "PYTHON"))}
 
 
 RECORDS = """
@@ -78,7 +94,11 @@ EXPECTED = [
 
 
 def test_states_are_known_without_importing_anything(environment: Path, tmp_path: Path) -> None:
-    found = _run(environment, tmp_path, RECORDS)
+    (tmp_path / "program.py").write_text(RECORDS)
+    command = [environment, tmp_path / "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=_inherited(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert found["records"][0][:2] == ["core", "thunder-core"]
     fixtures = [record for record in found["records"] if record[1].startswith("thunder-fixture")]
     assert fixtures == [[name, source, "1.0", state, advice] for name, source, state, advice in EXPECTED]
