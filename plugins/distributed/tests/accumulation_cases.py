@@ -141,7 +141,7 @@ def accumulation() -> None:
     def step(model: Any, count: int) -> torch.Tensor:
         return micro_steps(model, count) if count != 1 else loss_of(model, count)
 
-    check(lambda: sharded(Net()), step, entries=3)
+    check(lambda: sharded(small()), step, entries=3)
 
 
 def settings_without_effect() -> None:
@@ -156,7 +156,7 @@ def settings_without_effect() -> None:
         model.set_reshard_after_backward(True)
         return loss_of(model, count)
 
-    check(lambda: sharded(Net()), step)
+    check(lambda: sharded(small()), step)
 
 
 def some_modules() -> None:
@@ -281,7 +281,7 @@ def called_twice() -> None:
 
 def gradients_of_inputs() -> None:
     """`torch.autograd.grad` of an input accumulates nothing."""
-    expected, original, actual = equal_models(lambda: sharded(Net()))
+    expected, original, actual = equal_models(lambda: sharded(small()))
     for model in (expected, actual):
         with no_sync(model):
             x = inputs(1).requires_grad_()
@@ -298,7 +298,7 @@ def loss(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 def inference_between() -> None:
     """Calls without gradients leave alone what is accumulated."""
-    expected, original, actual = equal_models(lambda: sharded(Net()))
+    expected, original, actual = equal_models(lambda: sharded(small()))
     for model in (expected, actual):
         with no_sync(model):
             loss_of(model, 1).backward()
@@ -322,7 +322,7 @@ def backward_inside() -> None:
 
         return run
 
-    expected, original, _ = equal_models(lambda: sharded(Net(), mp_policy=MIXED))
+    expected, original, _ = equal_models(lambda: sharded(small(), mp_policy=MIXED))
     compiled = thunder.jit(step(original), executors=[])
     for part in range(MICRO_STEPS):
         for model, run in ((expected, step(expected)), (original, compiled)):
@@ -335,7 +335,7 @@ def backward_inside() -> None:
 def volume() -> None:
     """Steps that accumulate scatter nothing; the one that reduces scatters as much as one without accumulation."""
     for again in (True, False):
-        models = [sharded(Net(), reshard_after_forward=again) for _ in range(2)]
+        models = [sharded(small(), reshard_after_forward=again) for _ in range(2)]
         count = sum(parameter.numel() for parameter in models[0].parameters())
         for model in (models[0], thunder.jit(models[1], executors=[])):
             for measured in (called, elements):
@@ -349,7 +349,7 @@ def volume() -> None:
 def hybrid_volume() -> None:
     """Nothing is reduced among replicas, either."""
     for shape in ((2, 1), (1, 2)):
-        model = thunder.jit(sharded(Net(), mesh=mesh(*shape)), executors=[])
+        model = thunder.jit(sharded(small(), mesh=mesh(*shape)), executors=[])
         for measured in (called, elements):
             with no_sync(model):
                 silent = measured(lambda model=model: loss_of(model, 1).backward())
@@ -374,7 +374,7 @@ def structure() -> None:
 
 def sizes_of_gathers() -> None:
     """Gathers of steps that accumulate have as many bytes of parameters as others, for decisions by a cost model."""
-    model = thunder.jit(sharded(Net(), mp_policy=MIXED), executors=[])
+    model = thunder.jit(sharded(small(), mp_policy=MIXED), executors=[])
     found = []
     for is_last in (True, False, True):  # reduces, accumulates, reduces what is accumulated
         model.set_requires_gradient_sync(is_last)
@@ -388,7 +388,7 @@ def sizes_of_gathers() -> None:
 def graph_of_an_earlier_reduction() -> None:
     """A backward is refused after its accumulated gradient was reduced, though another one could have its memory."""
     for placement in (None, second_dimension):
-        model = thunder.jit(sharded(Net(), shard_placement_fn=placement), executors=[])
+        model = thunder.jit(sharded(small(), shard_placement_fn=placement), executors=[])
         with no_sync(model):
             loss_of(model, 0).backward()
         value = loss_of(model, 1)
@@ -401,7 +401,7 @@ def graph_of_an_earlier_reduction() -> None:
 
 def memory() -> None:
     """What was accumulated is freed when it is reduced, also while the losses are alive."""
-    model = thunder.jit(sharded(Net(), mp_policy=MIXED), executors=[])
+    model = thunder.jit(sharded(small(), mp_policy=MIXED), executors=[])
     losses, memories = [], []
     for count in range(2):
         with no_sync(model):
@@ -420,7 +420,7 @@ def memory() -> None:
 
 def wrong_order() -> None:
     """Settings that change between forward and backward are refused: nothing is reduced twice, or not at all."""
-    model = thunder.jit(sharded(Net()), executors=[])
+    model = thunder.jit(sharded(small()), executors=[])
     with no_sync(model):
         value = loss_of(model, 0)
     with pytest.raises(UnsupportedError, match="set_requires_gradient_sync was called between"):

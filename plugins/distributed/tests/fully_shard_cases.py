@@ -216,9 +216,9 @@ def varying_sizes() -> None:
     def step(model: Any, count: int) -> torch.Tensor:
         return model(inputs(count, 5 + count * (1 + dist.get_rank()), 4)).square().mean()
 
-    expected, _, _ = equal_models(lambda: sharded(Net()))
+    expected, _, _ = equal_models(lambda: sharded(small()))
     torch.manual_seed(0)
-    actual = thunder.jit(sharded(Net()), executors=[], dynamic=True)
+    actual = thunder.jit(sharded(small()), executors=[], dynamic=True)
     for count in range(STEPS):
         losses = [step(model, count) for model in (expected, actual)]
         assert_same(losses[0], losses[1], f"loss of step {count}")
@@ -232,7 +232,7 @@ def varying_sizes() -> None:
 
 
 def only_the_root() -> None:
-    train(lambda: fully_shard(Net()))
+    train(lambda: fully_shard(small()))
 
 
 def sgd_and_clipping() -> None:
@@ -349,7 +349,7 @@ def hybrid_volume() -> None:
     """Of P elements: a reduce-scatter of P where ranks share them, then an all-reduce of a shard among replicas."""
     for shape in ((2, 1), (1, 2)):
         mesh = init_device_mesh(torch.get_default_device().type, shape, mesh_dim_names=("replicate", "shard"))
-        models = [sharded(Net(), mesh=mesh, reshard_after_forward=True) for _ in range(2)]
+        models = [sharded(small(), mesh=mesh, reshard_after_forward=True) for _ in range(2)]
         count = sum(parameter.numel() for parameter in models[0].parameters())
         found = []
         for model in (models[0], thunder.jit(models[1], executors=[])):
@@ -367,7 +367,7 @@ def different_batches() -> None:
     def step(model: Any, count: int) -> torch.Tensor:
         return model(inputs(count, 3 + count + 2 * dist.get_rank(), 4)).square().mean()
 
-    train(lambda: sharded(Net(), reshard_after_forward=True), step=step, compilations=2)
+    train(lambda: sharded(small(), reshard_after_forward=True), step=step, compilations=2)
 
 
 def divide_factor() -> None:
@@ -394,7 +394,7 @@ def divide_factor() -> None:
 def meta_initialization() -> None:
     def build() -> Any:
         with torch.device("meta"):
-            model = sharded(Net())
+            model = sharded(small())
         model.to_empty(device=torch.get_default_device())
         with torch.no_grad():
             for count, parameter in enumerate(model.parameters()):
@@ -433,11 +433,11 @@ def other_dimension() -> None:
     def placement(parameter: torch.Tensor) -> Any:
         return Shard(1) if parameter.ndim == 2 else Shard(0)
 
-    train(lambda: sharded(Net(), shard_placement_fn=placement, reshard_after_forward=True))
+    train(lambda: sharded(small(), shard_placement_fn=placement, reshard_after_forward=True))
 
 
 def inference() -> None:
-    expected, model, actual = equal_models(lambda: sharded(Net()))
+    expected, model, actual = equal_models(lambda: sharded(small()))
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             torch.testing.assert_close(actual(inputs(0)), expected(inputs(0)), rtol=0, atol=0)
@@ -454,7 +454,7 @@ def assert_same_module(expected: Any, actual: Any) -> None:
 def volume() -> None:
     """As in theory, and in eager: P elements gathered, twice to shard parameters after forward, and P scattered."""
     for again in (True, False):
-        models = [sharded(Net(), reshard_after_forward=again) for _ in range(2)]
+        models = [sharded(small(), reshard_after_forward=again) for _ in range(2)]
         count = sum(parameter.numel() for parameter in models[0].parameters())
         for model in (models[0], thunder.jit(models[1], executors=[])):
             for measured in (called, elements):
@@ -464,7 +464,7 @@ def volume() -> None:
 
 def backward_inside() -> None:
     """A compiled step that calls backward itself, which PyTorch's autograd runs through."""
-    expected, actual, _ = equal_models(lambda: sharded(Net()))
+    expected, actual, _ = equal_models(lambda: sharded(small()))
 
     def step(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         def run(x: torch.Tensor) -> torch.Tensor:
@@ -485,9 +485,9 @@ def backward_inside() -> None:
 def state_dicts() -> None:
     """Names and values are eager's; what is loaded, also by assignment, is what the next call computes with."""
     torch.manual_seed(0)
-    expected = sharded(Net())
+    expected = sharded(small())
     torch.manual_seed(1)
-    original = sharded(Net())
+    original = sharded(small())
     actual = thunder.jit(original, executors=[])
     actual(inputs(0)).sum().backward()
     for assign in (False, True):
@@ -514,7 +514,7 @@ def state_dicts() -> None:
 
 def configuration_changes() -> None:
     """Each configuration is compiled once."""
-    expected, original, actual = equal_models(lambda: sharded(Net()))
+    expected, original, actual = equal_models(lambda: sharded(small()))
     for count, again in enumerate((True, False, True)):
         for model in (expected, original):
             model.set_reshard_after_forward(again)
@@ -527,7 +527,7 @@ def configuration_changes() -> None:
 
 def eager_calls_between() -> None:
     """A forward by eager PyTorch leaves the root's parameters whole; compiled calls read shards all the same."""
-    expected, original, actual = equal_models(lambda: sharded(Net()))
+    expected, original, actual = equal_models(lambda: sharded(small()))
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (expected, original)]
     for count in range(3):
         for model, optimizer in zip((expected, actual), optimizers, strict=True):

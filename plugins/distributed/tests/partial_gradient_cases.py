@@ -164,14 +164,14 @@ def of_other_parameters() -> None:
 def in_the_wrong_order() -> None:
     message = "set_requires_all_reduce was called between forward and backward"
     for first in (True, False):
-        model = sharded(Net(), mesh=mesh(2, 1))
+        model = sharded(small(), mesh=mesh(2, 1))
         compiled = thunder.jit(model, executors=[])
         model.set_requires_all_reduce(first)
         loss = loss_of(compiled, 0)
         model.set_requires_all_reduce(not first)
         with pytest.raises(UnsupportedError, match=message):
             loss.backward()
-    model = sharded(Net(), mesh=mesh(2, 1))
+    model = sharded(small(), mesh=mesh(2, 1))
     compiled = thunder.jit(model, executors=[])
     model.set_requires_all_reduce(False)
     loss_of(compiled, 0).backward()
