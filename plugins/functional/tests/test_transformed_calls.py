@@ -137,7 +137,7 @@ def test_compiles(name: str) -> None:
 
 
 @pytest.mark.needs_compiler
-@pytest.mark.parametrize("name", ["hessian", "vmap of grad"])
+@pytest.mark.parametrize("name", ["vmap of grad", pytest.param("hessian", marks=pytest.mark.battery)])
 def test_inductor(name: str) -> None:
     function, call = PROGRAMS[name]
     x = arguments()
