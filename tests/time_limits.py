@@ -7,6 +7,7 @@ name. A test that hangs in C is not interrupted, but its stack is shown.
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,17 @@ from typing import Any, Final
 import pytest
 
 _cancel: Final = pytest.StashKey[Callable[[], None]]()
+_stderr: Final = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Duplicate the descriptor of stderr, while pytest does not capture it, for the stacks of tests that hang."""
+    config.stash[_stderr] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close it."""
+    os.close(config.stash[_stderr])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,7 +42,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         pytest.fail(f"{item.nodeid} took longer than its limit of {settings.timeout:g} s")
 
     previous = signal.signal(signal.SIGALRM, fail)
-    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
+    faulthandler.register(signal.SIGALRM, file=item.config.stash[_stderr], all_threads=True, chain=True)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
 
     def cancel() -> None:

@@ -79,7 +79,8 @@ def test_environments_are_kept_by_version_and_pointed_to_the_checkout(tmp_path):
     done = _environment(**variables)
     assert (done.returncode, done.stdout.strip()) == (0, str(environment / "bin" / "python")), done.stderr
     (installed,) = (environment / "bin" / "pip.log").read_text().splitlines()
-    assert "install --no-build-isolation --no-deps" in installed
+    assert " install " in installed
+    assert " --no-build-isolation --no-deps " in installed
     assert f"--editable {ROOT}[examples]" in installed
     assert f"--editable {ROOT}/plugins/triton" in installed
     _environment(**variables)
@@ -135,4 +136,42 @@ def test_versions_of_python_are_looked_for(tmp_path):
 def test_scripts_are_executable_and_parse(script):
     path = ROOT / "scripts" / script
     assert os.access(path, os.X_OK)
-    subprocess.run(["bash", "-n", path], check=True)
+    if path.read_text().startswith("#!/usr/bin/env python3\n"):
+        compile(path.read_text(), str(path), "exec")
+    else:
+        subprocess.run(["bash", "-n", path], check=True)
+
+
+def _check(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """A run of ``scripts/check`` with other steps."""
+    script = (ROOT / "scripts" / "check").read_text()
+    start, end = script.index("def steps("), script.index("def of_version(")
+    program = tmp_path / "scripts" / "check"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(script[:start] + source + "\n\n" + script[end:])
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    variables = {**os.environ, "THUNDER_CHECK_VERSIONS": ""}
+    return subprocess.run([sys.executable, program], env=variables, capture_output=True, text=True, check=False)
+
+
+STEPS = """
+def steps(versions):
+    times = {{str(n): float(n) for n in range(9)}}
+    tests = f'import json, os; json.dump({{times}}, open(os.environ["THUNDER_TEST_TIMES"], "w"))'
+    yield Step("first", (sys.executable, "-c", tests), 1000)
+    yield Step("second", (sys.executable, "-c", tests + "; raise SystemExit({code})"), {budget})
+    yield Step("third", ("false",), 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "budget", "outcome"), [(3, 1000, "FAILED with exit code 3"), (0, 1e-9, "FAILED: over its budget")]
+)
+def test_a_check_ends_at_the_first_failure_with_the_times_of_its_steps(tmp_path, code, budget, outcome):
+    done = _check(tmp_path, STEPS.format(code=code, budget=budget))
+    assert done.returncode == 1
+    table = done.stdout[done.stdout.index("step  ") :]
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == ["first", "second", "all"]
+    assert outcome in table
+    slowest = [line.split()[-1] for line in table.splitlines() if " s  " in line]
+    assert slowest == ([] if code else ["8", "7", "6", "5", "4"])
