@@ -12,10 +12,12 @@ from thunder_testing import transform_suite
 
 EXACT = (0.0, 0.0)
 
-test_on_the_cpu = transform_suite(
-    "cudagraphs", tolerance=EXACT, skip={"all-changes": "programs on the CPU are not captured"}
+test_on_the_cpu = pytest.mark.battery(
+    transform_suite("cudagraphs", tolerance=EXACT, skip={"all-changes": "programs on the CPU are not captured"})
 )
-test_captured = pytest.mark.usefixtures("backend")(transform_suite(CUDAGraphs(warmup=0), tolerance=EXACT))
-test_in_shared_memory = pytest.mark.usefixtures("backend")(
-    transform_suite(CUDAGraphs(warmup=0, copy_below=0), tolerance=EXACT)
+test_captured = pytest.mark.battery(
+    pytest.mark.usefixtures("backend")(transform_suite(CUDAGraphs(warmup=0), tolerance=EXACT))
+)
+test_in_shared_memory = pytest.mark.battery(
+    pytest.mark.usefixtures("backend")(transform_suite(CUDAGraphs(warmup=0, copy_below=0), tolerance=EXACT))
 )

@@ -20,8 +20,12 @@ MODULE = "tensor_parallel_cases"
 
 test_two_processes = process_suite(MODULE, CASES)
 
-ALONE = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules", "parallel_loss_inside")
+ALONE = ("from_local and to_local", "redistribute", "linear, partial sums", "parallel_loss_inside")
+OTHERS = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules")
 test_one_process = process_suite(MODULE, ALONE, processes=1)
+test_others_in_one_process = pytest.mark.battery(
+    process_suite(MODULE, [name for name in OTHERS if name not in ALONE], processes=1)
+)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
-import sys
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from thunder_testing.forked import run_forked
 
 
 def kernels() -> set[str]:
@@ -31,8 +31,7 @@ def test_kernels_compile_for_hopper(tmp_path: Path) -> None:
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "THUNDER_CACHE_DIR": ""}
     script = Path(__file__).with_name("ahead_of_time.py")
     seed = os.environ.get("THUNDER_TEST_SEED")
-    command = [sys.executable, str(script), *([seed] if seed else [])]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    result = run_forked(script, *([seed] if seed else []), environment=environment, preloaded=["torch"])
     assert result.returncode == 0, result.stderr
     compiled = json.loads(result.stdout)
     assert compiled.keys() == kernels()

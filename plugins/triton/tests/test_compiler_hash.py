@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from thunder_plugin_triton import compiler_hash
 from thunder_plugin_triton.environment import INTERPRETED
+from thunder_testing.forked import run_forked
 
 PROGRAM = """
 from thunder_plugin_triton import compiler_hash
@@ -24,7 +23,8 @@ print(compiler_hash.triton_key.cache_info().misses, thread is compiler_hash.begi
 
 def test_it_is_computed_once_where_an_executor_is_made() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    done = run_forked(PROGRAM, environment=environment, preloaded=["torch"])
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "True"]
 
 
