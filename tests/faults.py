@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
+import itertools
 import os
 import random
 import re
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -217,28 +217,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faults")
     parser.add_argument("--jobs", type=int, default=1, help="how many faults are tried at a time")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
-    parser.add_argument("--json", type=Path, help="a file to which verdicts are appended, which later runs continue")
+    parser.add_argument("--start", type=int, default=0, help="leave out the first faults, which another run tried")
     parser.add_argument("options", nargs="*", help="further options of pytest, after --")
     arguments = parser.parse_args()
-    candidates = faults(arguments.number, arguments.seed)
+    candidates = enumerate(faults(arguments.number, arguments.seed))
     if arguments.list:
-        for fault, _ in zip(candidates, range(arguments.number)):
-            print(fault.describe())
+        for number, fault in itertools.islice(candidates, arguments.number):
+            print(f"{number:3}  {fault.describe()}")
         return 0
+    candidates = itertools.islice(candidates, arguments.start, None)
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         while (missing := arguments.number - sum(verdict.ran for verdict in verdicts)) > 0:
-            batch = [fault for fault, _ in zip(candidates, range(missing))]
+            batch = {
+                pool.submit(judge, fault, arguments.options): number
+                for number, fault in itertools.islice(candidates, missing)
+            }
             if not batch:
                 break
-            for verdict in pool.map(lambda fault: judge(fault, arguments.options), batch):
-                print(verdict.describe(), flush=True)
-                verdicts.append(verdict)
+            for future in as_completed(batch):
+                print(f"{batch[future]:3}  {future.result().describe()}", flush=True)
+                verdicts.append(future.result())
     ran = [verdict for verdict in verdicts if verdict.ran]
     found = sum(bool(verdict.test) for verdict in ran)
     print(f"{found} of {len(ran)} faults found; {len(verdicts) - len(ran)} in code that no test runs")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([[v.fault.describe(), v.ran, v.test, v.seconds] for v in verdicts]))
     return 0 if 30 * found >= 28 * len(ran) else 1
 
 
