@@ -17,8 +17,6 @@ from tests.values.programs import CALLS, PROGRAMS, Program, branch, mask_that_is
 from thunder_testing.pointwise import Pointwise
 from thunder_testing.seeding import seed_generators
 
-pytestmark = pytest.mark.slow
-
 WITHOUT_REGIONS = {
     *("scaled_by_item", "gradient_inside", "list_after_no_parts", "switches_before", "losses_of_sequences")
 }

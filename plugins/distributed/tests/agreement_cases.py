@@ -25,8 +25,8 @@ from thunder_plugin_distributed.agreement import VARIABLE
 
 SECONDS: Final = 2.0
 """A limit that a case reaches."""
-PATIENCE: Final = 60.0
-"""A limit that no case reaches, on a busy machine either: what differs is seen at once."""
+PATIENCE: Final = 10_000.0
+"""A limit longer than `process_suite` waits for a case: one in which a rank waits for it fails."""
 
 
 @contextmanager
@@ -61,9 +61,8 @@ def ranks_that_agree() -> None:
 
 def another_reduction_is_an_error_on_all_ranks() -> None:
     operation = "max" if dist.get_rank() == 1 else "sum"
-    start = time.monotonic()
-    text = error_of(lambda x: reduced(reduced(x), operation), torch.ones(3))
-    assert time.monotonic() - start < PATIENCE, "seen at once, not at the end of the timeout"
+    with limit(PATIENCE):  # seen at once, not at the end of the timeout
+        text = error_of(lambda x: reduced(reduced(x), operation), torch.ones(3))
     assert "differ from collective 2 on" in text, text
     assert "all_reduce 'sum' of f32[3]" in text, text
     assert "all_reduce 'max' of f32[3]" in text, text
@@ -115,10 +114,8 @@ def ranks_go_on_after_an_error() -> None:
 
 
 def an_error_on_one_rank_does_not_hang_the_others() -> None:
-    start = time.monotonic()
     with limit(SECONDS):
         an_error_of_one_rank(torch.sin)
-    assert time.monotonic() - start < PATIENCE
 
 
 def an_absent_rank_is_named() -> None:
@@ -139,17 +136,16 @@ def an_exception_after_a_collective_is_raised_on_its_rank() -> None:
             raise KeyError("of one rank")
         return reduced(y)
 
-    start = time.monotonic()
-    if dist.get_rank() == 1:
-        with pytest.raises(KeyError, match="of one rank") as caught:
-            thunder.jit(program)(torch.ones(14))
-        (note,) = [note for note in caught.value.__notes__ if "Thunder" in note]
-        assert "differ from collective 2 on" in note, note
-        dist.barrier()
-    else:
-        text = error_of(program, torch.ones(14))
-        assert "Rank 1 then raises KeyError: 'of one rank'" in text, text
-    assert time.monotonic() - start < PATIENCE, "seen at once"
+    with limit(PATIENCE):  # seen at once
+        if dist.get_rank() == 1:
+            with pytest.raises(KeyError, match="of one rank") as caught:
+                thunder.jit(program)(torch.ones(14))
+            (note,) = [note for note in caught.value.__notes__ if "Thunder" in note]
+            assert "differ from collective 2 on" in note, note
+            dist.barrier()
+        else:
+            text = error_of(program, torch.ones(14))
+            assert "Rank 1 then raises KeyError: 'of one rank'" in text, text
 
 
 def an_exception_on_all_ranks_is_raised_on_all() -> None:
@@ -163,10 +159,11 @@ def an_exception_on_all_ranks_is_raised_on_all() -> None:
 
 
 def after_an_exception_others_wait_less_long_than_the_timeout() -> None:
-    start = time.monotonic()
-    with mock.patch.object(agreement, "_SECONDS_AFTER_EXCEPTION", SECONDS):
+    with (
+        mock.patch.object(agreement, "timeout", return_value=PATIENCE),  # that of the process group: no variable is set
+        mock.patch.object(agreement, "_SECONDS_AFTER_EXCEPTION", SECONDS),
+    ):
         an_error_of_one_rank(torch.asinh)
-    assert time.monotonic() - start < PATIENCE
 
 
 def an_error_of_one_rank(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -235,10 +232,9 @@ def a_rank_that_compiles_at_another_call_goes_on() -> None:
     misses = thunder.cache_misses(compiled)
     if dist.get_rank() == 2:
         settings["scale"] = 2.0
-    start = time.monotonic()
-    result = compiled(torch.ones(4) if dist.get_rank() != 2 else torch.ones(2, 2, dtype=torch.float32))
+    with limit(PATIENCE):
+        result = compiled(torch.ones(4) if dist.get_rank() != 2 else torch.ones(2, 2, dtype=torch.float32))
     assert torch.equal(result, torch.full((2,), 3.0 * settings["scale"]))
-    assert time.monotonic() - start < PATIENCE
     assert thunder.cache_misses(compiled) - misses == (dist.get_rank() == 2)
 
 

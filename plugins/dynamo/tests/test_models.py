@@ -11,7 +11,7 @@ from dynamo_programs import MARKS
 
 import thunder_plugin_dynamo
 
-pytestmark = [*MARKS, pytest.mark.slow]
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True)

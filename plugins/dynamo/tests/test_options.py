@@ -48,7 +48,6 @@ def test_executors() -> None:
 
 
 @pytest.mark.needs_compiler
-@pytest.mark.slow
 def test_inductor_by_name() -> None:
     compiled = torch.compile(program, backend="thunder", options={"executors": ["inductor"]})
     torch.testing.assert_close(compiled(X), program(X))
