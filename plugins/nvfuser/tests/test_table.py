@@ -65,7 +65,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 VIEWS = {"expand", "permute", "reshape", "select", "slice", "split_with_sizes"}
 VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "view"}
 """Operators whose sample is a view of its argument, which needs no kernel."""
-DECLINED = {"arange", "index_select", "nn.functional.pad.circular", "pow", "addmm.decomposed"}
+DECLINED = {"arange", "index_select", "nn.functional.pad.circular", "pow", "addmm.decomposed", "mm"}
 DECLINED |= {"round.decimals_0", "round.decimals_3", "round.decimals_neg_3"}
 """Operators whose sample is declined in some dtype, for instance because it has empty tensors."""
 
