@@ -140,7 +140,7 @@ def test_a_compilation_for_each_outcome(program: Program, training: bool, region
 
 
 def test_a_compilation_for_each_outcome_with_inductor() -> None:
-    check(branch_by_size, True, "automatic", ("inductor",))
+    check(branch_by_size, True, True, ("inductor",))
 
 
 def check(program: Program, training: bool, dynamic: Any, executors: tuple[Any, ...]) -> None:
