@@ -465,6 +465,31 @@ def keys_of_dispatch(keys: Any) -> None:
     assert keys(torch.ones(3, 4, requires_grad=True)).raw_repr() == plain != lazy
 
 
+def forces_dispatch_keys(guard: Any) -> None:
+    before = _dispatch_keys()
+    with guard(*map(torch._C.DispatchKeySet, (torch._C.DispatchKey.Python, torch._C.DispatchKey.Conjugate))):
+        assert _dispatch_keys() != before
+    assert _dispatch_keys() == before
+
+
+def included_keys(included: Any) -> None:
+    with pytorch_internals.ForceDispatchKeyGuard(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate), pytorch_internals.dispatch_tls_local_exclude_set()
+    ):
+        assert included().has(torch._C.DispatchKey.Conjugate)
+
+
+def excluded_keys(excluded: Any) -> None:
+    keys = pytorch_internals.dispatch_tls_local_include_set()
+    with pytorch_internals.ForceDispatchKeyGuard(keys, torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate)):
+        assert excluded().has(torch._C.DispatchKey.Conjugate)
+
+
+def _dispatch_keys() -> tuple[Any, Any]:
+    keys = pytorch_internals.dispatch_tls_local_include_set(), pytorch_internals.dispatch_tls_local_exclude_set()
+    return keys[0].raw_repr(), keys[1].raw_repr()
+
+
 def argument_slices(slices: Any) -> None:
     _equal(slices((1, 2, 3), (0, 2), as_tuple=False), (1, 3))
     _equal(slices((1, 2, 3), 1, as_tuple=False), 2)
@@ -1161,6 +1186,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "TransformType": transform_types,
     "is_zerotensor": zero_tensor,
     "dispatch_keys": keys_of_dispatch,
+    "ForceDispatchKeyGuard": forces_dispatch_keys,
+    "dispatch_tls_local_include_set": included_keys,
+    "dispatch_tls_local_exclude_set": excluded_keys,
     "temporarily_clear_interpreter_stack": clears_interpreters,
     "slice_argnums": argument_slices,
     "assert_non_empty_tensor_output": tensor_outputs,

@@ -87,6 +87,8 @@ ROWS: Final = (
       for name in ("get_interpreter_stack", "get_unwrapped", "is_batchedtensor", "maybe_get_level", "unwrap_if_dead",
                    "TransformType")],
     Name("torch.Tensor._is_zerotensor", _FUNCTORCH),
+    *[Name(f"torch._C.{name}", "leaving the transformations of torch.func of a program that raises an exception")
+      for name in ("_ForceDispatchKeyGuard", "_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set")],
     Name("torch._C._dispatch_keys", "computing lazy tensors before a compiled region gets them"),
     Name("torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack", _FUNCTORCH),
     Name("torch._functorch.eager_transforms._slice_argnums", "thunder.grad and thunder.value_and_grad"),

@@ -11,6 +11,8 @@ import torch
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 from torch.nn import functional as F
 
+import thunder
+
 
 def in_place(row: torch.Tensor) -> torch.Tensor:
     value = row.clone()
@@ -64,6 +66,65 @@ def test_random_calls_of_each_row_inside(name: str, check: Callable[..., None]) 
 def test_in_place(program: Callable[..., Any], check: Callable[..., None], request: pytest.FixtureRequest) -> None:
     shape = (2, 4, 3) if "vmap of vmap" in request.node.name else (4, 3) if "vmap" in request.node.name else (3,)
     check(program, lambda: (torch.rand(shape),), rounds=3)
+
+
+WEIGHTS = torch.arange(9.0).view(3, 3)
+
+
+def _row_written(v: torch.Tensor) -> torch.Tensor:
+    z = v.new_zeros(3, 3)
+    z[1] = v
+    return (z * WEIGHTS).sum()
+
+
+def _columns_written(v: torch.Tensor) -> torch.Tensor:
+    z = v.new_zeros(3, 3)
+    z[:, 1:] = v[:, None]
+    return (z * WEIGHTS).sum()
+
+
+def _diagonal_written(v: torch.Tensor) -> torch.Tensor:
+    z = v.new_zeros(3, 3)
+    z.diagonal(1).copy_(v[:2])
+    return (z * WEIGHTS).sum()
+
+
+def _view_of_a_view_written(v: torch.Tensor) -> torch.Tensor:
+    z = v.new_zeros(3, 3)
+    rows = z[1:]
+    rows[:, 1:].mul_(2).add_(v[1:, None])
+    z.narrow(1, 1, 2).add_(v[:, None])
+    return (z * WEIGHTS).sum()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        grad,
+        lambda f: lambda x: jvp(f, (x,), (x + 1,)),
+        lambda f: lambda x: vmap(grad(f))(torch.stack([x, x * 2])),
+        jacfwd,
+    ],
+    ids=["grad", "jvp", "vmap_of_grad", "jacfwd"],
+)
+@pytest.mark.parametrize("function", [_row_written, _columns_written, _diagonal_written, _view_of_a_view_written])
+def test_writes_to_views_with_an_offset(
+    function: Callable[..., Any], transform: Callable[..., Any], check: Callable[..., None]
+) -> None:
+    """Autograd takes the part of a cotangent that belongs to a view by the view's offset."""
+    check(lambda x: transform(function)(x), lambda: (torch.rand(3),))
+
+
+def test_transforms_after_one_that_is_refused() -> None:
+    """A refused program leaves PyTorch as it was: eager transforms of the thread work afterwards."""
+    x, q = torch.rand(3), torch.tensor([0.25, 0.75])
+    compiled = thunder.jit(lambda x: jvp(lambda v: torch.quantile(v, q), (x,), (x,))[1], executors=[])
+    keys = torch._C._dispatch_tls_local_exclude_set()
+    for _ in range(2):
+        with pytest.raises(thunder.ThunderError, match="lerp_"):
+            compiled(x)
+        assert torch._C._dispatch_tls_local_exclude_set() == keys
+        torch.testing.assert_close((grad(torch.sum)(x), vmap(torch.sin)(x)), (torch.ones(3), x.sin()))
 
 
 def test_gradients_of_each_sample(check: Callable[..., None]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
+
+import torch
 
 from thunder_core.acquire import (
     data_dependence,
@@ -41,11 +45,17 @@ from thunder_core.ir.context import only_kernels
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.pytorch_internals import (
+    ForceDispatchKeyGuard,
+    dispatch_tls_local_exclude_set,
+    dispatch_tls_local_include_set,
+)
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.user_frames import calls_program, raising_location
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""
+_PYTORCH: Final = f"{os.path.dirname(torch.__file__)}{os.sep}"
 _REPEATED: Final = "changes of Python objects may be those of functions that are one op"
 
 
@@ -96,7 +106,8 @@ def _record(
     )
     outputs: list[Proxy] = []
     try:
-        reconstruction, raised, random_states = _run_and_undo(function, recorder, observer, outputs, advanced)
+        with _dispatch_keys_restored():
+            reconstruction, raised, random_states = _run_and_undo(function, recorder, observer, outputs, advanced)
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
@@ -123,6 +134,34 @@ def _record(
         traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
         defined=() if input_sizes is None else tuple(input_sizes.sizes.defined),
     )
+
+
+@contextmanager
+def _dispatch_keys_restored() -> Iterator[None]:
+    """The dispatch keys of the thread are afterwards those of before, also if an exception leaves the context.
+
+    Frames of PyTorch hold guards that restore the keys when they are freed (`torch._tensor_str._str`). The traceback of
+    an exception holds the frames, so that this would happen later: transforms of `torch.func` would fail from then on.
+    """
+    with ForceDispatchKeyGuard(dispatch_tls_local_include_set(), dispatch_tls_local_exclude_set()):
+        try:
+            yield
+        except BaseException as error:
+            _free_frames_of_pytorch(error)
+            raise
+
+
+def _free_frames_of_pytorch(error: BaseException) -> None:
+    """Delete the local variables of PyTorch's frames that an exception, or one that led to it, has ended."""
+    errors, seen = [error], set()
+    while errors:
+        one = errors.pop()
+        seen.add(id(one))
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if frame.f_code.co_filename.startswith(_PYTORCH):
+                with suppress(RuntimeError):  # a generator that is suspended, which Python 3.13 does not clear
+                    frame.clear()
+        errors += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
 
 
 def _source_of(observer: Observer, value: Any) -> Source | None:

@@ -124,6 +124,7 @@ def make_traced(variable: Variable, kind: type[torch.Tensor] = torch.Tensor) -> 
         _wrapper(kind),
         shape,
         strides if proxy.layout is torch.strided else None,
+        on_fakes(proxy.offset) if proxy.layout is torch.strided else None,  # autograd reads it for writes to views
         dtype=proxy.dtype,
         device=proxy.device,
         storage_size=memory,
