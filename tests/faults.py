@@ -144,7 +144,7 @@ class Verdict:
     Attributes:
         fault: the fault.
         ran: whether a test ran its line.
-        test: the first test that failed; empty if none did.
+        test: the tests that failed, one unless the options of pytest ask for more; empty if none did.
         seconds: how long that took.
     """
 
@@ -186,8 +186,12 @@ def judge(fault: Fault, options: list[str]) -> Verdict:
                 [*command, *parallel, *options, *paths], cwd=root, env=environment, capture_output=True, text=True
             )
             if run.returncode not in (0, 5):
-                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
-                test = failed[1] if failed else f"exit code {run.returncode}: {run.stdout[-200:]} {run.stderr[-200:]}"
+                failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", run.stdout, re.M)
+                test = (
+                    ", ".join(failed[:9])
+                    if failed
+                    else f"exit code {run.returncode}: {run.stdout[-200:]} {run.stderr[-200:]}"
+                )
                 return Verdict(fault, hits.exists(), test, time.monotonic() - start)
         return Verdict(fault, hits.exists(), "", time.monotonic() - start)
 
@@ -217,7 +221,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faults")
     parser.add_argument("--jobs", type=int, default=1, help="how many faults are tried at a time")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
-    parser.add_argument("--start", type=int, default=0, help="leave out the first faults, which another run tried")
+    parser.add_argument("--only", type=int, nargs="+", help="the numbers of the faults to try, as --list shows them")
     parser.add_argument("options", nargs="*", help="further options of pytest, after --")
     arguments = parser.parse_args()
     candidates = enumerate(faults(arguments.number, arguments.seed))
@@ -225,7 +229,9 @@ def main() -> int:
         for number, fault in itertools.islice(candidates, arguments.number):
             print(f"{number:3}  {fault.describe()}")
         return 0
-    candidates = itertools.islice(candidates, arguments.start, None)
+    if arguments.only:
+        arguments.number = len(arguments.only)
+        candidates = ((number, fault) for number, fault in candidates if number in arguments.only)
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         while (missing := arguments.number - sum(verdict.ran for verdict in verdicts)) > 0:
