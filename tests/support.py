@@ -78,7 +78,7 @@ def page(outcomes: dict[str, Outcome]) -> str:
         "computed from random cotangents of all outputs; gradients of parameters from a loss in training mode.",
         "",
         "The continuous integration requires the same outcomes with PyTorch 2.11.0 (Python 3.12, transformers 5.3.0)",
-        "and 2.15.0 (Python 3.13, the newest transformers) for a seventh of models, operators and gradients, each day another one.",
+        "and 2.15.0 (Python 3.13, the newest transformers) for another seventh of all cases each day.",
         "",
         "| battery | cases | " + " | ".join(WORDS.values()) + " |",
         "|---|" + "---|" * (len(WORDS) + 1),
