@@ -8,20 +8,21 @@ operators may be lazy (zeros without memory, conjugates, negatives) or have othe
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from thunder_core.executors.executor import RegionCall
+from thunder_core.guards.tensor_guard import TensorsMemo, same_stride
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.operations import with_strides
-from thunder_core.private_names import is_missing
-from thunder_core.pytorch_internals import TensorGuards, dispatch_keys, is_zerotensor, len_torch_dispatch_stack
+from thunder_core.pytorch_internals import dispatch_keys, is_zerotensor, len_torch_dispatch_stack
 
 
 class AdmittedRegion:
@@ -35,7 +36,7 @@ class AdmittedRegion:
         call: the compiled region.
     """
 
-    __slots__ = ("_accepts", "_expected", "_proxies", "_reference", "_region", "_written", "call")
+    __slots__ = ("_expected", "_memo", "_proxies", "_reference", "_region", "_written", "call")
 
     def __init__(self, call: RegionCall, region: Trace) -> None:
         self.call = call
@@ -44,12 +45,11 @@ class AdmittedRegion:
         geometry = tuple([(tuple(proxy.shape), tuple(proxy.stride)) for _, proxy in self._proxies])
         self._expected = compile_sizes(geometry, region.sizes)
         self._written = frozenset(Aliases.of(region).written_inputs)
-        self._accepts: Callable[..., bool] = lambda *_: False
-        """PyTorch's combined check of the metadata of tensors, as it was when `_admitted` last accepted them."""
+        self._memo = TensorsMemo(())
         self._reference: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        if self._accepts(*inputs):
+        if self._memo.check(*inputs):
             return self.call(*inputs)
         admitted = None if len_torch_dispatch_stack() else self._admitted(inputs)
         return self._by_pytorch(inputs) if admitted is None else self.call(*admitted)
@@ -66,20 +66,14 @@ class AdmittedRegion:
                 shape,
             ):
                 return None
-            if tensor.stride() != stride and not _equivalent(shape, tensor.stride(), stride):
+            if not same_stride(tensor.stride(), (stride, shape)):
                 tensor = with_strides(tensor, stride)
             if tensor is not inputs[index] and index in self._written:
                 return None
             admitted[index] = tensor
-        if all(map(_is, admitted, inputs)):
-            self._remember(inputs)
+        if len(self._proxies) == len(inputs) and all(map(operator.is_, admitted, inputs)):
+            self._memo.remember(*inputs)
         return admitted
-
-    def _remember(self, inputs: tuple[Any, ...]) -> None:
-        """Accept such tensors from now on. PyTorch's combined check takes neither numbers nor repeated objects."""
-        if is_missing(TensorGuards) or len(self._proxies) < len(inputs) or len(set(map(id, inputs))) < len(inputs):
-            return
-        self._accepts = TensorGuards(*inputs, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
     def _by_pytorch(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         if self._reference is None:
@@ -91,15 +85,6 @@ class AdmittedRegion:
 def region_call(op: BoundSymbol) -> RegionCall | None:
     """The compiled region that an op calls; None for other ops."""
     return op.symbol.target.call if isinstance(op.symbol.target, AdmittedRegion) else None
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
-
-
-def _equivalent(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether tensors with these strides have their elements at the same addresses."""
-    return 0 in shape or all(ours == theirs for size, ours, theirs in zip(shape, one, other, strict=True) if size > 1)
 
 
 def _computed(value: Any) -> torch.Tensor | None:

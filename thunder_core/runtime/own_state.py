@@ -1,7 +1,7 @@
 """The state of PyTorch in which compiled programs run, whatever modes their caller has enabled.
 
 Traces contain the casts of autocast as ops, and devices and dtypes as arguments. Guards compare the modes of a call
-before forward runs. Backward runs later, in the modes of whoever calls it: under autocast its matmuls would return
+before forward runs. Backward runs later, in the modes of its own caller: under autocast its matmuls would return
 another dtype than the regions after them were compiled for.
 """
 

@@ -1,4 +1,4 @@
-"""Modes and settings that change between forward and backward: compiled programs run in a state of their own."""
+"""Modes and settings that change between forward and backward: backward has the gradients of eager outside of them."""
 
 from __future__ import annotations
 

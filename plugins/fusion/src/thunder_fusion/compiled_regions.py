@@ -17,6 +17,7 @@ from thunder_core.executors.executor import (
 )
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.own_state import kernel_settings
 from thunder_fusion.artifacts import RegionArtifacts
 from thunder_fusion.keys import trace_key
 
@@ -28,12 +29,7 @@ _cache: Final = BoundedCache[RegionCall | str](1024)
 
 def flags() -> tuple[Hashable, ...]:
     """PyTorch's settings on which compiled code may depend."""
-    return (
-        torch.get_default_dtype(),
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    return (torch.get_default_dtype(), *kernel_settings())
 
 
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
