@@ -17,7 +17,6 @@ import argparse
 import ast
 import itertools
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -81,18 +81,23 @@ class Fault:
 
 
 def faults(number: int, seed: int) -> Iterator[Fault]:
-    """Faults of the three kinds in turn, from files chosen at random; more than ``number``, to replace some."""
-    chosen = random.Random(seed)
-    by_kind: dict[str, list[Fault]] = {}
+    """Faults of the three kinds in turn; more than ``number``, to replace some.
+
+    They are ordered by a hash of the seed, the file, and the text, so that changes elsewhere leave the choice as it is.
+    """
+    by_kind: dict[str, list[tuple[bytes, Fault]]] = {}
     for path in sorted([*ROOT.glob("thunder_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]):
+        source = path.read_bytes()
         for fault in faults_in(path):
-            by_kind.setdefault(fault.kind, []).append(fault)
+            text = source[fault.start : fault.end].decode()
+            key = sha256(f"{seed} {fault.path} {fault.kind} {text} {fault.text}".encode()).digest()
+            by_kind.setdefault(fault.kind, []).append((key, fault))
     for kind in by_kind.values():
-        chosen.shuffle(kind)
+        kind.sort(key=lambda item: item[0], reverse=True)
     for _ in range(2 * number):
         for kind in by_kind.values():
             if kind:
-                yield kind.pop()
+                yield kind.pop()[1]
 
 
 def faults_in(path: Path) -> Iterator[Fault]:
