@@ -37,6 +37,18 @@ class EndsRecording(BaseException):
         return error
 
 
+class EagerCallNeeded(EndsRecording):
+    """This call of the program has to run in eager PyTorch; the message has the reason. The program cannot catch it.
+
+    Attributes:
+        expected: the program has such calls by design: Thunder neither warns nor stops compiling it.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+
 @contextmanager
 def recording() -> Iterator[None]:
     """A context that raises, at its end, the first `EndsRecording` that code in it raised and caught."""
@@ -44,6 +56,7 @@ def recording() -> Iterator[None]:
     try:
         yield
     except EndsRecording:
+        _raised.ends.clear()  # an exception and a variable of a frame in its traceback form a cycle
         raise
     except Exception:  # the program may have raised it because of the other one
         if not _raised.ends:
@@ -51,7 +64,10 @@ def recording() -> Iterator[None]:
     finally:
         raised, _raised.ends = _raised.ends, outer
     if raised:
-        raise raised[0]
+        try:
+            raise raised[0]
+        finally:
+            raised.clear()
 
 
 @contextmanager

@@ -91,19 +91,25 @@ def test_paused_code_is_not_observed(x):
 
 def test_other_threads_are_not_observed(x):
     settings = SimpleNamespace(scale=2)
+    begun, ended = [], []
 
     def program(x, settings):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
+        begun.append(True)
+        while not ended:
+            sys.getswitchinterval()  # lets the other thread run
         return x
 
     def other():
-        return settings.scale
+        while not begun:
+            sys.getswitchinterval()
+        ended.append(settings.scale)
 
+    thread = threading.Thread(target=other)
+    thread.start()
     observer = Observer(program, (x, settings), {})
     with observer:
         program(x, settings)
+    thread.join()
     assert "settings.scale" not in {guard.source.describe() for guard in observer.guards()}
 
 

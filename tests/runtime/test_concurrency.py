@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import _thread as _thread_module
+import asyncio
+import queue
 import threading
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import pytest
@@ -12,6 +18,7 @@ from torch import nn
 
 import thunder
 from tests.subjects import SUBJECT, eager
+from thunder_core.errors import UncacheableWarning
 
 
 def _in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
@@ -66,17 +73,18 @@ def test_different_programs_in_four_threads(jit: Callable[..., Any]) -> None:
 
 
 def test_eager_in_another_thread_is_not_recorded(jit: Callable[..., Any]) -> None:
-    running, done = threading.Event(), threading.Event()
-    results = []
+    running: list[bool] = []
+    results: list[torch.Tensor] = []
 
     def other() -> None:
-        running.wait(10)
+        while not running:
+            pass
         results.append(torch.ones(2) + 1)
-        done.set()
 
     def program(x: torch.Tensor) -> torch.Tensor:
-        running.set()
-        done.wait(10)
+        running.append(True)
+        while not results:  # Python switches between threads
+            pass
         return x * 2
 
     thread = threading.Thread(target=other)
@@ -141,3 +149,107 @@ def test_same_function_compiled_twice(jit: Callable[..., Any]) -> None:
 
     first, second = jit(program), jit(jit(program))
     assert torch.equal(first(torch.ones(1)), second(torch.ones(1)))
+
+
+def _thread(x: torch.Tensor) -> torch.Tensor:
+    out: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: out.append(x * 2))
+    thread.start()
+    thread.join()
+    return out[0] + x
+
+
+def _timer(x: torch.Tensor) -> torch.Tensor:
+    out: list[torch.Tensor] = []
+    timer = threading.Timer(0.0, lambda: out.append(x * 2))
+    timer.start()
+    timer.join()
+    return out[0] + x
+
+
+def _low_level_thread(x: torch.Tensor) -> torch.Tensor:
+    out, lock = [], threading.Lock()
+    lock.acquire()
+
+    def work() -> None:
+        out.append(x * 2)
+        lock.release()
+
+    _thread_module.start_new_thread(work, ())
+    lock.acquire()
+    return out[0] + x
+
+
+def _pool(x: torch.Tensor) -> torch.Tensor:
+    with ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(lambda index: x * index, range(3)), x * 0)
+
+
+def _pool_of_multiprocessing(x: torch.Tensor) -> torch.Tensor:
+    with ThreadPool(2) as pool:
+        return sum(pool.map(lambda index: x * index, range(3)), x * 0)
+
+
+def _event_loop(x: torch.Tensor) -> torch.Tensor:
+    async def work() -> torch.Tensor:
+        return await asyncio.to_thread(lambda: x * 3)
+
+    return asyncio.run(work())
+
+
+WITH_THREADS = (_thread, _timer, _low_level_thread, _pool, _pool_of_multiprocessing, _event_loop)
+
+
+@pytest.mark.parametrize("program", WITH_THREADS, ids=lambda program: program.__name__)
+def test_programs_with_threads_of_their_own(program: Callable[..., Any]) -> None:
+    """They run eagerly, which is said once."""
+    compiled = thunder.jit(program)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UncacheableWarning)
+        for value in (1.0, 5.0, 7.0):
+            x = torch.full((2,), value, requires_grad=True)
+            result = compiled(x)
+            assert result.tolist() == [3 * value] * 2
+            (gradient,) = torch.autograd.grad(result.sum(), x)
+            assert gradient.tolist() == [3.0, 3.0]
+    assert len([one for one in said if issubclass(one.category, UncacheableWarning)]) == 1
+    assert all(thread.ident is not None for thread in threading.enumerate())  # no thread is about to start
+
+
+def test_programs_that_use_threads_of_others() -> None:
+    """A worker that waits on a queue, one in a pool, and a lock that only the program uses."""
+    requests: queue.Queue[Any] = queue.Queue()
+    replies: queue.Queue[Any] = queue.Queue()
+    lock, condition = threading.RLock(), threading.Condition()
+
+    def work() -> None:
+        while (tensor := requests.get()) is not None:
+            replies.put(tensor * 2)
+
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        requests.put(x + 1)
+        return replies.get() + 1
+
+    def submits(x: torch.Tensor) -> torch.Tensor:
+        return pool.submit(lambda: x * 2 + 3).result()
+
+    def locks(x: torch.Tensor) -> torch.Tensor:
+        with lock, condition:
+            lock.acquire()
+            condition.notify_all()
+            lock.release()
+            return x * 2 + 3
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        with ThreadPoolExecutor(1) as pool, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UncacheableWarning)
+            for program in (asks, submits, locks):
+                compiled = thunder.jit(program)
+                for value in (1.0, 5.0, 7.0):
+                    assert compiled(torch.full((2,), value)).tolist() == [2 * value + 3] * 2
+        assert thunder.cache_hits(compiled) == 2  # that of `locks`
+    finally:
+        requests.put(None)
+        worker.join()

@@ -141,16 +141,25 @@ def test_functions_of_c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_threads_get_the_original() -> None:
+    begun: list[bool] = []
     found: list[float] = []
 
+    def other() -> None:
+        while not begun:
+            pass
+        found.append(scale(torch.ones(1)))
+
     def three(recorder: Recorder, original: Any, x: torch.Tensor) -> float:
-        thread = threading.Thread(target=lambda: found.append(scale(torch.ones(1))))
-        thread.start()
-        thread.join()
+        begun.append(True)
+        while not found:  # Python switches between threads
+            pass
         return 3.0
 
     add_interceptions([Interception(inspect.getmodule(scale), "scale", three, "a test")])
+    thread = threading.Thread(target=other)
+    thread.start()
     assert thunder.jit(lambda x: x * scale(x))(torch.ones(1)).item() == 3.0
+    thread.join()
     assert found == [2.0]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import random
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -291,3 +295,59 @@ def test_an_exception_of_a_line_has_no_such_note_where_nothing_is_written() -> N
     with pytest.raises(IndexError, match="out of bounds") as raised:
         compiled(X(), torch.tensor([7]))
     assert not any("is not all written" in note for note in raised.value.__notes__)
+
+
+def _at_least_warned(x: torch.Tensor) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.warn("mine", stacklevel=1)
+
+
+EXPRESSIONS = (
+    *("min([])", "max([])", "bool(x)", "x.item()", "float(x)", "int(x)", "[x] == [1]", "1 in [x]", "not x", "x and 1"),
+    *("range(x)", "max(x, 1)", "[1, 2][x]", "len(x.sum())", "list(x.sum())", "f'{x:.3f}'", "'%d' % x", "x.foo"),
+    *("math.sqrt(-1)", "math.isnan('a')", "print('a', sep=1)", "hash([])", "isinstance(x, 3)", "getattr(x, 'foo')"),
+    *("len(3)", "int('a')", "[][0]", "{}['a']", "0 ** -1", "next(iter([]))", "sorted([1, 'a'])", "sum(['a'])"),
+    *("__import__('no_such_module')", "open('/no/such/file')", "exec('assert False')", "eval('(')", "divmod(1, 0)"),
+    *("torch.from_numpy(3)", "torch.tensor('a')", "torch.cat([])", "torch.stack([x, x[1:]])", "x.view(7)", "x[9]"),
+    *(
+        "x + 'a'",
+        "x @ torch.ones(9, 9)",
+        "x.requires_grad_().numpy()",
+        "x.sum().backward()",
+        "torch.nn.Linear(9, 2)(x)",
+    ),
+    *("torch.autograd.grad(x.sum(), x)", "torch.nn.Linear(2, 2).foo", "F.cross_entropy(x, x.long() + 9)"),
+    *("sys.exit(3)", "stop(KeyboardInterrupt('mine'))", "stop(GeneratorExit())", "stop(asyncio.CancelledError())"),
+    "warned(x)",
+)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_effects_before_any_exception(expression: str) -> None:
+    """The exception of eager, of whatever raises it, after the same writes, at each call."""
+
+    def stop(error: BaseException) -> None:
+        raise error
+
+    names = {"F": torch.nn.functional, "asyncio": asyncio, "math": math, "sys": sys, "torch": torch, "stop": stop}
+    names["warned"] = _at_least_warned
+    source = f"def program(x):\n    box.n += 1\n    written.add_(x)\n    return {expression}\n"
+
+    def calls(wrap: Wrap) -> list[Any]:
+        box, written = Box(), torch.zeros(3)
+        namespace = {**names, "box": box, "written": written}
+        exec(source, namespace)
+        program = wrap(namespace["program"])
+        found = []
+        for _ in range(2):
+            try:
+                program(X())
+            except BaseException as error:
+                found.append((type(error), str(error).partition("\n")[0], box.n, written.tolist()))
+        return found
+
+    expected = calls(lambda function: function)
+    assert len(expected) == 2
+    assert calls(thunder.jit) == expected

@@ -149,4 +149,4 @@ def test_random_generators_draw_once_in_eager_calls(name: str) -> None:
 def test_an_eager_call_cannot_follow_an_advanced_iterator() -> None:
     step = numbers()
     with pytest.raises(UnsupportedError, match="has advanced in the first"):
-        SUBJECT(lambda x: cached(x) * step())(torch.ones(2))
+        SUBJECT(lambda x: step() * cached(x))(torch.ones(2))

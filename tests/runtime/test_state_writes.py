@@ -38,9 +38,9 @@ def case(program: Program) -> Program:
     return program
 
 
-def cases(script: Callable[[Any, Wrap], Iterator[Any]], **functions: Any) -> None:
-    """Add a program for each function: they differ in what they return."""
-    PROGRAMS.update({name: functools.partial(script, function) for name, function in functions.items()})
+def cases(script: Callable[[Any, Wrap], Iterator[Any]], **arguments: Any) -> None:
+    """Add a program for each argument of a script, such as functions that differ in what they return."""
+    PROGRAMS.update({name: functools.partial(script, argument) for name, argument in arguments.items()})
 
 
 class Doubles:
@@ -1366,6 +1366,201 @@ def held_get(jit: Wrap) -> Iterator[Any]:
     for _ in range(3):
         yield g(X())
         table["scale"] += 1
+
+
+class WithSlots:
+    __slots__ = ("a",)
+
+
+class WithSetter:
+    @property
+    def value(self):
+        return self.a
+
+    @value.setter
+    def value(self, value):
+        self.a = value
+
+
+def assigned_again(kind: Callable[[], Any], write: Callable[[Any, Any], None], jit: Wrap) -> Iterator[Any]:
+    """The program assigns what is there already, when it is recorded or later; between the calls, others assign."""
+    target, kept = kind(), torch.zeros(2)
+    for values in ((1, 5, 1, 7), (5, 1, 1, 2), (kept, torch.zeros(2), 1)):
+        one = values[0] if len(values) == 3 else 1
+
+        def f(x, one=one):
+            write(target, one)
+            return x * 2
+
+        g = jit(f)
+        for value in values:
+            target.a = value
+            yield g(X()), target.a is kept, target.a
+
+
+def _attribute(target, one):
+    target.a = one
+
+
+def _deleted(target, one):
+    del target.a
+    target.a = one
+
+
+def _by_key(target, one):
+    for name in ("a",):
+        setattr(target, name, one)
+
+
+def _in_dictionary(target, one):
+    vars(target)["a"] = one
+
+
+def _by_setter(target, one):
+    target.value = one
+
+
+cases(
+    lambda row, jit: assigned_again(*row, jit),
+    same_attribute=(Box, _attribute),
+    same_slot=(WithSlots, _attribute),
+    same_attribute_of_a_module=(torch.nn.Module, _attribute),
+    same_attribute_of_a_class=(lambda: type("Named", (), {}), _attribute),
+    same_attribute_of_a_python_module=(lambda: types.ModuleType("named"), _attribute),
+    same_attribute_deleted_before=(Box, _deleted),
+    same_attribute_by_key=(Box, _by_key),
+    same_attribute_in_dictionary=(Box, _in_dictionary),
+    same_attribute_by_setter=(WithSetter, _by_setter),
+)
+
+
+@case
+def same_variables(jit: Wrap) -> Iterator[Any]:
+    global G
+    captured = 1
+
+    def f(x):
+        global G
+        nonlocal captured
+        G = captured = 1
+        return x * 2
+
+    g = jit(f)
+    for value in (1, 5, 1, 7):
+        G = captured = value
+        yield g(X()), G, captured
+
+
+@case
+def attribute_that_is_deleted_again(jit: Wrap) -> Iterator[Any]:
+    box = Box()
+
+    def f(x):
+        box.temporary = 3
+        y = x * box.temporary
+        del box.temporary
+        return y
+
+    g = jit(f)
+    for before in (None, 5, None):
+        if before is not None:
+            box.temporary = before
+        yield g(X()), box
+
+
+class Key:
+    """An object that dies with its last reference."""
+
+
+def weakly_held(make: Callable[[], Any], write: Callable[[Any, Any], Any], jit: Wrap) -> Iterator[Any]:
+    """Entries that the program adds to a weak container die with their keys."""
+    container, keys = make(), [Key()]
+
+    def f(x):
+        write(container, keys[0])
+        return x * len(container)
+
+    g = jit(f)
+    for _ in range(3):
+        yield g(X()), len(container), list(container.values()) if hasattr(container, "values") else None
+        yield g(X()), len(container)
+        keys[0] = Key()
+        yield len(container), len(getattr(container, "data", ()))
+
+
+def _set_entry(container, key):
+    container[key] = 1
+
+
+def _append_to_default(container, key):
+    container.setdefault(key, []).append(1)
+
+
+def _count(container, key):
+    if key in container:
+        container[key] += 1
+    else:
+        container.update({key: 1})
+
+
+def _set_value(container, key):
+    container["a"] = key
+
+
+cases(
+    lambda row, jit: weakly_held(*row, jit),
+    weak_key=(weakref.WeakKeyDictionary, _set_entry),
+    weak_key_by_default=(weakref.WeakKeyDictionary, _append_to_default),
+    weak_key_counted=(weakref.WeakKeyDictionary, _count),
+    weak_member=(weakref.WeakSet, lambda container, key: container.add(key)),
+)
+
+
+@case
+def weak_value(jit: Wrap) -> Iterator[Any]:
+    container, keys = weakref.WeakValueDictionary(), [Key()]
+
+    def f(x):
+        container["a"] = keys[0]
+        return x * 2
+
+    g = jit(f)
+    for _ in range(3):
+        yield g(X()), container["a"] is keys[0], len(container)
+        keys[0] = Key()
+        yield len(container)
+
+
+def cached_function(clears: bool, jit: Wrap) -> Iterator[Any]:
+    """The body runs once for each key, also where it creates tensors, and the program or the user clears the cache."""
+    runs = []
+
+    @functools.lru_cache
+    def table(n):
+        runs.append(n)
+        return torch.arange(n) * 2
+
+    @functools.lru_cache
+    def plain(n):
+        runs.append(-n)
+        return n + 1
+
+    plain(3)
+
+    def f(x, n):
+        if clears:
+            table.cache_clear()
+        return x[:n] + table(n) * plain(n)
+
+    g = jit(f)
+    for n in (3, 3, 2, 3, 2, 3):
+        yield g(X(), n), list(runs)
+    table.cache_clear()
+    yield g(X(), 3), list(runs)
+    yield g(X(), 3), list(runs), table(3)
+
+
+cases(cached_function, cached_function=False, cleared_cached_function=True)
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")

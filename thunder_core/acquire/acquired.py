@@ -55,7 +55,7 @@ class Acquired:
     reconstruction: Reconstruction
     random_states: tuple[str, ...]
     saw_strides: bool
-    raised: Exception | None = None
+    raised: BaseException | None = None
     guarded: bool = False
     input_sizes: InputSizes | None = None
     constant_sizes: str = ""

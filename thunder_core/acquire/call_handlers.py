@@ -44,6 +44,7 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -123,6 +124,7 @@ def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any
         return TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
 
 
+@calls_program
 def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     tensor = args[0]
     if type(tensor) is not Tensor or tensor.dim() or tensor.is_meta:

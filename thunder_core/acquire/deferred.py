@@ -16,6 +16,7 @@ from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate, speculate_size
 from thunder_core.acquire.traced_number import Numbers, TracedNumber, as_argument, value_of
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.symbols.checks import CHECK_TRUE
@@ -66,6 +67,7 @@ def _list(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         return Declined(str(reason))
 
 
+@calls_program
 def predicate(recorder: Recorder, original: Callable[..., bool], number: Any, /) -> bool:
     """The interception of a predicate of `math`: each run checks the bool that it returns, not the number."""
     if type(number) is not TracedNumber:

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
 from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.user_frames import user_location
@@ -294,12 +295,14 @@ def setting_for_private_name(entry_point: Any, value: Any, purpose: str) -> tupl
     return () if is_missing(entry_point) else (Setting(entry_point.owner, entry_point.name, value, purpose),)
 
 
+@calls_program
 def outside_modes(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The handler of functions that run without the recording modes: their results are real objects."""
     with disable_current_modes():
         return original(*args, **kwargs)
 
 
+@calls_program
 def run_once(recorder: Recorder, original: Callable[..., Any], /, *args: Any) -> Any:
     """The handler of functions that run once per process: an import, or a function that caches its result."""
     set_active_recorder(None)

@@ -38,7 +38,6 @@ from thunder_core.acquire import (
     subclasses,
     tensor_state,
 )
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.interception import (
     ApplyInterception,
@@ -54,7 +53,9 @@ from thunder_core.acquire.interception import (
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
 from thunder_core.acquire.traced_number import function_of_numbers
 from thunder_core.acquire.traced_size import larger_or_smaller
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import is_array
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import is_compiled
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
@@ -271,6 +272,7 @@ _TEXT: Final[Rows] = (
 """Prints, logs and warnings of a program."""
 
 
+@calls_program
 def _from_numpy(recorder: Recorder, original: Callable[..., Any], array: Any, /) -> Any:
     if not (is_array(array) and recorder.inputs.has_path(array)):  # the program creates it: its memory is a constant
         return original(array)

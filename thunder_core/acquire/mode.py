@@ -20,6 +20,7 @@ from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, any_transformed, variable_of
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
@@ -53,6 +54,7 @@ def _size(variable: Variable) -> torch.Size:
     return torch.Size(map(traced_size, variable.proxy.shape))
 
 
+@calls_program
 def _length(variable: Variable) -> int:
     if not variable.proxy.shape:
         raise TypeError("len() of a 0-d tensor")
@@ -114,6 +116,7 @@ class AcquisitionMode(RecordingMode):
         wrappers = subclasses.wrappers((*args, *kwargs.values()) if kwargs else args)
         if wrappers:
             return self.recorder.wrapper_calls.call(func, args, kwargs or {}, wrappers)
+        self.observer.check_may_record()
         self.observer.pause()
         try:
             if builtins.id is not _ID:

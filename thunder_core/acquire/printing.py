@@ -8,6 +8,7 @@ as that code runs again.
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import sys
 import warnings
@@ -24,7 +25,7 @@ from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, calls_program, is_of_thunder, kind_of
 from thunder_core.guards.contents import namespace_of
 from thunder_core.guards.hidden_state import caller_of_logging
 from thunder_core.guards.observer import Observer
@@ -50,6 +51,7 @@ _CALLER_OF_BUILTIN: Final = 2  # depth of the frame that calls a function of C
 _LITERAL: Final = (type(None), bool, int, float, complex, str)
 
 
+@calls_program
 def print_values(recorder: Recorder, original: Callable[..., None], /, *values: Any, **options: Any) -> None:
     """The interception of ``print``: it prints at each call of the compiled program, in its place among other effects.
 
@@ -74,6 +76,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     if not standard:
         original(*map(str, values), file=file, **options)  # the text of a tensor is a value that the program reads
         return
+    original(file=io.StringIO(), **options)  # raises where the op would
     if file is trace.stderr and file is not None:
         options["to_stderr"] = True
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
@@ -170,6 +173,7 @@ def _log_values(
     _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
 
 
+@calls_program
 def warn(
     recorder: Recorder | None,
     original: Callable[..., None],

@@ -23,11 +23,11 @@ from typing import Any, Final
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
-from thunder_core.errors import ThunderError
-from thunder_core.guards.code_kinds import is_of_thunder
+from thunder_core.errors import EndsRecording, ThunderError, WrongGuess
+from thunder_core.guards.code_kinds import is_calling, is_of_thunder
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import annotate_exception, location_of
-from thunder_core.tracing.user_frames import is_calling, is_internal
+from thunder_core.tracing.user_frames import is_internal
 
 _VARIABLE: Final = "THUNDER_TRACEBACK"
 
@@ -129,12 +129,12 @@ class _Placed(Exception):
     """Raised to get a frame."""
 
 
-def ends_program(error: Exception, trace: OpenTrace) -> bool:
+def ends_program(error: BaseException, trace: OpenTrace) -> bool:
     """Whether an exception was raised by the program, not by its recording.
 
     Adds a note to the exception where the trace lacks some of the calls before it, so that it cannot run.
     """
-    if isinstance(error, ThunderError) or _is_defect(error):
+    if isinstance(error, ThunderError | EndsRecording | WrongGuess) or _is_defect(error):
         return False
     if trace.is_region_cut or trace.outer_ops:
         note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")
@@ -142,25 +142,29 @@ def ends_program(error: Exception, trace: OpenTrace) -> bool:
     return True
 
 
-def note(error: Exception, reason: str) -> None:
+def note(error: BaseException, reason: str) -> None:
     """Add a note to an exception: writes of the program before it may be lost, except in-place writes."""
     error.add_note(f"Thunder: what the program wrote before this exception is not all written, as {reason}.")
 
 
-def contents(error: Exception) -> Any:
+def contents(error: BaseException) -> Any:
     """The arguments and attributes of an exception to reconstruct, if they hold tensors of the program; else None."""
     held = (error.args, vars(error))
     return held if holds_traced_tensor(held) else None
 
 
-def raising(reconstruction: Reconstruction, error: Exception) -> Reconstruction:
+def raising(reconstruction: Reconstruction, error: BaseException) -> Reconstruction:
     """A reconstruction that raises ``error``; the result of ``reconstruction`` is `contents` of the exception."""
-    namespace = {**reconstruction.namespace, "raise_error": _raise, "error": error}
-    return replace(reconstruction, result=f"raise_error(error, {reconstruction.result})", namespace=namespace)
+    namespace = {**reconstruction.namespace, "raise_error": _raise, "errors": [error]}
+    return replace(reconstruction, result=f"raise_error(errors, {reconstruction.result})", namespace=namespace)
 
 
-def _raise(error: Exception, rebuilt: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
-    if rebuilt is not None:
-        error.args, attributes = rebuilt
-        vars(error).update(attributes)
-    raise error
+def _raise(errors: list[BaseException], rebuilt: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
+    error = errors.pop()  # a program that raises runs once; a reference would form a cycle with the traceback
+    try:
+        if rebuilt is not None:
+            error.args, attributes = rebuilt
+            vars(error).update(attributes)
+        raise error
+    finally:
+        del error

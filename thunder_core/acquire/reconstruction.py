@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.hooks import TracedHandle
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.object_layout import (
@@ -39,7 +38,7 @@ from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import Variable, holds_traced_tensor, variable_of
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.guards.writes import Write
@@ -335,11 +334,15 @@ class Reconstructor(ReconstructionWriter):
         return name
 
     def _reference(self, reference: weakref.ref[Any]) -> str:
-        """The expression for a weak reference to the same referent."""
+        """The expression for a weak reference to the same referent, with the same callback: that of its container."""
         referent = reference()
         if referent is None:
             return self.constant(reference)
-        return self.assign(reference, f"{self.constant(weakref.ref)}({self.expression(referent)})")
+        parts = [referent] if reference.__callback__ is None else [referent, reference.__callback__]
+        if isinstance(reference, weakref.KeyedRef):
+            parts = [referent, reference.__callback__, reference.key]
+        arguments = ", ".join(map(self.expression, parts))
+        return self.assign(reference, f"{self.constant(type(reference))}({arguments})")
 
     def _not_reducible(self, value: Any, error: TypeError) -> str:
         """The expression for an object that ``__reduce_ex__`` rejects.
@@ -351,7 +354,7 @@ class Reconstructor(ReconstructionWriter):
             generator = reconstruct_generator(self, value)
             if generator is not None:
                 return generator
-        if type(value) is weakref.ref:
+        if type(value) in (weakref.ref, weakref.KeyedRef):
             return self._reference(value)
         if holds_traced_tensor(value):
             raise _cannot_be_reconstructed(value, error) from error

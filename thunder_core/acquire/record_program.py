@@ -17,7 +17,7 @@ from thunder_core.acquire import (
 )
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
-from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, EagerCallNeeded, RecordAgain
+from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, RecordAgain
 from thunder_core.acquire.communication import communication
 from thunder_core.acquire.final_checks import (
     check_arrays,
@@ -36,7 +36,16 @@ from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.traced_number import ClassNeeded
-from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
+from thunder_core.errors import (
+    AcquisitionError,
+    DataDependentError,
+    EagerCallNeeded,
+    EndsRecording,
+    SizeVariesError,
+    UnsupportedError,
+    recording,
+)
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
@@ -51,7 +60,7 @@ from thunder_core.pytorch_internals import (
     dispatch_tls_local_include_set,
 )
 from thunder_core.tracing.sizes import Sizes, compiling_with
-from thunder_core.tracing.user_frames import calls_program, raising_location
+from thunder_core.tracing.user_frames import raising_location
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""
@@ -114,6 +123,9 @@ def _record(
             check_leaks(recorder.tensors)
         trace = _trace_of(recorder, outputs, raised)
         inputs = tuple(recorder.inputs)
+    except BaseException:
+        observer.close()
+        raise
     finally:
         recorder.close()
     if raised is None:
@@ -174,7 +186,7 @@ def _source_of(observer: Observer, value: Any) -> Source | None:
 
 def _run_and_undo(
     function: Callable[..., Any], recorder: Recorder, observer: Observer, outputs: list[Proxy], advanced: list[str]
-) -> tuple[Reconstruction, Exception | None, tuple[str, ...]]:
+) -> tuple[Reconstruction, BaseException | None, tuple[str, ...]]:
     """Call `_run_checked`, and undo the program's changes of Python objects; ``advanced`` as for `record`.
 
     Also returns the names of the random generators outside of PyTorch that the program consumed.
@@ -189,6 +201,7 @@ def _run_and_undo(
         if isinstance(ending, _RUN_AGAIN) or recorder.inputs.input_sizes is not None:
             advanced += observer.rewind()
         if ending is error:
+            del ending  # it would form a cycle with this frame, which its traceback holds
             raise
         raise ending from None
     finally:
@@ -201,7 +214,7 @@ def _varies(input_sizes: InputSizes | None) -> bool:
 
 def _run_checked(
     function: Callable[..., Any], recorder: Recorder, observer: Observer, outputs: list[Proxy]
-) -> tuple[Reconstruction, Exception | None]:
+) -> tuple[Reconstruction, BaseException | None]:
     """Call `_run`, then check that the recording is valid for the numbers of other calls, too."""
     input_sizes = recorder.inputs.input_sizes
     if input_sizes is not None:
@@ -254,7 +267,7 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     return error
 
 
-def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: Exception | None) -> Trace:
+def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: BaseException | None) -> Trace:
     if recorder.defined_sizes is not None:
         outputs += recorder.defined_sizes.proxies
     trace = Trace(
@@ -291,10 +304,10 @@ def _run(
     recorder: Recorder,
     observer: Observer,
     outputs: list[Proxy],
-) -> tuple[Reconstruction, Exception | None]:
+) -> tuple[Reconstruction, BaseException | None]:
     function = intercepted(function)
     previous = set_active_recorder(recorder)
-    raised: Exception | None = None
+    raised: BaseException | None = None
     try:
         with (
             only_kernels(recorder.trace.kernels),
@@ -322,7 +335,7 @@ def _run(
 
 
 @calls_program
-def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observer) -> tuple[Any, Exception | None]:
+def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observer) -> tuple[Any, BaseException | None]:
     """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
     sizes = recorder.inputs.input_sizes
     with observer, nullcontext() if sizes is None else sizes.sizes.watched_by(observer):
@@ -330,7 +343,9 @@ def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observ
             return observer.run(function), None
         except data_dependence.EXCEPTIONS as error:
             raise _refused_by_fakes(error) from error
-        except Exception as error:
+        except EndsRecording:
+            raise
+        except BaseException as error:
             subclasses.explain(error)
             if not ends_program(error, recorder.trace):
                 raise

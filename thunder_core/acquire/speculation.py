@@ -23,6 +23,7 @@ from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, hint_of, on_fakes
@@ -106,6 +107,7 @@ def _text(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
     return Resolved(speculate(recorder, "text", (proxy, type(node).__name__ if node is not None else "")))
 
 
+@calls_program
 def _array(recorder: Recorder, request: ValueRequest) -> np.ndarray[Any, Any]:
     """The values of a tensor as a read-only array: in eager a write to the array would change the tensor.
 

@@ -11,6 +11,7 @@ import torch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -125,7 +126,7 @@ def dispatch(func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: 
     raise TypeError(f"no implementation found for {name} on types that implement __torch_function__: {list(kinds)}")
 
 
-def explain(error: Exception) -> None:
+def explain(error: BaseException) -> None:
     """Raise an error with advice if ``error`` comes from the constructor of `torch.Tensor`, called by a subclass.
 
     Raises:
@@ -149,6 +150,7 @@ def wrapper_error(described: str, kind: type) -> UnsupportedError:
     )
 
 
+@calls_program
 def as_subclass(recorder: Recorder, original: Callable[..., Any], tensor: torch.Tensor, cls: type) -> Any:
     """The interception of ``tensor.as_subclass(cls)``: a new tensor object that shares the storage of ``tensor``."""
     if recorder.suspension.active or peek_interpreter_stack() is not None:
@@ -164,6 +166,7 @@ def as_subclass(recorder: Recorder, original: Callable[..., Any], tensor: torch.
     return classed(recorder, alias, cls)
 
 
+@calls_program
 def make_subclass(
     recorder: Recorder,
     original: Callable[..., Any],

@@ -13,6 +13,7 @@ from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced, untraced
 from thunder_core.acquire.traced_tensor import Variable, is_traced, is_transformed, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.plain import is_plain_content
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
@@ -27,7 +28,7 @@ from thunder_core.pytorch_internals import (
     view_base_getter,
 )
 from thunder_core.symbols.metadata import metadata_functions
-from thunder_core.tracing.user_frames import calling_module, calls_program, library_callers, user_location
+from thunder_core.tracing.user_frames import calling_module, library_callers, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
 BASE = view_base_getter
@@ -244,6 +245,7 @@ def _refused(attribute: str) -> UnsupportedError:
     )
 
 
+@calls_program
 def set_source(recorder: Recorder, original: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``tensor.set_(source)``: like an assignment to ``data``. Other forms, and tensors with gradients, are refused."""
     source = args[0] if len(args) == 1 and not kwargs else None

@@ -22,6 +22,7 @@ from thunder_core.acquire.traced_size import TracedSize, called_by_program
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.bytecode import CLASS_NAMES
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.number_functions import is_defined
@@ -284,6 +285,7 @@ _ON_INTS: Final[dict[str, Callable[[Any], bool]]] = {
 """Conditions under which functions of `math` are defined for an int: facts about sizes, also those that ops define."""
 
 
+@calls_program
 def function_of_numbers(recorder: Any, function: Callable[..., float], *operands: Any) -> Any:
     """The interception of functions of `math`: an op computes the float, where the function is defined."""
     first = next((item for item in operands if type(item) in (TracedNumber, TracedSize)), None)

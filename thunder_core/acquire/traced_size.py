@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
-from thunder_core.guards.code_kinds import PACKAGES
+from thunder_core.guards.code_kinds import PACKAGES, calls_program
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.number_functions import is_defined
 from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
@@ -289,6 +289,7 @@ def _float(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     return size.node.shape_env.sizes().floats.computed(function, operands)
 
 
+@calls_program
 def larger_or_smaller(recorder: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """The interception of `max` and `min`: a symbolic size, valid for all sizes, for a size and a size or an int.
 

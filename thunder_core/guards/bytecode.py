@@ -42,6 +42,10 @@ _MEMBERSHIP = frozenset(
 )
 _ASSIGNING = frozenset({"__dict__", "__setattr__", "exec", "globals", "vars"})
 """Names by which code may assign attributes or variables of computed names."""
+_ASSIGNING_ITEMS = frozenset(
+    {"__delitem__", "__setattr__", "__setitem__", "clear", "exec", "pop", "popitem", "setdefault", "update"}
+)
+"""Names by which code may change a dictionary of attributes, or the attributes themselves."""
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 _STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
 _CHANGES = frozenset({"__setattr__", "__delattr__"})
@@ -85,6 +89,7 @@ class _Reader:
         self._attribute_loads: set[tuple[str, str]] = set()  # owners and attributes
         self._tried: set[tuple[str, str]] = set()  # those inside of ``try``
         self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `_ACCESSORS`
+        self._assigns_items = False
         self._strings: set[str] = set()  # the identifiers in constant strings
         self._compares_constants = False  # by ``is`` with constants other than None
         self._read(code)
@@ -124,6 +129,7 @@ class _Reader:
         known = {*names.arguments, *names.free, *named} - stored - (loaded if names.stores_computed else set())
         names.stores_items |= bool(named & STORING)
         names.stores_computed |= bool(named & _ASSIGNING)
+        names.assigns_by_key |= bool(named & _ASSIGNING) and bool(self._assigns_items or named & _ASSIGNING_ITEMS)
         names.stores = names.stores_items or names.stores_computed or bool(stored - names.stored_locals)
         reads_state = bool(named & _STATE) or "__dict__" in self._strings
         if code.co_name in _CHANGES:  # the calling code contains the name of the attribute
@@ -200,16 +206,18 @@ class _Reader:
         if isinstance(name, str):
             self._accesses.add((owner, name))
             if callee.label in _STORING_ACCESSORS:
-                self.names.stored_attributes.add(name)
+                self._assigns(name, deletes=callee.label == "delattr")
         else:
             self.names.whole.add(owner)
             self.names.stores_computed |= callee.label in _STORING_ACCESSORS
+            self.names.assigns_by_key |= callee.label in _STORING_ACCESSORS
 
     def call_with_keywords(self, instruction: Instruction) -> None:
         self.use(instruction.operands, as_tensors=instruction.callee.chain[:1] == ("torch",))
 
     def subscript(self, instruction: Instruction) -> None:
         *stored, container, key = instruction.operands
+        self._assigns_items |= instruction.operation != "BINARY_SUBSCR"
         self.names.stores_items |= not all(value.is_constant for value in stored)
         self.names.compares_objects |= not (stored or key.is_constant)
         self._entry(container, key)
@@ -256,6 +264,11 @@ class _Reader:
         level, members = instruction.operands
         self.names.imports.append((level.constant, instruction.name, members.constant or ()))
 
+    def _assigns(self, name: str, *, deletes: bool) -> None:
+        self.names.stored_attributes.add(name)
+        if deletes:
+            self.names.deleted_attributes.add(name)
+
     def match_class(self, instruction: Instruction) -> None:
         subject, _, keywords = instruction.operands
         self.names.attributes.update(keywords.constant)
@@ -264,7 +277,7 @@ class _Reader:
         self.use(instruction.operands)
 
     def attribute_store(self, instruction: Instruction) -> None:
-        self.names.stored_attributes.add(instruction.name)
+        self._assigns(instruction.name, deletes=instruction.operation == "DELETE_ATTR")
         self.use(instruction.operands)
 
     def global_store(self, instruction: Instruction) -> None:

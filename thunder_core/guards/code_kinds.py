@@ -6,7 +6,9 @@ import enum
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from types import CodeType
+from typing import Any, TypeVar
 
 import torch
 
@@ -141,3 +143,20 @@ def _find_kind(filename: str) -> CodeKind:
     if path.startswith(_SITE) or is_installed(path):
         return CodeKind.USER
     return CodeKind.LIBRARY if path.startswith(_LIBRARY) else CodeKind.USER
+
+
+# ---------------------------------------------------------------- exceptions of the program
+
+_calling: set[CodeType] = set()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def calls_program(function: _Function) -> _Function:
+    """Mark a function that calls the user's program, or a part of it: its own exceptions count as the program's."""
+    _calling.add(function.__code__)
+    return function
+
+
+def is_calling(code: CodeType) -> bool:
+    """Whether the function of this code was marked with `calls_program`."""
+    return code in _calling

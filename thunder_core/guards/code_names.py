@@ -102,8 +102,10 @@ class CodeNames:
         uses_class: it may use such a class for more than its name.
         stored_globals, stored_cells, stored_locals: the variables that it assigns or deletes.
         stored_attributes: the attributes of any object that it assigns or deletes.
+        deleted_attributes: those that it deletes.
         stores_items: it may store items in containers, other than constants.
         stores_computed: it may assign attributes whose names are not in ``stored_attributes``.
+        assigns_by_key: it may assign attributes of computed names, by `setattr` or in a dictionary of attributes.
         stores: it may store objects in objects or variables that it did not create.
         compares_identity: it compares two objects by ``is``.
         compares_types: it reads the type of an object, whether it is callable, or its identity, except with None.
@@ -133,8 +135,10 @@ class CodeNames:
     stored_cells: set[str] = field(default_factory=set)
     stored_locals: set[str] = field(default_factory=set)
     stored_attributes: set[str] = field(default_factory=set)
+    deleted_attributes: set[str] = field(default_factory=set)
     stores_items: bool = False
     stores_computed: bool = False
+    assigns_by_key: bool = False
     stores: bool = False
     compares_identity: bool = False
     compares_types: bool = False

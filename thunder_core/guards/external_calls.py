@@ -1,10 +1,16 @@
-"""Calls of builtin functions that a compiled program cannot repeat: they read the time, or use files or the process."""
+"""Calls of builtin functions that a compiled program cannot repeat: they read the time, or use files or the process.
+
+Calls that start, wake or wait for another thread cannot even be recorded: that thread would get tensors without values.
+"""
 
 from __future__ import annotations
 
+import _thread
 import datetime
+import functools
 import os
 import sys
+import threading
 import time
 from types import FrameType, MethodDescriptorType
 from typing import Any, Final
@@ -19,7 +25,6 @@ _MODULES: Final = frozenset(
         "_io",
         "io",
         "_posixsubprocess",
-        "_queue",
         "_signal",
         "_socket",
         "_sqlite3",
@@ -43,6 +48,20 @@ _INSIDE: Final = {
     ),
 }
 """Functions of these modules with the same result in each run, or without effects on the program."""
+_STARTS_THREAD: Final = frozenset({"start_new_thread", "start_new", "start_joinable_thread"})
+_OF_LOCKS: Final = frozenset({"acquire", "acquire_lock", "release", "release_lock"})
+_OF_THREADS: Final = frozenset({"get_ident", "get_native_id", "locked"})
+"""Functions whose results depend on the calling thread, or on what others do."""
+_OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
+_OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
+_OF_HANDLES: Final = frozenset({"join"} if hasattr(_thread, "_ThreadHandle") else ())
+CONCURRENT: Final = frozenset({"asyncio", "concurrent", "multiprocessing"})
+"""Packages whose functions communicate with other threads, processes or an event loop."""
+_NOT_CONCURRENT: Final = frozenset(
+    {"__init__", "__new__", "iscoroutine", "iscoroutinefunction", "isfuture"}
+    | {"cpu_count", "current_process", "get_start_method", "name", "parent_process"}
+)
+"""Functions of these packages that do not. If creating an object starts threads, `ThreadCalls` knows."""
 _DATES: Final = frozenset({"now", "utcnow", "today"})
 _SUBCLASSES: Final = "__subclasses__"
 # Reads of the standard library for logging, warnings and imports are not part of the program.
@@ -68,6 +87,7 @@ _GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
 
 def _names() -> frozenset[str]:
     named = {_SUBCLASSES, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
+    named |= _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -89,13 +109,90 @@ def external_call(function: Any, frame: FrameType) -> str | None:
     caller: FrameType | None = frame
     while caller is not None and kind_of(caller.f_code) is CodeKind.LIBRARY:
         library = str(caller.f_globals.get("__name__", "")).partition(".")[0]
-        if library in _UNRELATED:
+        if library in _UNRELATED and not name.startswith("threading."):
             return None
         caller = caller.f_back
     if caller is None or kind_of(caller.f_code) is not CodeKind.USER:
         return None
     # the standard library calls these to wait or for timestamps; its other calls are for the program
     return name if caller is frame or not name.startswith(("time.", "sys.", "gc.")) else None
+
+
+class ThreadCalls:
+    """The calls of a program that start, wake or wait for another thread.
+
+    The others of the same functions are harmless: of a lock that only the program holds, or of a thread that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._acquired: list[Any] = []
+
+    def effect(self, function: Any, frame: FrameType) -> str | None:
+        """What a call of a builtin function does to another thread; None for nothing.
+
+        Called before the function. A lock that it acquires is then the program's.
+        """
+        name, owner = str(function.__name__), getattr(function, "__self__", None)
+        if owner is _thread:
+            return f"starts a thread: {name}" if name in _STARTS_THREAD and _is_for_user(frame) else None
+        kind = type(owner)
+        if kind.__module__ == "_queue":
+            return f"uses a queue between threads: {name}" if name in _OF_QUEUES and _is_for_user(frame) else None
+        if kind.__module__ != "_thread" or name not in _OF_LOCKS | _OF_HANDLES:
+            return None
+        assert owner is not None
+        if name in _OF_HANDLES:
+            return None if owner.is_done() or not _is_for_user(frame) else f"waits for a thread: {name}"
+        acquires = name.startswith("acquire")
+        if not acquires:
+            index = next((index for index, lock in enumerate(self._acquired) if lock is owner), None)
+            if index is not None:
+                del self._acquired[index]
+                return None
+        elif owner.acquire(blocking=False):
+            owner.release()
+            self._acquired.append(owner)
+            return None
+        return f"{'waits for' if acquires else 'wakes'} another thread: {name}" if _is_for_user(frame) else None
+
+
+def used_cache(function: Any, frame: FrameType) -> str | None:
+    """The name of a function that reads or clears the cache of a function of ``functools.lru_cache``; None for others.
+
+    The cache is filled by calls in eager PyTorch.
+    """
+    name, owner = str(function.__name__), getattr(function, "__self__", None)
+    if name not in _OF_CACHES or not isinstance(owner, functools._lru_cache_wrapper) or not _is_for_user(frame):
+        return None
+    return f"{getattr(owner, '__qualname__', 'a function')}.{name}"
+
+
+def concurrent_function(frame: FrameType, *, is_users: bool) -> str | None:
+    """The name of a function of the standard library that communicates with other threads or processes.
+
+    Args:
+        frame: its frame, which was just entered.
+        is_users: whether user code has called it. What it calls itself starts threads by `threading.Thread.start`.
+    """
+    if frame.f_code is threading.Thread.start.__code__ and _is_for_user(frame):  # before it registers the thread
+        return "threading.Thread.start"
+    if not is_users:
+        return None
+    module, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_name
+    if module.partition(".")[0] not in CONCURRENT or name in _NOT_CONCURRENT:
+        return None
+    return f"{module}.{frame.f_code.co_qualname}"
+
+
+def _is_for_user(frame: FrameType) -> bool:
+    """Whether user code runs in a frame, perhaps by functions of the standard library that it calls."""
+    caller: FrameType | None = frame
+    while caller is not None and kind_of(caller.f_code) is CodeKind.LIBRARY:
+        library = str(caller.f_globals.get("__name__", "")).partition(".")[0]
+        if library in _UNRELATED and library != "threading":
+            return False
+        caller = caller.f_back
+    return caller is not None and kind_of(caller.f_code) is CodeKind.USER
 
 
 def gives_memory(function: Any) -> bool:
@@ -139,6 +236,8 @@ def _external_name(function: Any) -> str | None:
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if function is os.urandom:
         return "os.urandom"
+    if name in _OF_THREADS and (owner is _thread or type(owner).__module__ == "_thread"):
+        return f"threading.{name}"
     if owner is time:
         return f"time.{name}"
     if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):

@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.contents import cached_by_class
+from thunder_core.guards.external_calls import CONCURRENT
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
@@ -104,7 +106,8 @@ _GENERATORS: Final = (
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
 _REPEATABLE: Final = frozenset(
-    {"datetime", "decimal", "gc", "numpy", "os", "random", "sys", "time"} | {row.name for row in _GENERATORS}
+    {"datetime", "decimal", "gc", "numpy", "os", "posix.pipe", "random", "sys", "threading", "time"}
+    | {row.name for row in _GENERATORS}
 )
 """Modules whose functions have no side effects, so that they may run once more than in eager mode, and classes whose
 objects are restored."""
@@ -157,6 +160,8 @@ class HiddenStates:
         """A frame of the standard library is entered, which may seed a generator from the operating system."""
         if frame.f_code is random.Random.seed.__code__ and frame.f_locals.get("a") is None:
             self.called("random.Random")
+        elif frame.f_code in _OF_THREADS:
+            self.called(f"threading.{frame.f_code.co_name}")
 
     def left(self, frame: FrameType) -> None:
         """A frame has yielded or returned; it may belong to a generator."""
@@ -184,7 +189,7 @@ class HiddenStates:
 
     def rewind(self) -> list[str]:
         """Restore the states of random generators; returns the names of other objects that have changed."""
-        advanced = [name for name in self._called if name.partition(".")[0] not in _REPEATABLE]
+        advanced = [name for name in self._called if not {name, name.partition(".")[0]} & _REPEATABLE]
         for value, name, state in self._changed():
             row = _generators_of(value)
             if row is None:
@@ -201,9 +206,12 @@ class HiddenStates:
         return self._iterators.state(value) if row is None else row.get(value)
 
 
+_OF_THREADS: Final = (threading.active_count.__code__, threading.enumerate.__code__)
+"""Functions of the threads that run."""
 _WITHOUT_STATE: Final = frozenset(
     {"abc", "builtins", "collections", "contextvars", "ctypes", "enum", "functools", "inspect", "logging", "numpy"}
-    | {"operator", "re", "string", "struct", "torch", "types", "typing", "weakref"}
+    | {"operator", "re", "string", "struct", "thread", "threading", "torch", "types", "typing", "weakref"}
+    | CONCURRENT
 )
 """Packages of library classes whose objects have no hidden state, or such that guards and other checks know."""
 

@@ -8,7 +8,7 @@ import contextvars
 import functools
 import gc
 import weakref
-from types import FunctionType, MappingProxyType, MethodType, MethodWrapperType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import Any, Final
 
 from torch import Tensor
@@ -74,6 +74,7 @@ class ObjectGuards:
 
     Attributes:
         buffers: the visited NumPy arrays and other buffers.
+        cached_code: the names of the visited functions of ``functools.lru_cache``, by the code that they call.
     """
 
     def __init__(self, records: Records) -> None:
@@ -82,6 +83,7 @@ class ObjectGuards:
         self._classes: set[type] = set()
         self.buffers: list[Node] = []
         self._cached: list[tuple[Node, tuple[int, int]]] = []
+        self.cached_code: dict[CodeType, str] = {}
 
     def guard_class_definition(self, kind: type) -> None:
         """Guard the bases of a class and the names that it defines, once per class."""
@@ -254,6 +256,10 @@ class ObjectGuards:
             return
         if isinstance(value, _CachedFunction):
             self._cached.append((node, value.cache_info()[:2]))
+            self._records.visit(value.__wrapped__, AttributeSource(source, "__wrapped__"))
+            wrapped = getattr(value.__wrapped__, "__func__", value.__wrapped__)
+            if isinstance(wrapped, FunctionType):
+                self.cached_code[wrapped.__code__] = wrapped.__qualname__
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):

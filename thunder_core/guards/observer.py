@@ -6,18 +6,26 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context, copy_context
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, TracebackType
+from types import CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, Final
 
 import torch
 
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, is_file_of_thunder, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import NodeKind
-from thunder_core.guards.external_calls import external_call, generator_method, gives_memory, replaced_function
+from thunder_core.guards.external_calls import (
+    ThreadCalls,
+    concurrent_function,
+    external_call,
+    generator_method,
+    gives_memory,
+    replaced_function,
+    used_cache,
+)
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.frame_reads import FrameReads
@@ -32,6 +40,7 @@ from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
 from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import Write, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.tree import iterate_leaves
 
 _NO_CONTEXT: Final = Context()
 _SKIPPED = ATOM_TYPES
@@ -77,6 +86,8 @@ class Observer:
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
         self._builtins.watched.replacements.update(replacements or {})
+        self._threads = ThreadCalls()
+        self._cached_calls: list[tuple[FrameType, str]] = []
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT
@@ -226,10 +237,13 @@ class Observer:
         return self._heap.hidden_states.consumed()
 
     def close(self) -> None:
-        """Release all references to objects of the program, without the garbage collector."""
-        self.__dict__.pop("_hook", None)
-        self.__dict__.pop("_builtins", None)
+        """Release all references to objects of the program, without the garbage collector.
+
+        Its parts refer to each other in cycles, which `thunder_core.runtime.frozen_heap` would keep for good.
+        """
         self._heap.close()
+        for part in (self._following, self._reads, self._builtins.watched, self._builtins, self):
+            vars(part).clear()
 
     # ------------------------------------------------------------ roots
 
@@ -283,6 +297,9 @@ class Observer:
         if kind is CodeKind.LIBRARY:
             self._library_entered(frame, variables, names)
             return
+        cached = self._heap.objects.cached_code.get(frame.f_code)
+        if cached is not None:
+            self._cached_function_runs(frame, cached, variables)
         self._storing |= names.stores
         if self._storing:
             caller, stored = next(self._callers(frame), (None, names))
@@ -296,6 +313,18 @@ class Observer:
         self._read_frame(frame, variables, kind, names)
         if getters.extend(names) is not names:  # the frame itself has read a getter
             self._read_frame(frame, variables, kind, getters.extend(names))
+
+    def _cached_function_runs(self, frame: FrameType, name: str, variables: dict[str, Any]) -> None:
+        if any(isinstance(value, torch.Tensor) for value in variables.values()):
+            raise EagerCallNeeded(f"{name}, which has a functools.lru_cache, is called with tensors")
+        self._cached_calls.append((frame, name))
+
+    def check_may_record(self) -> None:
+        """Raise `EagerCallNeeded` in a function of ``functools.lru_cache``, which would store what is recorded."""
+        if self._cached_calls:
+            raise EagerCallNeeded(
+                f"{self._cached_calls[-1][1]}, which has a functools.lru_cache, computes with tensors"
+            )
 
     def code_by_types(self) -> SourceLocation | None:
         """The first function of the user that reads types or identities of objects; None if there is none.
@@ -355,7 +384,14 @@ class Observer:
         self._heap.hidden_states.entered(frame)
         self._heap.levels.entered(frame)
         caller = frame.f_back
-        if caller is None or self._lookup(caller)[1] is not CodeKind.USER:
+        is_users = caller is not None and self._lookup(caller)[1] is CodeKind.USER
+        concurrent = concurrent_function(frame, is_users=is_users)
+        if concurrent is not None:
+            for value in iterate_leaves(tuple(variables.values())):
+                if isinstance(value, CoroutineType):
+                    value.close()  # without a warning that it was never awaited
+            raise EagerCallNeeded(f"the program calls {concurrent}")
+        if not is_users:
             return
         for name in names.arguments:
             value = variables.get(name)
@@ -378,6 +414,8 @@ class Observer:
 
     def _read_left(self, frame: FrameType, kind: CodeKind, names: CodeNames, value: Any) -> None:
         self._heap.hidden_states.left(frame)
+        if self._cached_calls and frame is self._cached_calls[-1][0]:
+            self._cached_calls.pop()
         if kind is CodeKind.USER and names.stores:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
         if kind is CodeKind.USER and names.raises and value is None:
@@ -420,6 +458,7 @@ class Observer:
         Raises:
             UnsupportedError: the call would run once, at compile time: it reads or changes the state of a generator, or
                 recording replaces the function, and the program has a reference to the original.
+            EagerCallNeeded: another thread would get tensors without values.
         """
         if self._importing(frame) or _is_of_collector(frame.f_code):
             return
@@ -452,6 +491,12 @@ class Observer:
                     "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
+        cache = used_cache(function, frame)
+        if cache is not None:
+            raise EagerCallNeeded(f"the program calls {cache}")
+        effect = self._threads.effect(function, frame)
+        if effect is not None:
+            raise EagerCallNeeded(f"the program {effect}")
         name = external_call(function, frame)
         if name is not None:
             self._heap.hidden_states.external(name, getattr(function, "__self__", None))

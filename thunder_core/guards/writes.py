@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.guards.contents import MISSING, WHOLE, Change, Table, forget_cached_methods
+from thunder_core.guards.check import Check
+from thunder_core.guards.conditions import NO_ATTRIBUTE, not_in_dict
+from thunder_core.guards.contents import (
+    MISSING,
+    WHOLE,
+    Change,
+    NodeKind,
+    Table,
+    forget_cached_methods,
+    namespace_of,
+    slot_names,
+)
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
@@ -66,8 +77,13 @@ class Write:
 
 
 def find_writes(heap: Heap) -> tuple[Write, ...]:
-    """The differences between the recorded and the current contents of all nodes and other state."""
+    """The differences between the recorded and the current contents of all nodes and other state.
+
+    What code may have assigned without a difference is guarded: for another value the assignment is a write.
+    """
     writes: list[Write] = []
+    for node in (*heap.distinct_nodes(), *heap.variables.values()):
+        _guard_assigned(heap, node)
     for node in heap.distinct_nodes():
         changes = list(_writes(heap, node))
         writes.extend(changes)
@@ -138,6 +154,37 @@ def _guard_moved(heap: Heap, node: Node, table: Table, change: Change, path: Sou
     if change.key not in guarded:
         guarded.add(change.key)
         heap.visit(change.now, path, by_key=True)
+
+
+def _guard_assigned(heap: Heap, node: Node) -> None:
+    """Guard the attributes and variables that executed code may have assigned, and that are unchanged."""
+    for table, recorded in node.contents():
+        for name in sorted(_assigned_names(node, table, recorded) - node.guarded):
+            before = recorded.get(name, MISSING)
+            if table.get(node.object, name) is not before:
+                continue
+            node.guarded.add(name)
+            if before is not MISSING:
+                heap.visit(before, table.path(node.object, node.source, name), by_key=True)
+            elif name in slot_names(type(node.object)):
+                heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
+            elif namespace_of(node.object) is not None:
+                heap.guards.append(not_in_dict(node.source, name))
+
+
+def _assigned_names(node: Node, table: Table, recorded: dict[str, Any]) -> set[str]:
+    """The names in a table that code which has reached the object may assign, with missing ones that it may delete."""
+    if table.partial:
+        return set(recorded)
+    if table.has_items:
+        return set()
+    reached = node.followed.values()
+    names = {name for code in reached for name in code.stored_attributes if name in recorded}
+    if table is node.kind.tables[0] and node.kind in (NodeKind.MODULE, NodeKind.OBJECT, NodeKind.OPAQUE):
+        names |= {name for code in reached for name in code.deleted_attributes}
+        if any(code.assigns_by_key for code in reached):
+            names |= recorded.keys()
+    return names
 
 
 def _replacement(heap: Heap, node: Node, table: Table) -> Write:

@@ -82,7 +82,7 @@ class Transform(Pass[Trace]):
         name: str,
         programs: Mapping[Phase, Trace],
         groups: Mapping[str, tuple[int, ...]],
-        raised: Exception | None,
+        raised: BaseException | None,
     ) -> None:
         """Called with a new program before it runs for the first time and is cached.
 

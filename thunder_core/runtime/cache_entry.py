@@ -63,7 +63,7 @@ class CacheEntry:
     unfit: str | None
     executors: tuple[Executor, ...]
     transforms: tuple[Transform, ...]
-    raised: Exception | None
+    raised: BaseException | None
     sizes: Sizes | None
     guesses: tuple[Guess, ...]
     traces_numbers: bool

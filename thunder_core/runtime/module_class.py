@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from thunder_core.errors import UnsupportedError
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
-from thunder_core.tracing.user_frames import calls_program
 
 REPLACED: Final = "_thunder_replaced"
 """The attribute of such a class with the class of the original."""

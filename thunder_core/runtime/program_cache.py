@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.attempt import EagerCallNeeded, Guesses
+from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.program_exceptions import folded
 from thunder_core.acquire.recorder import this_thread
 from thunder_core.config.settings import Settings
-from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
+from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Miss
@@ -25,7 +26,7 @@ from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
-from thunder_core.tracing.user_frames import calls_program, warn_user
+from thunder_core.tracing.user_frames import warn_user
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
 _logger = logging.getLogger("thunder.recompiles")

@@ -8,7 +8,9 @@ extensions may) and is passed to the recorder of the program.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -245,10 +247,23 @@ def _schema_effects(operator: OpOverload) -> tuple[bool, bool, tuple[MutatedArgu
     return random, external, schema_effects(operator) or (), schema_of(operator).name
 
 
+def _import_in_thread(module: str) -> None:
+    """Import a module of PyTorch, as the constructor of `FakeTensorMode` does.
+
+    ``torch.fx.wrap``, called by some of its imports, keeps its frame, and so all of its callers with their variables:
+    the arguments of the first call that is compiled. The callers in a thread have none.
+    """
+    if module not in sys.modules:
+        thread = threading.Thread(target=importlib.import_module, args=(module,))
+        thread.start()
+        thread.join()
+
+
 class ObservingFakeMode(FakeTensorMode):
     """`FakeTensorMode` that observes effects, and calls ``on_escape`` for operators outside of `observing`."""
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
+        _import_in_thread("torch._dynamo")
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
         # Equal calls are inferred once, so most calls miss PyTorch's cache, and its entries take longer than the calls:
         # a first call in a process took 8 to 18 % longer with it.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from traceback import walk_tb
 from types import CodeType, FrameType
-from typing import Any, TypeVar
 
 import torch
 
 import thunder_core
-from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_calling, is_of_thunder, kind_of
 from thunder_core.ir.location import SourceLocation
 
 _CORE = os.path.dirname(os.path.abspath(thunder_core.__file__))
@@ -29,21 +28,6 @@ _packages: set[str] = set()
 _locations: dict[tuple[int, int], tuple[CodeType, SourceLocation]] = {}  # by id of the code, which the entry holds
 _LIMIT = 100_000  # locations remembered; programs that generate code endlessly must not leak
 _generated: dict[str, Mapping[int, SourceLocation]] = {}
-
-
-_calling: set[CodeType] = set()
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def calls_program(function: _Function) -> _Function:
-    """Mark a function that calls the user's program, or a part of it: its own exceptions count as the program's."""
-    _calling.add(function.__code__)
-    return function
-
-
-def is_calling(code: CodeType) -> bool:
-    """Whether the function of this code was marked with `calls_program`."""
-    return code in _calling
 
 
 def is_internal(code: CodeType) -> bool:

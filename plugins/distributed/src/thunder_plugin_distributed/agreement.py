@@ -71,7 +71,7 @@ class Agreement(Transform):
         name: str,
         programs: Mapping[Phase, Trace],
         groups: Mapping[str, tuple[int, ...]],
-        raised: Exception | None,
+        raised: BaseException | None,
     ) -> None:
         if groups:
             agree(name, programs, groups, raised)
@@ -119,7 +119,7 @@ def agree(
     name: str,
     programs: Mapping[Phase, Trace],
     groups: Mapping[str, tuple[int, ...]],
-    raised: Exception | None = None,
+    raised: BaseException | None = None,
 ) -> None:
     """Wait until all ranks of the process groups of a program have published the same collectives as this one.
 
@@ -150,7 +150,7 @@ def _agree(
     name: str,
     programs: Mapping[Phase, Trace],
     groups: Mapping[str, tuple[int, ...]],
-    raised: Exception | None,
+    raised: BaseException | None,
 ) -> None:
     if _seconds_of_environment() == 0:
         return
@@ -220,7 +220,7 @@ def _key_of_exception(rank: int) -> str:
     return f"thunder_collectives/exception/{rank}"
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: BaseException) -> str:
     text = str(error).partition("\n")[0]
     name = type(error).__name__
     return f"{name}: {text[:200]}" if text else name
@@ -287,7 +287,7 @@ class _Comparison:
         group: str,
         ranks: tuple[int, ...],
         collectives: Sequence[Collective],
-        raised: Exception | None,
+        raised: BaseException | None,
     ) -> _Comparison:
         members = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
         signatures = list(map(_signature, collectives))
