@@ -36,7 +36,8 @@ def array_content(value: Any, *, content: bool = True) -> tuple[Any, ...]:
         TypeError, ValueError, BufferError: ``value`` is not a buffer.
     """
     if is_array(value):  # arrays of dates have no buffer protocol
-        return value.dtype.str, value.shape, value.tobytes() if content else None
+        layout = (value.shape, value.strides, value.flags.writeable)
+        return value.dtype.str, layout, value.tobytes() if content else None
     with memoryview(value) as view:
         return view.format, view.shape, view.tobytes() if content else None
 

@@ -21,7 +21,7 @@ from thunder_core.guards.check import (
 )
 from thunder_core.guards.code_kinds import CodeKind, is_in_installed, kind_of_class
 from thunder_core.guards.guard import show, type_name
-from thunder_core.guards.plain import identical, is_plain, key_text
+from thunder_core.guards.plain import identical, is_plain, key_text, same_items_of
 from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
 from thunder_core.guards.stored_content import stored_items
 
@@ -198,6 +198,14 @@ def _other_attributes(value: Any, expected: Any) -> str:
     return f": expected the attributes {show(tuple(expected))}, got {show(tuple(value))}"
 
 
+SAME_ITEMS: Final = Condition(
+    "same items",
+    "{same_items_of}({value})",
+    EQUAL,
+    lambda value, expected: ": other items of it are the same object",
+    uses=(same_items_of,),
+)
+"""Which items of a container of plain values are the same objects."""
 # `keys()` instead of iteration: dispatch evaluates this on any object at the path, and must not consume an iterator.
 KEYS: Final = Condition("keys", "tuple({value}.keys())", IDENTICAL, _other_keys)
 STRING_KEYS: Final = Condition("keys", "tuple({value}.keys())", EQUAL, _other_keys)

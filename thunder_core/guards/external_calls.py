@@ -8,16 +8,17 @@ from __future__ import annotations
 import _thread
 import datetime
 import functools
+import gc
 import os
 import sys
 import threading
 import time
-from types import FrameType, MethodDescriptorType
+from types import FrameType, MethodDescriptorType, ModuleType
 from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.code_kinds import CodeKind, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.torch_generators import STATE_METHODS
 
 _MODULES: Final = frozenset(
@@ -52,6 +53,9 @@ _STARTS_THREAD: Final = frozenset({"start_new_thread", "start_new", "start_joina
 _OF_LOCKS: Final = frozenset({"acquire", "acquire_lock", "release", "release_lock"})
 _OF_THREADS: Final = frozenset({"get_ident", "get_native_id", "locked"})
 """Functions whose results depend on the calling thread, or on what others do."""
+_OF_COLLECTOR: Final = frozenset({"get_count", "get_objects", "get_stats", "get_threshold"})
+_PACKAGES: Final = sys.stdlib_module_names | {"numpy", "torch", "pybind11_builtins"}
+"""Packages whose functions in C are known."""
 _OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
 _OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
 _OF_HANDLES: Final = frozenset({"join"} if hasattr(_thread, "_ThreadHandle") else ())
@@ -156,11 +160,47 @@ class ThreadCalls:
         return f"{'waits for' if acquires else 'wakes'} another thread: {name}" if _is_for_user(frame) else None
 
 
-def used_cache(function: Any, frame: FrameType) -> str | None:
-    """The name of a function that reads or clears the cache of a function of ``functools.lru_cache``; None for others.
+_known: dict[tuple[Any, str], bool] = {}  # by module or class, and name
 
-    The cache is filled by calls in eager PyTorch.
+
+def is_foreign(function: Any) -> bool:
+    """Whether a builtin function belongs to a package other than Python, PyTorch and NumPy.
+
+    It may read anything from its arguments, which no guard knows.
     """
+    owner = function.__objclass__ if type(function) is MethodDescriptorType else function.__self__
+    key = (owner if isinstance(owner, type | ModuleType) else type(owner), function.__name__)
+    known = _known.get(key)
+    if known is None:
+        if isinstance(owner, ModuleType):
+            module = owner.__name__
+        elif isinstance(owner, type):
+            module = _class_with(owner, function.__name__).__module__
+        elif type(owner).__name__ == "PyCapsule":  # of pybind11
+            module = str(function.__module__)
+        else:
+            module = str(_class_with(type(owner), function.__name__).__module__)
+        package = module.partition(".")[0]
+        known = _known[key] = package not in _PACKAGES and package not in PACKAGES and is_in_installed(module)
+    return known
+
+
+def foreign_function(function: Any, frame: FrameType) -> str | None:
+    """The name of a function that `is_foreign` and that user code calls; None for others."""
+    if not is_foreign(function) or kind_of(frame.f_code) is not CodeKind.USER:
+        return None
+    owner = getattr(function, "__self__", None)
+    return f"{(owner if isinstance(owner, ModuleType) else type(owner)).__name__}.{function.__name__}"
+
+
+def used_cache(function: Any, frame: FrameType) -> str | None:
+    """The name of a function that reads state which a program cannot repeat or guard; None for others.
+
+    They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, or read that of
+    the garbage collector, whose thresholds Thunder changes.
+    """
+    if getattr(function, "__self__", None) is gc and function.__name__ in _OF_COLLECTOR and _is_for_user(frame):
+        return f"gc.{function.__name__}"
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if name not in _OF_CACHES or not isinstance(owner, functools._lru_cache_wrapper) or not _is_for_user(frame):
         return None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from thunder_core.errors import AcquisitionError
 from thunder_core.guards.code_kinds import CodeKind, kind_of
-from thunder_core.guards.external_calls import NAMES, is_generator_method
+from thunder_core.guards.external_calls import NAMES, is_foreign, is_generator_method
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]
@@ -48,7 +48,7 @@ class _ProfileHook:
                     on_return(frame, value)
             elif (
                 event == "c_call"
-                and value.__name__ in NAMES
+                and (value.__name__ in NAMES or is_foreign(value))
                 and (id(frame.f_code) not in ignored or is_generator_method(value))  # PyTorch may call the latter
             ):
                 on_builtin(frame, value)
@@ -160,7 +160,7 @@ class _MonitoringHook:
             self._on_raise(frame, error)
 
     def _calls(self, code: CodeType, offset: int, function: Any, argument: Any) -> Any:
-        named = type(function) in _BUILTINS and function.__name__ in NAMES
+        named = type(function) in _BUILTINS and (function.__name__ in NAMES or is_foreign(function))
         if named and type(function) is MethodDescriptorType and issubclass(type(argument), function.__objclass__):
             # as `sys.setprofile` passes it; CPython crashes without the class for methods that need it (METH_METHOD)
             function = function.__get__(argument, type(argument))

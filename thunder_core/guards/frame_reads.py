@@ -172,6 +172,7 @@ class FrameReads:
                 break
             owner, package = value, value.__name__.partition(".")[0]
             self._heap.hidden_states.of_module(owner, chain[chain.index(attribute) :])
+            self._heap.state_reads.of_module(owner, attribute)
             value = vars(owner).get(attribute, MISSING)
             if value is MISSING and hasattr(inspect.getattr_static(type(owner), attribute, None), "__set__"):
                 self._property(owner, attribute)
@@ -179,7 +180,8 @@ class FrameReads:
             if owner is sys and value is not MISSING:
                 self._of_interpreter(attribute, value, names)
                 return
-            if value is MISSING or is_unread(package):
+            is_constant = is_unread(package) and not isinstance(value, dict | list | set)
+            if value is MISSING or is_constant:
                 return
             name = attribute
             key = (id(vars(owner)), name)
@@ -200,8 +202,9 @@ class FrameReads:
                 else:
                     self._heap.guards.append(Check(ItemSource(source, key), IDENTITY, module))
                     self._following.follow_python_module(module, names.attributes, names)
-        elif is_plain(value) and name not in _FIXED:
+        elif (is_plain(value) and name not in _FIXED) or isinstance(value, list):
             self._heap.read_global((id(vars(sys)), name), value, source)
+            self._following.follow_all((value,), names, name)
 
     def _property(self, module: ModuleType, name: str) -> None:
         """Read a property of a module, such as the flags in ``torch.backends``."""

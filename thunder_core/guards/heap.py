@@ -229,7 +229,7 @@ class Heap(Records):
         self.late_classes.clear()
         self._guard_builtins()
         self.guards.extend(self.environment.guards())
-        self.guards.extend(self.levels.guards())
+        self.guards.extend(self.state_reads.guards())
         self.objects.finish()
         self.guards.extend(self.distinct.guards(self.distinct_nodes(), self.tensors))
         self.guards.extend(self.facts.guards(self.tensors.requested, self.tensors.find))

@@ -388,9 +388,10 @@ class Environment:
                 os.environ[source.name] = before
 
 
-# ---------------------------------------------------------------- levels of loggers
+# ---------------------------------------------------------------- results of library functions
 
 _IS_ENABLED_FOR = logging.Logger.isEnabledFor.__code__
+_GET_EFFECTIVE_LEVEL = logging.Logger.getEffectiveLevel.__code__
 
 
 def caller_of_logging(frame: FrameType | None) -> FrameType | None:
@@ -400,25 +401,42 @@ def caller_of_logging(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-class LoggerLevels:
-    """The results of `logging.Logger.isEnabledFor` that the program read, by calls of it or of logging methods."""
+class StateReads:
+    """The results of library functions that read state of the process; guards call these functions again.
+
+    They are methods of loggers, which logging methods call, too, and the `_FUNCTIONS_OF_STATE`.
+    """
 
     def __init__(self) -> None:
-        self._read: dict[tuple[int, int], tuple[logging.Logger, bool]] = {}
+        self._read: dict[tuple[Any, ...], tuple[Callable[[], Any], str, Any]] = {}
 
     def entered(self, frame: FrameType) -> None:
-        """A frame of the standard library is entered, which may be `logging.Logger.isEnabledFor`."""
-        if frame.f_code is not _IS_ENABLED_FOR:
-            return
-        caller = caller_of_logging(frame)
-        if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
-            logger, level = frame.f_locals["self"], frame.f_locals["level"]
-            if (id(logger), level) not in self._read:
-                self._read[id(logger), level] = logger, logger.isEnabledFor(level)
+        """A frame of the standard library is entered, which may be a method of a logger."""
+        if frame.f_code is _IS_ENABLED_FOR:
+            caller = caller_of_logging(frame)
+            if caller is not None and kind_of(caller.f_code) is CodeKind.USER:
+                logger, level = frame.f_locals["self"], frame.f_locals["level"]
+                name = f"{logger.name}_takes_{logging.getLevelName(level)}"
+                self._add((id(logger), level), functools.partial(logger.isEnabledFor, level), name)
+        elif frame.f_code is _GET_EFFECTIVE_LEVEL and frame.f_back and kind_of(frame.f_back.f_code) is CodeKind.USER:
+            logger = frame.f_locals["self"]
+            self._add((id(logger),), logger.getEffectiveLevel, f"{logger.name}_level")
+
+    def of_module(self, module: ModuleType, name: str) -> None:
+        """Code reads a variable of a Python module, which may be one of these functions."""
+        if name in _FUNCTIONS_OF_STATE.get(module.__name__, ()):
+            function = getattr(module, name)
+            self._add((module, name), lambda: repr(function()), f"{module.__name__}.{name}")
+
+    def _add(self, key: tuple[Any, ...], function: Callable[[], Any], name: str) -> None:
+        if key not in self._read:
+            self._read[key] = function, name, function()
 
     def guards(self) -> Iterator[Guard]:
         """The guards of these results."""
-        for (_, level), (logger, enabled) in self._read.items():
-            is_enabled = functools.partial(logger.isEnabledFor, level)
-            source = ResultSource(ConstantSource(is_enabled, f"{logger.name}_takes_{logging.getLevelName(level)}"))
-            yield Check(source, VALUE, enabled)
+        for function, name, result in self._read.values():
+            yield Check(ResultSource(ConstantSource(function, name)), VALUE, result)
+
+
+_FUNCTIONS_OF_STATE: Final = {"gc": ("isenabled",), "numpy": ("get_printoptions", "geterr", "getbufsize")}
+"""Functions without arguments by module."""

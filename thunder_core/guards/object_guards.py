@@ -14,7 +14,8 @@ from typing import Any, Final
 from torch import Tensor
 from torch.nn import Module
 
-from thunder_core.guards.buffers import array_content, is_buffer
+from thunder_core.errors import EagerCallNeeded
+from thunder_core.guards.buffers import array_content, is_array, is_buffer
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.conditions import (
@@ -26,6 +27,7 @@ from thunder_core.guards.conditions import (
     LENGTH,
     MEMBERS,
     NO_ENTRY,
+    SAME_ITEMS,
     STORED_LENGTH,
     TYPE,
     VALUE,
@@ -46,7 +48,7 @@ from thunder_core.guards.contents import (
 )
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import Node, is_compiled, make_node
-from thunder_core.guards.plain import copy_content, is_plain, is_plain_content
+from thunder_core.guards.plain import copy_content, is_plain, is_plain_content, same_items_of
 from thunder_core.guards.records import Records
 from thunder_core.guards.source import (
     AttributeSource,
@@ -82,6 +84,7 @@ class ObjectGuards:
         self._guards = records.guards
         self._classes: set[type] = set()
         self.buffers: list[Node] = []
+        self._flat: list[Check] = []  # for programs that compare objects by identity
         self._cached: list[tuple[Node, tuple[int, int]]] = []
         self.cached_code: dict[CodeType, str] = {}
 
@@ -135,6 +138,11 @@ class ObjectGuards:
         if is_plain_content(content):
             self._guards.append(Check(source, VALUE, copy_content(content)))
             self._add_nested(node)
+            nested = [item for _, item, _ in node.items() if type(item) in (list, dict, set)]
+            if len(nested) > 1:  # a write to one may be a write to another
+                self._guards.append(Check(source, SAME_ITEMS, same_items_of(content)))
+            elif len(content) > 1:
+                self._flat.append(Check(source, SAME_ITEMS, same_items_of(content)))
             return
         self._guards.append(Check(source, TYPE, kind))
         if isinstance(value, collections.deque):
@@ -248,6 +256,8 @@ class ObjectGuards:
             self._records.visit(value(), ResultSource(source))
             return
         if is_buffer(value):
+            if is_array(value) and value.dtype.hasobject:
+                raise EagerCallNeeded(f"the program reads {source.describe()}, an array of Python objects")
             self._guards.append(Check(source, TYPE, kind))
             self.guard_buffer(node)
             return
@@ -339,6 +349,9 @@ class ObjectGuards:
                 self._records.distinct.members(held if type(held) is dict else ())
             self._guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
+        if self._records.distinct.compares_identity:
+            self._guards.extend(self._flat)
+        self._flat.clear()
 
 
 def _compiled_from(node: Node) -> list[tuple[Any, Source]]:

@@ -21,6 +21,7 @@ from thunder_core.guards.external_calls import (
     ThreadCalls,
     concurrent_function,
     external_call,
+    foreign_function,
     generator_method,
     gives_memory,
     replaced_function,
@@ -382,7 +383,7 @@ class Observer:
         """The standard library (``copy``, ``dataclasses``) may read any attribute of arguments from user code."""
         self._heap.environment.entered(frame)
         self._heap.hidden_states.entered(frame)
-        self._heap.levels.entered(frame)
+        self._heap.state_reads.entered(frame)
         caller = frame.f_back
         is_users = caller is not None and self._lookup(caller)[1] is CodeKind.USER
         concurrent = concurrent_function(frame, is_users=is_users)
@@ -491,9 +492,9 @@ class Observer:
                     "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
-        cache = used_cache(function, frame)
-        if cache is not None:
-            raise EagerCallNeeded(f"the program calls {cache}")
+        unknown = used_cache(function, frame) or foreign_function(function, frame)
+        if unknown is not None:
+            raise EagerCallNeeded(f"the program calls {unknown}")
         effect = self._threads.effect(function, frame)
         if effect is not None:
             raise EagerCallNeeded(f"the program {effect}")

@@ -71,6 +71,26 @@ def is_plain_content(value: Any, _inside: tuple[int, ...] = ()) -> bool:
     return all(is_plain_content(item, inside) for item in value)
 
 
+def same_items_of(value: Any) -> tuple[int, ...]:
+    """Which items of a plain container, and of containers in it, are the same objects.
+
+    Returns:
+        For each item, in order, the number of the object; equal numbers are the same object.
+    """
+    numbers: dict[int, int] = {}
+    result: list[int] = []
+
+    def number(container: Any) -> None:
+        for item in container.values() if type(container) is dict else container:
+            is_new = id(item) not in numbers
+            result.append(numbers.setdefault(id(item), len(numbers)))
+            if is_new and type(item) in _PLAIN_CONTAINERS and type(item) is not slice:
+                number(item)
+
+    number(value)
+    return tuple(result)
+
+
 def copy_content(value: Any) -> Any:
     """A copy of a container of plain values, including nested containers."""
     kind = type(value)

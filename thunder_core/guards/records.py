@@ -17,7 +17,7 @@ from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
 from thunder_core.guards.guard import Guard
-from thunder_core.guards.hidden_state import Environment, HiddenStates, LoggerLevels
+from thunder_core.guards.hidden_state import Environment, HiddenStates, StateReads
 from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.source import ClosureSource, ConstantSource, Source
 from thunder_core.guards.stand_ins import StandIns
@@ -42,7 +42,7 @@ class Records(ABC):
         context_of_others: values that context variables got while the observation was paused. For example, `decimal`
             sets a variable at the first computation of SymPy.
         environment: reads and writes of environment variables.
-        levels: reads of the levels of loggers.
+        state_reads: results of library functions that read state of the process.
         getters: attributes that getters of `operator` may read.
         functions: the nodes of Python functions by id of their code.
         variables: nodes of the global and closure variables that executed code may assign, by id of the dictionary of
@@ -71,7 +71,7 @@ class Records(ABC):
         self.context = contextvars.copy_context()
         self.context_of_others: dict[contextvars.ContextVar[Any], Any] = {}
         self.environment = Environment()
-        self.levels = LoggerLevels()
+        self.state_reads = StateReads()
         self.getters = Getters()
         self.functions: dict[int, list[Node]] = {}
         self.variables: dict[int, Node] = {}

@@ -1,0 +1,202 @@
+"""State that libraries read by functions in C, or that guards of equal values miss, is read anew in each call."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+import torch
+
+import thunder
+
+Row = tuple[Callable[[torch.Tensor], torch.Tensor], list[Callable[[], Any]]]
+"""A program, and what changes between its calls."""
+
+
+class Options(pydantic.BaseModel):
+    scale: float = 2.0
+    offsets: list[float] = [1.0]
+
+
+class Computed(Options):
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> float:
+        return self.scale * 2
+
+
+ROWS: dict[str, Callable[[], Row]] = {}
+
+
+def row(make: Callable[[], Row]) -> Callable[[], Row]:
+    """Add a row."""
+    ROWS[make.__name__] = make
+    return make
+
+
+@row
+def pydantic_dump() -> Row:
+    options = Options()
+    changes = [lambda: setattr(options, "scale", 3.0), lambda: options.offsets.append(5.0)]
+    return lambda x: x * options.model_dump()["scale"] + len(options.model_dump_json()), changes
+
+
+@row
+def pydantic_computed_field() -> Row:
+    options = Computed()
+    return lambda x: x * options.model_dump()["twice"], [lambda: setattr(options, "scale", 3.0)]
+
+
+@row
+def pydantic_validation() -> Row:
+    given = {"scale": 2.0}
+    return lambda x: x * Options.model_validate(given).scale, [lambda: given.update(scale=3.0)]
+
+
+@row
+def level_of_a_logger() -> Row:
+    logger, parent = logging.getLogger("thunder_test.inner"), logging.getLogger("thunder_test")
+    changes = [lambda: logger.setLevel(10), lambda: parent.setLevel(20), lambda: logger.setLevel(0)]
+    return lambda x: x * logger.getEffectiveLevel(), [*changes, lambda: parent.setLevel(0)]
+
+
+def identities(items: Any, other: Any) -> Row:
+    return lambda x: x * (2 if items[0] is items[1] else 3), [lambda: items.__setitem__(1, other)]
+
+
+@row
+def same_list_twice() -> Row:
+    shared: list[int] = []
+    return identities([shared, shared], [])
+
+
+@row
+def equal_floats() -> Row:
+    first, second = float("1.5"), float("1.5")
+    return identities([first, second], first)
+
+
+@row
+def equal_tuples() -> Row:
+    first, second = tuple([1, 2]), tuple([1, 2])  # noqa: C409  not one constant
+    return identities([first, second], first)
+
+
+@row
+def write_to_a_list_that_is_there_twice() -> Row:
+    shared: list[int] = []
+    held = [shared, shared]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        held[0].append(1)
+        count = len(held[1])
+        held[0].pop()
+        return x * (count + 1)
+
+    return program, [lambda: held.__setitem__(1, [])]
+
+
+@row
+def array_of_objects() -> Row:
+    item = types.SimpleNamespace(scale=2.0)
+    array = np.array([item, None], dtype=object)
+    changes = [
+        lambda: setattr(item, "scale", 3.0),
+        lambda: array.__setitem__(0, types.SimpleNamespace(scale=5.0)),
+    ]
+    return lambda x: x * array[0].scale, changes
+
+
+@row
+def flags_of_an_array() -> Row:
+    array = np.ones(2)
+    return lambda x: x * (2 if array.flags.writeable else 3), [lambda: array.setflags(write=False)]
+
+
+@row
+def order_of_an_array() -> Row:
+    box = types.SimpleNamespace(array=np.ones((2, 3)))
+    changes = [lambda: setattr(box, "array", np.ones((3, 2)).T)]
+    return lambda x: x * (2 if box.array.flags.c_contiguous else 3), changes
+
+
+@row
+def variables_of_the_standard_library() -> Row:
+    changes = [lambda: warnings.simplefilter("always"), lambda: sys.path.append("/no/such/folder")]
+    return lambda x: x * len(warnings.filters) + len(sys.path), changes
+
+
+@row
+def options_of_numpy() -> Row:
+    changes = [lambda: np.set_printoptions(precision=3), lambda: np.seterr(divide="ignore")]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * np.get_printoptions()["precision"] * (2 if np.geterr()["divide"] == "ignore" else 3)
+
+    return program, changes
+
+
+@row
+def garbage_collector() -> Row:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 if gc.isenabled() else 3) * gc.get_threshold()[0]
+
+    return program, [gc.disable, gc.enable, lambda: gc.set_threshold(500)]
+
+
+@row
+def threads() -> Row:
+    lock, stop = threading.Lock(), threading.Event()
+    other = threading.Thread(target=stop.wait)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        held = (2 if lock.locked() else 3) * (5 if stop.is_set() else 7)
+        return x * held * threading.active_count() * len(threading.current_thread().name)
+
+    return program, [lock.acquire, other.start, stop.set, other.join]
+
+
+@row
+def a_library_in_c() -> Row:
+    loader = pytest.importorskip("yaml.cyaml")
+    import yaml
+
+    text = ["a: 2"]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * yaml.load(text[0], Loader=loader.CSafeLoader)["a"]
+
+    return program, [lambda: text.__setitem__(0, "a: 3")]
+
+
+@pytest.fixture(autouse=True)
+def _state_of_the_process() -> Iterator[None]:
+    options, errors, threshold, path = np.get_printoptions(), np.geterr(), gc.get_threshold(), list(sys.path)
+    with warnings.catch_warnings():
+        yield
+    np.set_printoptions(**options)
+    np.seterr(**errors)
+    gc.enable()
+    gc.set_threshold(*threshold)
+    sys.path[:] = path
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", ROWS)
+def test_reads(name: str) -> None:
+    """As eager, called before and after each change."""
+    program, changes = ROWS[name]()
+    compiled, x = thunder.jit(program, executors=[]), torch.ones(2)
+    for change in (os.getpid, *changes, os.getpid):
+        change()
+        assert torch.equal(program(x), compiled(x))
