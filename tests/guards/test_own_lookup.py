@@ -176,6 +176,25 @@ class InSlot:
         return getattr(self.inner, name)
 
 
+class Peer:
+    """Finds what another object has, which finds what this one has."""
+
+    def __init__(self, **table: float) -> None:
+        self.table, self.peer = table, self
+
+    def __getattr__(self, name: str) -> float:
+        return self.__dict__["peer"].table[name]
+
+
+def test_objects_that_look_into_each_other() -> None:
+    one, other = Peer(scale=2.0), Peer(shift=3.0)
+    one.peer, other.peer = other, one
+    compiled = thunder.jit(lambda x: x * other.scale + one.shift)
+    assert compiled(torch.ones(())) == 5
+    one.table["scale"] = 4.0
+    assert compiled(torch.ones(())) == 7
+
+
 def test_an_object_without_dictionary_that_forwards() -> None:
     expected, counting = Counting(), Counting()
     compiled = thunder.jit(lambda thing, x: x * thing.scale)

@@ -194,3 +194,20 @@ def test_operators_that_check_values_do_so_in_training(jit):
         torch.testing.assert_close(gradient, -x.sqrt().sin() / (2 * x.sqrt()))
         with pytest.raises(RuntimeError, match="negative numbers have no root"):
             compiled(-x)
+
+
+def test_an_operator_with_the_name_of_one_of_pytorch(jit):
+    """What an operator calls is recorded for its derivative: those of PyTorch by the names of functions."""
+    names = torch.ops.thunder_tests_names
+    with torch.library._scoped_library("thunder_tests_names", "DEF") as library:
+        library.define("cos(Tensor x) -> Tensor")
+        library.impl("cos", lambda x: x * 3, "CompositeExplicitAutograd")
+        torch.library.register_autograd("thunder_tests_names::cos", lambda ctx, g: g * 3, lib=library)
+        library.define("around(Tensor x) -> Tensor")
+        library.impl("around", lambda x: names.cos(x.sin()).sin(), "CompositeImplicitAutograd")
+        outcomes = []
+        for function in (lambda x: names.around(x), jit(lambda x: names.around(x))):
+            x = torch.linspace(0, 1, 4, requires_grad=True)
+            result = function(x)
+            outcomes.append((result, *torch.autograd.grad(result.sum(), x)))
+        torch.testing.assert_close(outcomes[1], outcomes[0])
