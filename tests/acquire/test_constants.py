@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -86,3 +87,19 @@ def test_a_call_on_constants_that_draws_and_raises_is_refused() -> None:
     with pytest.raises(DataDependentError, match="draws random numbers"):
         thunder.jit(program)(torch.ones(2))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, two: x[:two],
+        lambda x, two: torch.tensor_split(x, two)[1],
+        lambda x, two: torch.randint(0, 5, (two,)) * 0 + x[:2],
+    ],
+    ids=["slice", "split", "draw"],
+)
+def test_constants_in_place_of_sizes_and_positions(program: Callable[..., torch.Tensor]) -> None:
+    """They need no value of the inputs, also where the call takes tensors that are none or draws."""
+    x = torch.arange(4.0)
+    compiled = thunder.jit(lambda x: program(x, torch.tensor(2)), sharp_edges="error")
+    assert torch.equal(compiled(x), program(x, 2))

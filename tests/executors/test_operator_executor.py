@@ -68,6 +68,14 @@ def test_ways_to_say_what_is_claimed(symbol: Any) -> None:
     assert CALLS == ["gelu"]
 
 
+def test_a_write_of_a_claimed_operation_returns_a_new_value() -> None:
+    """In-place calls are restored, except those whose operation an executor runs."""
+    program = thunder.jit(lambda x: x.sin().add_(1), executors=[OperatorExecutor("mine", (Claim(torch.add, add),))])
+    x = torch.randn(3)
+    torch.testing.assert_close(program(x), x.sin() + 1)
+    assert CALLS == ["add"]
+
+
 @pytest.mark.parametrize("symbol", [torch.add, torch.Tensor.add, "torch.add"], ids=["function", "method", "name"])
 def test_all_spellings_are_one_operation(symbol: Any) -> None:
     executor = OperatorExecutor("mine", (Claim(symbol, add),))

@@ -377,6 +377,16 @@ def test_equal_values_that_are_not_identical(observe, x, value, other):
     assert not entry.hits(x, other)
 
 
-def test_scalars_of_numpy_that_are_nan(observe, x):
-    entry = observe(lambda x, value: x + float(value), x, numpy.float32("nan"))
-    assert entry.hits(x, numpy.float32("nan"))
+@pytest.mark.parametrize(
+    "nan",
+    [
+        lambda: numpy.float32("nan"),
+        lambda: decimal.Decimal("nan"),
+        lambda: decimal.Decimal("snan"),
+        lambda: (float("nan"), 1.0),
+    ],
+    ids=["NumPy", "decimal", "signaling", "tuple"],
+)
+def test_values_with_nan(observe, x, nan):
+    entry = observe(lambda x, value: (x + 1, str(value)), x, nan())
+    assert entry.hits(x, nan())

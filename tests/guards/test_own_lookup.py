@@ -176,11 +176,57 @@ class InSlot:
         return getattr(self.inner, name)
 
 
-def test_an_object_without_dictionary_that_forwards() -> None:
-    expected, counting = Counting(), Counting()
+class Peer:
+    """Finds what another object has, which finds what this one has."""
+
+    def __init__(self, **table: float) -> None:
+        self.table, self.peer = table, self
+
+    def __getattr__(self, name: str) -> float:
+        return self.__dict__["peer"].table[name]
+
+
+def test_objects_that_look_into_each_other() -> None:
+    one, other = Peer(scale=2.0), Peer(shift=3.0)
+    one.peer, other.peer = other, one
+    compiled = thunder.jit(lambda x: x * other.scale + one.shift)
+    assert compiled(torch.ones(())) == 5
+    one.table["scale"] = 4.0
+    assert compiled(torch.ones(())) == 7
+
+
+class ModuleOver(torch.nn.Module):
+    """Has what its submodule has, like a model with adapters."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
+class CountingModule(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "scale":
+            return super().__getattr__(name)
+        self.__dict__["asked"] += 1
+        return 2.0
+
+
+@pytest.mark.parametrize(("forwards", "counts"), [(InSlot, Counting), (ModuleOver, CountingModule)])
+def test_an_object_that_forwards_from_a_slot_or_to_a_submodule(forwards: type[Any], counts: type[Any]) -> None:
+    expected, counting = counts(), counts()
     compiled = thunder.jit(lambda thing, x: x * thing.scale)
     for calls in range(1, 4):
-        assert compiled(InSlot(counting), torch.ones(())) == InSlot(expected).scale
+        assert compiled(forwards(counting), torch.ones(())) == forwards(expected).scale
         assert counting.asked == expected.asked == calls
 
 

@@ -481,3 +481,15 @@ def test_every_stage_verifies_and_locates():
     functional = check(in_place_view, with_gradients)
     assert all(bound.location is not None for bound in functional.computation.symbols)
     assert "test_functionalize" in functional.computation.python()
+
+
+def test_a_tensor_is_taken_out_of_autograd_once():
+    def program(w):
+        part = w[0]
+        with torch.no_grad():
+            part.mul_(2)
+        return w * 2
+
+    functional = functionalize(acquire_program(program, torch.ones(2, 3, requires_grad=True)).trace)
+    names = [bound.symbol.name for bound in functional.computation.symbols]
+    assert names.count("torch.detach") == 1

@@ -174,3 +174,40 @@ def test_operators_without_autograd_kernel_have_the_gradients_of_their_kernels(j
                 gradients += torch.autograd.grad(function(x).sum(), x)
         torch.testing.assert_close(gradients[1], gradients[0])
         assert gradients[0].abs().sum() > 0
+
+
+def test_operators_that_check_values_do_so_in_training(jit):
+    """The check has no result, and the derivative needs only what is computed after it."""
+    name = new_name().partition("::")[2]
+
+    def checked_root(x):
+        torch._assert_async((x >= 0).all(), "negative numbers have no root")
+        return x.sqrt().cos()
+
+    with torch.library._scoped_library("thunder_tests_first_call", "FRAGMENT") as library:
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, checked_root, "CompositeImplicitAutograd")
+        operator = getattr(torch.ops.thunder_tests_first_call, name)
+        compiled = jit(lambda x: operator(x))
+        x = torch.linspace(1, 2, 4, requires_grad=True)
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+        torch.testing.assert_close(gradient, -x.sqrt().sin() / (2 * x.sqrt()))
+        with pytest.raises(RuntimeError, match="negative numbers have no root"):
+            compiled(-x)
+
+
+def test_an_operator_with_the_name_of_one_of_pytorch(jit):
+    """What an operator calls is recorded for its derivative: those of PyTorch by the names of functions."""
+    names = torch.ops.thunder_tests_names
+    with torch.library._scoped_library("thunder_tests_names", "DEF") as library:
+        library.define("cos(Tensor x) -> Tensor")
+        library.impl("cos", lambda x: x * 3, "CompositeExplicitAutograd")
+        torch.library.register_autograd("thunder_tests_names::cos", lambda ctx, g: g * 3, lib=library)
+        library.define("around(Tensor x) -> Tensor")
+        library.impl("around", lambda x: names.cos(x.sin()).sin(), "CompositeImplicitAutograd")
+        outcomes = []
+        for function in (lambda x: names.around(x), jit(lambda x: names.around(x))):
+            x = torch.linspace(0, 1, 4, requires_grad=True)
+            result = function(x)
+            outcomes.append((result, *torch.autograd.grad(result.sum(), x)))
+        torch.testing.assert_close(outcomes[1], outcomes[0])

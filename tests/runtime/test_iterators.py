@@ -50,5 +50,6 @@ def test_each_call_takes_the_next_value(jit, name):
 
 
 def test_iterators_that_stay_where_they_are_do_not_prevent_reuse(check):
-    generator, values = numbers(), map(float, range(9))
-    check(lambda x: x * 2 if generator is not None and values is not None else x, lambda: (torch.randn(2),))
+    generator, values, far = numbers(), map(float, range(9)), iter([1.0] * 999)
+    assert next(itertools.islice(far, 600, None)) == 1
+    check(lambda x: x * 2 if None not in (generator, values, far) else x, lambda: (torch.randn(2),))

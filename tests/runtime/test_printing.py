@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import logging
@@ -66,6 +67,14 @@ def unused(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def objects(x: torch.Tensor) -> torch.Tensor:
+    counter = collections.Counter(a=1)
+    print(x, counter, counter.items())
+    counter["a"] += 1
+    print(x, counter)
+    return x * 2
+
+
 def rows(x: torch.Tensor) -> torch.Tensor:
     for index, row in enumerate(x):
         print(index, row)
@@ -112,7 +121,7 @@ def handler() -> Any:
 @pytest.mark.usefixtures("handler")
 @pytest.mark.parametrize(
     "program",
-    [computed, written, nested, unused, rows, precision, layer, logged],
+    [computed, written, nested, unused, objects, rows, precision, layer, logged],
     ids=lambda program: getattr(program, "__name__", "module"),
 )
 def test_text(program: Callable[..., Any], jit: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,4 +51,4 @@ def test_the_cause_of_the_error_has_the_reason_of_each() -> None:
     assert caught.value.__cause__ is not None
     reasons = caught.value.__cause__.__notes__
     assert [reason.partition(":")[0] for reason in reasons] == [type(resolver).__name__ for resolver in RESOLVERS]
-    assert reasons[0] == "Constant: t0 may differ in each run"
+    assert {"Constant: t0 may differ in each run", "SizeOfTensor: no size varies"} <= set(reasons)

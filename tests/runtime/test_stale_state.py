@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import thunder
+from thunder_core.errors import UncacheableWarning
 
 GLOBAL = 2.0
 
@@ -142,6 +143,13 @@ def test_flags_of_backends(jit):
 def test_what_tells_something_else_each_time(jit, read):
     compiled = jit(lambda x: x.double() * read())
     assert len({compiled(torch.ones(1)).item() for _ in range(4)}) > 1
+
+
+def test_the_warning_names_what_cannot_be_repeated():
+    with pytest.warns(
+        UncacheableWarning, match=r"takes values from os\.urandom, which a compiled program cannot repeat"
+    ):
+        thunder.jit(lambda x: x * len(os.urandom(2)))(torch.ones(1))
 
 
 def test_clocks_of_the_library_do_not_prevent_reuse(check):

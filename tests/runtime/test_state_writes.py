@@ -1253,6 +1253,17 @@ def weak_result(jit: Wrap) -> Iterator[Any]:
 
 
 @case
+def weak_result_whose_object_is_gone(jit: Wrap) -> Iterator[Any]:
+    def f(x):
+        return x + 1, weakref.ref(Box())
+
+    g = jit(f)
+    for _ in range(2):
+        a, b = g(X())
+        yield a, b()
+
+
+@case
 def exc_result(jit: Wrap) -> Iterator[Any]:
     def f(x):
         try:

@@ -290,4 +290,8 @@ def _has_tensors(value: Any) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    return all(type(leaf) in _LITERAL for leaf in iterate_leaves(value))
+    if type(value) in (tuple, list):
+        return all(map(_is_literal, value))
+    if type(value) is dict:
+        return all(map(_is_literal, (*value, *value.values())))
+    return type(value) in _LITERAL  # the program may still change others, such as a Counter

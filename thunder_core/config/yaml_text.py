@@ -153,18 +153,17 @@ def read_text(text: str, file: str, *, as_json: bool = False) -> tuple[Any, dict
     try:
         reader = (_JsonReader if as_json else _Reader)(text, file)
         node = reader.get_single_node()
-    except yaml.YAMLError as error:
-        return None, {}, [_yaml_problem(error, text, file)]
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        return None, {}, [Problem(file, line, "", f"the character {chr(int(error.character))!r} is not accepted")]
+    except yaml.MarkedYAMLError as error:
+        return None, {}, [_yaml_problem(error, file)]
     value = None if node is None else reader.plain(node, ())
     return value, reader.lines, reader.problems
 
 
-def _yaml_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    if isinstance(error, yaml.reader.ReaderError):
-        line = text.count("\n", 0, int(error.position)) + 1
-        return Problem(file, line, "", f"the character {chr(int(error.character))!r} is not accepted")
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return Problem(file, 1, "", f"cannot be read: {error}")
+def _yaml_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+    """The problem of a syntax error; PyYAML gives each of them a mark and a text."""
     line = error.problem_mark.line + 1
     problem = str(error.problem)
     if problem in _TRANSLATIONS:

@@ -83,8 +83,6 @@ class Condition:
 
     def actual(self, value: str, names: Names) -> str:
         """Python of the actual value, where ``value`` is Python of the object."""
-        if not self.uses:
-            return self.expression.format(value=value)
         return self.expression.format(value=value, **_constants(self.uses, names))
 
     def failure(self, value: str, expected: str, expected_type: str, names: Names) -> str:

@@ -177,17 +177,18 @@ def test_norms(input: TensorProxy, weight: TensorProxy, more: dict[str, Any], re
 
 
 @pytest.mark.parametrize(
-    ("weight", "more", "reason"),
+    ("input", "weight", "more", "reason"),
     [
-        (proxy(16), {}, None),
-        (proxy(16, dtype=torch.float32), {"unit_offset": True}, None),
-        (proxy(16), {"rounded": True}, "it is rounded before the multiplication by the weight"),
-        (proxy(16, dtype=torch.float16), {}, "weight is torch.float16, and input torch.bfloat16"),
+        (proxy(4, 16), proxy(16), {}, None),
+        (proxy(4, 16), proxy(16, dtype=torch.float32), {"unit_offset": True}, None),
+        (proxy(4, 16), proxy(16), {"rounded": True}, "it is rounded before the multiplication by the weight"),
+        (proxy(4, 16), proxy(16, dtype=torch.float16), {}, "weight is torch.float16, and input torch.bfloat16"),
+        (proxy(), proxy(), {}, "input has no dimension"),
     ],
-    ids=range(4),
+    ids=range(5),
 )
-def test_the_composite(weight: TensorProxy, more: dict[str, Any], reason: str | None) -> None:
-    found = rms_norm._unfit_composite("cuda", proxy(4, 16), weight, 1e-5, **more)
+def test_the_composite(input: TensorProxy, weight: TensorProxy, more: dict[str, Any], reason: str | None) -> None:
+    found = rms_norm._unfit_composite("cuda", input, weight, 1e-5, **more)
     assert found is None if reason is None else reason in str(found)
 
 

@@ -663,6 +663,9 @@ def settings_without_effect() -> None:
             model.unshard(async_op=True)
         if count == 2:
             model.blocks[0].unshard()
+            whole = model.head.weight.full_tensor()
+            model.unshard()  # gathers anew, and not what was gathered before the optimizer's step
+            assert torch.equal(model.head.weight, whole)
         return model(inputs(count)).square().mean()
 
     train(build, step=step)

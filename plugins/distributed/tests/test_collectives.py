@@ -395,3 +395,27 @@ def test_a_collective_of_objects_is_a_line_in_the_channel_of_its_group() -> None
     assert effects == [Effects(channels=("0",)), Effects(channels=(WAITS,)), Effects(channels=("0",))]
     kinds = [each.kind for each in thunder.explain(compiled).entries[-1].collectives]
     assert kinds == ["all_reduce", "all_gather_object"]
+
+
+def sent(x: torch.Tensor) -> torch.Tensor:
+    work = dist.isend(x * 2, 1)
+    work.wait()
+    return x.exp()
+
+
+def gathered(x: torch.Tensor) -> Any:
+    parts = [torch.zeros(2, 3) for _ in range(2)]
+    dist.all_gather(parts, x * 2, async_op=True).wait()
+    return parts
+
+
+@pytest.mark.usefixtures("fake_group")
+@pytest.mark.parametrize("program", [sent, gathered])
+def test_a_wait_reads_what_is_sent_so_that_its_memory_is_not_used_earlier(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program, executors=[])
+    compiled(torch.ones(2, 3))
+    found = thunder.last_traces(compiled)[-1].symbols
+    (product,) = [line.output for line in found if line.symbol.name == "torch.mul"]
+    waits = [line for line in found if WAITS in line.effects.channels]
+    assert waits
+    assert all(product in line.inputs() for line in waits)

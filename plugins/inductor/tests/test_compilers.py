@@ -31,6 +31,19 @@ print(without_trial, [(str(isa), isa.build_arch_flags()) for isa in valid_vec_is
 """
 
 
+UNKNOWN = {
+    "without a compiler": "",
+    "with other instructions in PyTorch": "torch.backends.cpu.get_cpu_capability = lambda: 'DEFAULT'",
+}
+FIND = """
+import torch
+from thunder_plugin_inductor.vector_instructions import find_vector_instructions
+
+{change}
+print(find_vector_instructions())
+"""
+
+
 def run(text: str, folder: Path, **environment: str) -> str:
     """What a process without Inductor's caches prints last; it imports Inductor after the variables are set."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "XDG_CACHE_HOME": str(folder)}
@@ -55,6 +68,12 @@ def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
     assert (executor, name) == ("reference", "inductor")
     assert reason.startswith("Inductor rejects its region: ")
     assert "disk full" in reason
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_vector_instructions_that_only_trials_find(case: str, tmp_path: Path) -> None:
+    compiler = {"CXX": str(tmp_path / "nothing")} if case == "without a compiler" else {}
+    assert run(FIND.format(change=UNKNOWN[case]), tmp_path, **compiler) == "False"
 
 
 @pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason="needs a C++ compiler")

@@ -80,6 +80,7 @@ def test_rows_of_batches() -> None:
         lambda a, b: a.sin() + F.linear(a, b, a[0]),
         lambda a, b: a[:1].sin() + a[:1] @ b,
         lambda a, b: a.double() + (a @ b).double() * 1,
+        lambda a, b: (c := torch.stack([a, b])).view(4, 2, 4).sin() + c.transpose(0, 1) @ b,
     ],
     ids=[
         "argument",
@@ -92,6 +93,7 @@ def test_rows_of_batches() -> None:
         "bias",
         "row",
         "converted",
+        "rows apart",
     ],
 )
 def test_what_stays(function: Callable[..., Any]) -> None:

@@ -127,6 +127,7 @@ def test_reductions() -> None:
     check(
         lambda x: (x.softmax(1), x.log_softmax(0), F.group_norm(x, 2), F.layer_norm(x, (4, 5)), F.rms_norm(x, (5,))), x
     )
+    check(lambda x: (x.norm(1, 0), x.norm(float("inf"), 1), x.norm(float("-inf"), (0, 2), keepdim=True)), x)
     check(lambda x: (x.sum() * 2, x.mean(), x.softmax(0), x.amax(), x + 1, x.sum(0)), torch.tensor(2.5))
 
 

@@ -132,6 +132,23 @@ class OnState(Transform):
         return self.back(state)
 
 
+@dataclass(frozen=True, eq=False)
+class AddsBuffer(OnState):
+    """The first run of a module gives it a buffer, which is not in its state dict."""
+
+    modules: list[torch.nn.Module] = field(default_factory=list)
+
+    def on_module(self, module: torch.nn.Module) -> None:
+        self.modules.append(module)
+
+    def before_first_run(self, *arguments: Any) -> None:
+        self.modules[-1].register_buffer("added", torch.zeros(2))
+
+
+def without_the_buffer(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "added"}
+
+
 def doubled(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value * 2 for name, value in state.items()}
 

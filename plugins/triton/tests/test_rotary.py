@@ -62,6 +62,7 @@ def test_what_is_declined_says_why() -> None:
         "differ in all dimensions": (tensor(2, 3, 4, 8), tensor(2, 3, 4, 8), tensor(2, 3, 4, 8)),
         "is not broadcastable to": (tensor(1, 3, 8), tensor(2, 3, 8), tensor(2, 3, 8)),
         "not adjacent": (tensor(8, 3).t(), tensor(3, 8), tensor(3, 8)),
+        "strides [0, 1]": (tensor(1, 8).expand(3, 8), tensor(3, 8), tensor(3, 8)),
     }
     for reason, arguments in calls.items():
         compiled = thunder.jit(embed, executors=["triton"])

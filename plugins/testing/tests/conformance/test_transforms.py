@@ -46,6 +46,7 @@ DEFECTS: dict[str, tuple[Transform, str, str, str]] = {
         "same behaviour",
         "after state_dict",
     ),
+    "state of its own": (d.AddsBuffer(d.without_the_buffer, d.same), "tied-state_dict", "state dict", "after loading"),
     "lost prefix": (d.OnState(d.prefixed, d.same), "tied-state_dict", "runs", "Missing key"),
 }
 
