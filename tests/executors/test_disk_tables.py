@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import thunder
+from thunder_core.errors import CacheWarning
 from thunder_core.executors import disk_tables
 from thunder_core.executors.artifacts import ArtifactCache
 from thunder_core.executors.disk_tables import DiskTable, disk_table, save_tables
@@ -124,7 +125,8 @@ def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.Monkey
     save_tables()
     folder.chmod(0o777)
     forget(monkeypatch)
-    assert table().get("question") is None
+    with pytest.warns(CacheWarning, match=f"others can write to {folder}"):
+        assert table().get("question") is None
     table().put("question", b"answer")
     assert save_tables() == [f"results for ops are not stored on disk, because others can write to {folder}"]
 
