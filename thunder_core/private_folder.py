@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,20 @@ def opened_subfolder(folder: int, name: str, shown: Path, *, create: bool = Fals
         yield subfolder
     finally:
         os.close(subfolder)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A context with a new private folder, which is deleted at its end.
+
+    Raises:
+        UnsafeFile: other users can change the folder for temporary files that the environment names.
+    """
+    with tempfile.TemporaryDirectory(prefix="thunder-") as name:
+        path = Path(name)
+        with opened_folder(path):
+            pass
+        yield path
 
 
 def read_file(folder: int, name: str, shown: Path, most: int) -> bytes:

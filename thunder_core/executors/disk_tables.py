@@ -28,7 +28,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.symbols.admitted import is_admitted
+from thunder_core.symbols.admitted import is_admitted, static_value
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing import lowering
 
@@ -231,14 +231,16 @@ class _Reader(pickle.Unpickler):
         return registry.symbol_named(printed, CallStyle[style])
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class of `_CLASSES`, or a constant of PyTorch such as a dtype. Raises UnpicklingError for all else."""
+        """A class of `_CLASSES`, a constant of PyTorch such as a dtype, or an operator. Raises UnpicklingError."""
         known = _CLASSES.get((module, name))
-        if known is None and module == "torch":
-            constant = vars(torch).get(name)
-            known = constant if isinstance(constant, _CONSTANTS) else None
-        if known is None:
-            raise pickle.UnpicklingError(f"{module}.{name} is not part of an op")
-        return known
+        if known is not None:
+            return known
+        constant = vars(torch).get(name.removeprefix("torch.")) if module.startswith("torch") else None
+        if isinstance(constant, _CONSTANTS):  # PyTorch gives them other modules, too
+            return constant
+        if module.startswith("torch") and is_admitted(f"{module}.{name}"):
+            return static_value(f"{module}.{name}")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of an op")
 
 
 _CONSTANTS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
@@ -249,6 +251,7 @@ _PARTS: Final = (
 )
 _CLASSES: Final[dict[tuple[str, str], Any]] = {
     **{(kind.__module__, kind.__qualname__): kind for kind in _PARTS},
+    ("builtins", "Ellipsis"): ...,
     ("torch.serialization", "_get_layout"): _LAYOUTS.__getitem__,  # by which PyTorch pickles layouts
 }
 

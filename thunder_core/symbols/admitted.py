@@ -100,33 +100,31 @@ def _is_operator(name: str) -> bool:
     match = _OPERATOR.fullmatch(name)
     if match is None or match["namespace"] in _UNCHECKED:
         return False
-    if f"{match['namespace']}::{match['name']}" not in _operators() and not _registered(match[1], match[2]):
-        return False
     packet = getattr(getattr(torch.ops, match["namespace"]), match["name"], None)
     if not isinstance(packet, OpOverloadPacket):
         return False
-    if match["overload"] is None:
-        return all(_has_options_only(getattr(packet, overload)) for overload in packet.overloads())
-    operator = getattr(packet, match["overload"], None)
-    return isinstance(operator, OpOverload) and _has_options_only(operator)
+    overloads = packet.overloads() if match["overload"] is None else [match["overload"]]
+    operators = [getattr(packet, name, None) for name in overloads]
+    if match["overload"] is None:  # TorchScript's overloads compute what Python's operators do
+        operators = [operator for operator in operators if _is_dispatched(operator)]
+    return bool(operators) and all(_is_dispatched(operator) and _has_options_only(operator) for operator in operators)
+
+
+def _is_dispatched(operator: Any) -> bool:
+    """Whether this is an operator of PyTorch's dispatcher, and not of TorchScript alone, as `aten::save` is."""
+    if not isinstance(operator, OpOverload):
+        return False
+    schema = schema_of(operator)
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    if name not in _operators():
+        _operators.cache_clear()  # it may be new
+    return name in _operators()
 
 
 @cache
 def _operators() -> frozenset[str]:
-    """The operators of PyTorch's dispatcher, without overloads. Those of TorchScript are elsewhere (`aten::save`)."""
-    return frozenset(_names_in_dispatcher())
-
-
-def _registered(namespace: str, name: str) -> bool:
-    """Whether the operator exists, although it did not when `_operators` was called first."""
-    if f"{namespace}::{name}" not in _names_in_dispatcher():
-        return False
-    _operators.cache_clear()
-    return True
-
-
-def _names_in_dispatcher() -> set[str]:
-    return {name.partition(".")[0] for name in dispatch_get_all_op_names()}
+    """The operators of PyTorch's dispatcher."""
+    return frozenset(dispatch_get_all_op_names())
 
 
 @cache
@@ -134,17 +132,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _has_options_only(operator: Any) -> bool:
-    """Whether the operator is one of the dispatcher, all of whose arguments that are text are options."""
-    schema = schema_of(operator)
-    if schema.name not in _operators():
-        return False
-    return all("str" not in str(argument.type) or argument.name in _words(_OPTIONS) for argument in schema.arguments)
+def _has_options_only(operator: OpOverload) -> bool:
+    """Whether all arguments of the operator that are text are options."""
+    arguments = schema_of(operator).arguments
+    return all("str" not in str(argument.type) or argument.name in _words(_OPTIONS) for argument in arguments)
 
 
 def _is_aten(name: str) -> bool:
     """Whether an ATen operator of this name is admitted."""
-    return f"aten::{name}" in _operators() and _is_operator(f"torch.ops.aten.{name}")
+    return _is_operator(f"torch.ops.aten.{name}")
 
 
 def _is_function(name: str) -> bool:

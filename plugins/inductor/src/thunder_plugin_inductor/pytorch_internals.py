@@ -45,6 +45,8 @@ ROWS: Final = (
     Name("torch._inductor.codecache.CppPythonBindingsCodeCache._load_library_inner", _KERNELS,
         kind=Kind.NAME_ONLY),
     Name("torch._inductor.triton_bundler.TritonBundler", _TRITON),
+    *[Name(f"torch._inductor.triton_bundler.{name}", _TRITON)
+      for name in ("TritonBundle", "TritonKernelArtifact", "TritonKernelArtifacts")],
     Name("torch._inductor.codegen.common.KernelTemplate._template_from_string", "templates parsed when they are used",
         kind=Kind.ENTRY_POINT),
     Name("torch._inductor.codegen.cpp.stride_at_vec_range", "strides of indices without SymPy", kind=Kind.ENTRY_POINT),
