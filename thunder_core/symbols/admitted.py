@@ -17,7 +17,13 @@ import torch
 from torch.overrides import get_overridable_functions
 
 from thunder_core.ir.symbol import CallStyle
-from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, dispatch_get_all_op_names, schema_of
+from thunder_core.pytorch_internals import (
+    OpOverload,
+    OpOverloadPacket,
+    VariableFunctions,
+    dispatch_get_all_op_names,
+    schema_of,
+)
 from thunder_core.symbols.naming import BUILTINS
 from thunder_core.symbols.registry import registry
 
@@ -82,7 +88,7 @@ def static_value(name: str) -> Any:
     for part in parts:
         if isinstance(value, ModuleType):
             found = vars(value).get(part, _NOTHING)
-        elif value is torch._C._VariableFunctions and not part.startswith("__"):
+        elif value is VariableFunctions and not part.startswith("__"):
             found = getattr(value, part, _NOTHING)
         else:
             found = inspect.getattr_static(value, part, _NOTHING) if isinstance(value, type) else _NOTHING
@@ -132,7 +138,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _has_options_only(operator: OpOverload) -> bool:
+def _has_options_only(operator: Any) -> bool:
     """Whether all arguments of the operator that are text are options."""
     arguments = schema_of(operator).arguments
     return all("str" not in str(argument.type) or argument.name in _words(_OPTIONS) for argument in arguments)
@@ -169,7 +175,7 @@ def _is_builtin_operator(function: BuiltinFunctionType) -> bool:
 @cache
 def _builtins() -> frozenset[Any]:
     """The builtin functions of PyTorch that its operators are called by."""
-    owners = [torch._C._VariableFunctions, *[static_value(name) for name in BUILTINS]]
+    owners = [VariableFunctions, *[static_value(name) for name in BUILTINS]]
     values = [getattr(owner, name) for owner in owners for name in dir(owner) if not name.startswith("__")]
     return frozenset([value for value in values if isinstance(value, BuiltinFunctionType)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
 import json
@@ -185,6 +186,28 @@ def test_a_file_that_is_no_region(folder: Path, name: str) -> None:
     assert "CODE_RAN" not in os.environ
     again = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
     assert (again.compiled, again.read, again.notes) == (0, first.compiled, ())
+
+
+def test_kernels_and_launchers_of_triton() -> None:
+    from torch.utils._ordered_set import OrderedSet
+
+    from thunder_plugin_inductor import artifacts
+    from thunder_plugin_inductor.pytorch_internals import TritonKernelArtifact, TritonKernelArtifacts
+
+    kernel = TritonKernelArtifacts("ABC", 1, [TritonKernelArtifact("__grp__a.json", bytes(range(256)))])
+    launchers = [[], [OrderedSet([1, 2])], [os.system], [functools.partial(print)]]
+    stored = artifacts._Stored(
+        source="",
+        libraries=((bytes(range(256)), "kernel"),),
+        kernels=(artifacts._kernel_files(kernel),),
+        launchers=tuple([artifacts._launchers(some) for some in launchers]),
+        constants=b"",
+        checked=(1, 2),
+    )
+    again = artifacts._Stored.model_validate_json(stored.model_dump_json())
+    assert again == stored
+    assert artifacts._as_artifact(again.kernels[0]) == kernel
+    assert [artifacts._read_launchers(some) for some in again.launchers] == [[], [OrderedSet([1, 2])], [], []]
 
 
 @pytest.mark.one_version

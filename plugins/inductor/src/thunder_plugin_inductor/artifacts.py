@@ -29,6 +29,7 @@ from thunder_plugin_inductor.compiled_region import CompiledRegion
 from thunder_plugin_inductor.cpp_batches import load_entry
 from thunder_plugin_inductor.pytorch_internals import (
     ENTRY,
+    PARTS_OF_LAUNCHERS,
     AsyncCompile,
     TritonBundle,
     TritonBundler,
@@ -146,34 +147,6 @@ def _read_launchers(pickled: bytes) -> list[Any]:
     return launchers
 
 
-_PARTS_OF_LAUNCHERS: Final = {
-    "collections": ("OrderedDict", "defaultdict"),
-    "inspect": ("Parameter", "Signature", "_ParameterKind", "_empty"),
-    "torch": ("device",),
-    "torch._guards": ("CompileId",),
-    "torch._inductor.remote_cache": ("RemoteCacheJsonSerde",),
-    "torch._inductor.runtime.autotune_cache": ("AutotuneCache", "LocalAutotuneCache", "_LocalAutotuneCacheBackend"),
-    "torch._inductor.runtime.coordinate_descent_tuner": ("CoordescTuner",),
-    "torch._inductor.runtime.hints": (
-        *("AttrsDescriptorWrapper", "AutotuneHint", "DeviceProperties", "HeuristicType", "ReductionHint", "TileHint"),
-        *("TritonMeta",),
-    ),
-    "torch._inductor.runtime.static_triton_launcher": (
-        "StaticallyLaunchedCudaKernel",
-        "StaticallyLaunchedTritonKernel",
-    ),
-    "torch._inductor.runtime.triton_heuristics": (
-        *("CachingAutotuner", "DebugAutotuner", "InductorConfig", "StaticTritonCompileResult", "TritonCompileResult"),
-        "_ConstRepr",
-    ),
-    "torch._inductor.triton_bundler": ("StaticallyLaunchedAutotuner",),
-    "torch.utils._ordered_set": ("OrderedSet",),
-    "triton.language.core": ("constexpr", "dtype"),
-    "triton.runtime.autotuner": ("Config",),
-    "triton.runtime.jit": ("JITFunction", "KernelParam"),
-}
-
-
 class _LauncherReader(pickle.Unpickler):
     """Reads launchers of kernels, and their parts."""
 
@@ -181,7 +154,7 @@ class _LauncherReader(pickle.Unpickler):
         """A class of the table. Raises UnpicklingError for others, and for functions."""
         if (module, name) == ("builtins", "getattr"):
             return _binder
-        if name not in _PARTS_OF_LAUNCHERS.get(module, ()):
+        if name not in PARTS_OF_LAUNCHERS.get(module, ()):
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a launcher")
         return super().find_class(module, name)
 

@@ -67,6 +67,35 @@ ROWS: Final = (
 NAMES: Final = PrivateNames(__name__, ROWS)
 
 
+PARTS_OF_LAUNCHERS: Final = {
+    "collections": ("OrderedDict", "defaultdict"),
+    "inspect": ("Parameter", "Signature", "_ParameterKind", "_empty"),
+    "torch": ("device",),
+    "torch._guards": ("CompileId",),
+    "torch._inductor.remote_cache": ("RemoteCacheJsonSerde",),
+    "torch._inductor.runtime.autotune_cache": ("AutotuneCache", "LocalAutotuneCache", "_LocalAutotuneCacheBackend"),
+    "torch._inductor.runtime.coordinate_descent_tuner": ("CoordescTuner",),
+    "torch._inductor.runtime.hints": (
+        *("AttrsDescriptorWrapper", "AutotuneHint", "DeviceProperties", "HeuristicType", "ReductionHint", "TileHint"),
+        *("TritonMeta",),
+    ),
+    "torch._inductor.runtime.static_triton_launcher": (
+        "StaticallyLaunchedCudaKernel",
+        "StaticallyLaunchedTritonKernel",
+    ),
+    "torch._inductor.runtime.triton_heuristics": (
+        *("CachingAutotuner", "DebugAutotuner", "InductorConfig", "StaticTritonCompileResult", "TritonCompileResult"),
+        "_ConstRepr",
+    ),
+    "torch._inductor.triton_bundler": ("StaticallyLaunchedAutotuner",),
+    "torch.utils._ordered_set": ("OrderedSet",),
+    "triton.language.core": ("constexpr", "dtype"),
+    "triton.runtime.autotuner": ("Config",),
+    "triton.runtime.jit": ("JITFunction", "KernelParam"),
+}
+"""Classes in pickled launchers of Triton kernels, by module. One that PyTorch lacks or renames is not read."""
+
+
 def __getattr__(name: str) -> Any:
     """The value of the row ``name``, which becomes an attribute of the module."""
     return NAMES.bind(name)
