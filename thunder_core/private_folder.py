@@ -7,6 +7,7 @@ links, and owner and mode are those of the opened descriptor. So nothing can be 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -20,6 +21,7 @@ SUPPORTED: Final = hasattr(os, "getuid") and os.open in os.supports_dir_fd
 """Whether the operating system has owners of files and opens files relative to a folder."""
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK if SUPPORTED else 0  # a FIFO must not block
+_SEARCH: Final = getattr(os, "O_PATH", 0)  # folders above may be such that users can pass, and not list them
 _MOST_LINKS: Final = 40
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -149,7 +151,7 @@ def _open_path(path: Path, create: bool) -> int:
         raise UnsafeFile(f"this operating system does not tell who can write to {path}")
     if not path.is_absolute():
         raise UnsafeFile(f"{str(path)!r} is not an absolute path")
-    folder = os.open("/", _FLAGS | os.O_DIRECTORY)
+    folder = os.open("/", _FLAGS | _SEARCH | os.O_DIRECTORY)
     try:
         administrator = os.fstat(folder).st_uid  # in a container, another number than 0
         parts, links, shown = [*reversed(path.parts[1:])], 0, Path("/")
@@ -158,7 +160,7 @@ def _open_path(path: Path, create: bool) -> int:
             part = parts.pop()
             target = _link(folder, part, shown / part, administrator)
             if target is None:
-                folder, previous = _open_in(folder, part, create), folder
+                folder, previous = _open_in(folder, part, create, _SEARCH), folder
                 os.close(previous)
                 shown /= part
                 continue
@@ -168,17 +170,16 @@ def _open_path(path: Path, create: bool) -> int:
             parts += reversed(target.parts)
             if target.is_absolute():
                 parts.pop()
-                folder, previous = os.open("/", _FLAGS | os.O_DIRECTORY), folder
+                folder, previous = os.open("/", _FLAGS | _SEARCH | os.O_DIRECTORY), folder
                 os.close(previous)
                 shown = Path("/")
         state = os.fstat(folder)
         _check(state, path)
         if _is_current(state):
             raise UnsafeFile(f"{path} is the current directory")
-    except BaseException:
+        return os.open(".", _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+    finally:
         os.close(folder)
-        raise
-    return folder
 
 
 def _is_current(state: os.stat_result) -> bool:
@@ -201,17 +202,22 @@ def _link(folder: int, name: str, shown: Path, administrator: int) -> Path | Non
     return Path(os.readlink(name, dir_fd=folder))
 
 
-def _open_in(folder: int, name: str, create: bool) -> int:
+def _open_in(folder: int, name: str, create: bool, flags: int = 0) -> int:
+    flags |= _FLAGS | os.O_DIRECTORY
     try:
-        return os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+        return os.open(name, flags, dir_fd=folder)
     except FileNotFoundError:
         if not create:
             raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # as some systems say for a symbolic link
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+        raise
     with contextlib.suppress(FileExistsError):  # another process was faster
         os.mkdir(name, 0o700, dir_fd=folder)
         if stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o700 != 0o700:
             os.chmod(name, 0o700, dir_fd=folder)  # the umask took the owner's rights
-    return os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+    return os.open(name, flags, dir_fd=folder)
 
 
 def _check(state: os.stat_result, shown: Path, administrator: int = 0, *, above: bool = False) -> None:

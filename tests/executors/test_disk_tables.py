@@ -24,6 +24,7 @@ from thunder_core.executors.disk_tables import DiskTable, disk_table, save_table
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.tracing import lowering
 from thunder_testing.forked import ForkedProgram, start_forked
@@ -306,6 +307,9 @@ ENTRIES: dict[str, Any] = {
     "another style": lambda: _crafted((*FORM, _names("STYLE torch.sin"))),
     "a derivative": lambda: _crafted((*FORM, ([], {}))),
     "another value": lambda: _crafted((*FORM, 3)),
+    "a form with other parts": lambda: _crafted(
+        (*FORM, Trace("call", (1,), (2,), None, Stage.ACQUIRED, "tracer", PLAIN))
+    ),
     "three": lambda: _crafted(FORM),
     "a dict": lambda: _crafted({}),
     "arguments that are a list": lambda: _crafted(([], {}, None, None)),

@@ -81,22 +81,27 @@ class ArtifactCache:
     def put(self, key: str, data: bytes) -> str | None:
         """Store ``data`` under ``key``, replacing an earlier artifact. Returns the reason of a failure, or None."""
         subfolder, name = _names(key)
-        shown = self.folder / subfolder
+        content = _MAGIC + hashlib.sha256(data).digest() + data
         try:
             with opened_folder(self.folder, create=True) as folder:
-                for last in (False, True):
-                    try:
-                        with opened_subfolder(folder, subfolder, shown, create=True) as inner:
-                            write_file(inner, name, _MAGIC + hashlib.sha256(data).digest() + data)
-                            return None
-                    except UnsafeFile as error:
-                        if last or not remove(folder, subfolder):
-                            return str(error)
+                try:
+                    self._write(folder, subfolder, name, content)
+                except (UnsafeFile, NotADirectoryError):
+                    remove(folder, subfolder)
+                    self._write(folder, subfolder, name, content)
             return None
         except UnsafeFile as error:
             return str(error)
         except OSError as error:
             return f"{self.folder} cannot be written: {error.strerror}"
+
+    def _write(self, folder: int, subfolder: str, name: str, content: bytes) -> None:
+        with opened_subfolder(folder, subfolder, self.folder / subfolder, create=True) as inner:
+            try:
+                write_file(inner, name, content)
+            except IsADirectoryError:
+                remove(inner, name)
+                write_file(inner, name, content)
 
     def discard(self, key: str) -> None:
         """Delete the artifact stored under ``key``; with its subfolder if others can write there.

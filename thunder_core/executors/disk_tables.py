@@ -25,7 +25,7 @@ from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.keys import key_text
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.symbols.admitted import is_admitted, static_value
@@ -210,6 +210,31 @@ def _text(key: Hashable, bound: BoundSymbol) -> str | None:
     return "\n".join([text, *map(hardware, devices)])
 
 
+def is_op(value: Any) -> bool:
+    """Whether what a file has is an op, with parts of the right types."""
+    return (
+        type(value) is BoundSymbol
+        and type(value.symbol) is Symbol
+        and type(value.args) is tuple
+        and type(value.kwargs) is dict
+        and type(value.effects) is Effects
+        and (value.context is None or type(value.context) is Context)
+        and type(value.parts) is tuple
+        and all(map(is_op, value.parts))
+    )
+
+
+def _is_form(value: Any) -> bool:
+    return (
+        type(value) is Trace
+        and type(value.inputs) is tuple
+        and all(type(proxy) in PROXY_TYPES for proxy in value.inputs)
+        and type(value.symbols) is tuple
+        and all(map(is_op, value.symbols))
+        and type(value.context) is Context
+    )
+
+
 class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> str | None:
         """Pickle symbols by name, if the registry resolves the name to the symbol."""
@@ -264,4 +289,4 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
     return lowering.lowered_form(bound, ambient, _FORMS)
 
 
-_FORMS: Final = OpTable("core-ATen forms 3", lambda value: type(value) is Trace)
+_FORMS: Final = OpTable("core-ATen forms 3", _is_form)

@@ -67,8 +67,18 @@ _NO_ATTRIBUTES: Final = frozenset({"_cdata", "_backward_hooks", "_post_accumulat
 
 def is_admitted(name: str, style: CallStyle = CallStyle.FUNCTION) -> bool:
     """Whether a file may name the symbol that `Registry.symbol_named` returns for these arguments."""
-    if (name, style) in registry.catalogue.rows:
+    if (name, style) in _admitted or (name, style) in registry.catalogue.rows:
         return True
+    admitted = _is_admitted(name, style)
+    if admitted:
+        _admitted.add((name, style))
+    return admitted
+
+
+_admitted: Final[set[tuple[str, CallStyle]]] = set()  # a name that is not may be one later, of a new operator
+
+
+def _is_admitted(name: str, style: CallStyle) -> bool:
     if style is CallStyle.FUNCTION:
         return _is_operator(name) if name.startswith("torch.ops.") else _is_function(name)
     if style is CallStyle.METHOD:

@@ -15,10 +15,9 @@ from thunder_core.autodiff.derivatives.derivative import Derivative, Query
 from thunder_core.autodiff.derivatives.rules import find_rule
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Declined
-from thunder_core.executors.disk_tables import OpTable
+from thunder_core.executors.disk_tables import OpTable, is_op
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.query import query_executors
-from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
@@ -36,7 +35,7 @@ def _is_stored_derivative(value: Any) -> bool:
     ops = [*[op for op in forward if op is not None], *others["backward"]]
     mappings = (others["cotangents"], others["gradients"], others["along"] or {})
     return (
-        all(type(op) is BoundSymbol for op in ops)
+        all(map(is_op, ops))
         and all(type(mapping) is dict for mapping in mappings)
         and type(others["source"]) is str
         and type(others["reason"]) is str
