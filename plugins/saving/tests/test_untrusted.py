@@ -368,6 +368,12 @@ HARMLESS = {
     "a decoder": source("t0 = torch.neg(x)", result="t0") + "\ndef decode(text):\n    import marked_module\n",
     "a documentation": '"""Text."""\n' + source("'text'", "t0 = torch.neg(x)", result="t0"),
     "an operator": source("t0 = torch.ops.aten.neg.default(x)", result="t0"),
+    "a method as argument": source(
+        "t0, = thunder_core.passes.operations.functional_call(torch.Tensor.neg, (), (x,), {})", result="t0"
+    ),
+    "an operator as argument": source(
+        "t0, = thunder_core.passes.operations.functional_call(torch.ops.aten.neg.default, (), (x,), {})", result="t0"
+    ),
     "lines of another system": source("t0 = torch.neg(x)", result="t0").replace("\n", "\r\n"),
     "a report": source("thunder_core.symbols.printing.print_values('text')", "t0 = torch.neg(x)", result="t0"),
     "a switch": source(

@@ -105,10 +105,12 @@ class Names:
         member = _enum_member(name)
         if member is not None:
             return member
-        if name.startswith("torch."):
-            value = static_value(name)
-            if isinstance(value, _CONSTANTS) or value in _CONSTRUCTORS or _is_result_type(value):
-                return value
+        method = name.removeprefix("torch.Tensor.")
+        if method != name and is_admitted(method, CallStyle.METHOD):
+            return getattr(torch.Tensor, method)
+        value = _static(name)
+        if isinstance(value, _CONSTANTS) or value in _CONSTRUCTORS or _is_result_type(value):
+            return value
         return self.symbol(name, CallStyle.FUNCTION).target
 
     def constructor(self, name: str) -> type:
