@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from thunder._libraries import library
@@ -127,14 +127,22 @@ def save_trace(jitted: Any, path: Any) -> None:
     files.save_trace(files.for_one_size(entry.program.traces[0], defined), path, entry.constants)
 
 
-def load_trace(path: Any) -> Callable[..., Any]:
+def load_trace(path: Any, functions: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """Read a program that `save_trace` wrote, possibly edited since; the result is callable and has a ``trace``.
+
+    The file is parsed and not executed. It may name PyTorch's operators, and the symbols of Thunder and of installed
+    plugins.
+
+    Args:
+        path: the file.
+        functions: functions and classes of your own that the file may name too: ``{"module.function": function}``.
 
     Raises:
         PluginError: the package ``thunder-saving`` is not installed.
-        TraceSyntaxError: the file is not a trace.
+        TraceSyntaxError: the file is not a trace, or it has a name that is not allowed.
+        OSError: the file cannot be opened.
     """
-    program: Callable[..., Any] = _files().load_trace(path)
+    program: Callable[..., Any] = _files().load_trace(path, functions)
     return program
 
 

@@ -240,6 +240,10 @@ class ConfigWarning(UserWarning):
     """A part of a configuration has no effect."""
 
 
+class CacheWarning(UserWarning):
+    """The cache on disk, or a file in it, is not used, because another user can write to it."""
+
+
 class PluginWarning(UserWarning):
     """An installed plugin has a problem that does not stop the program."""
 

@@ -35,7 +35,7 @@ def test_files_are_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.M
     cache = ArtifactCache(tmp_path)
     cache.put("key", b"old")
 
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)

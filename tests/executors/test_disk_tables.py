@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import os
 import pickle
 import sys
@@ -14,12 +17,14 @@ import pytest
 import torch
 
 import thunder
+from thunder_core.errors import CacheWarning
 from thunder_core.executors import disk_tables
 from thunder_core.executors.artifacts import ArtifactCache
 from thunder_core.executors.disk_tables import DiskTable, disk_table, save_tables
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.tracing import lowering
 from thunder_testing.forked import ForkedProgram, start_forked
@@ -68,14 +73,36 @@ def test_nothing_is_kept_where_that_is_turned_off(monkeypatch: pytest.MonkeyPatc
     assert disk_table("key") is None
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "no table"])
+class Runs:
+    """An object whose unpickling runs code."""
+
+    def __reduce__(self) -> Any:
+        return exec, ("import os; os.environ['CODE_RAN'] = 'yes'",)
+
+
+# Sealed files that are not tables.
+NO_TABLES = {
+    "a pickled list": pickle.dumps([]),
+    "a pickled table": pickle.dumps({b"key": b"value"}),
+    "code": pickle.dumps(Runs()),
+    "a list": b"[]",
+    "a number": b"1",
+    "nothing": b"",
+    "numbers": b'{"a": 1}',
+    "lists": b'{"a": ["b"]}',
+    "deep": b"[" * 100_000,
+    "no Unicode": b'{"a": "\xff"}',
+}
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", *NO_TABLES])
 def test_damaged_files_are_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     table().put("question", b"answer")
     save_tables()
     ((path, _),) = ArtifactCache(folder).files()
     content = path.read_bytes()
-    if damage == "no table":
-        ArtifactCache(folder).put("key", pickle.dumps([]))
+    if damage in NO_TABLES:
+        ArtifactCache(folder).put("key", NO_TABLES[damage])
     else:
         path.write_bytes({"cut": content[:-1], "changed": content[:-1] + b"?", "empty": b""}[damage])
     forget(monkeypatch)
@@ -85,6 +112,21 @@ def test_damaged_files_are_made_again(folder: Path, monkeypatch: pytest.MonkeyPa
     assert note.startswith("results for ops on disk are computed again: ")
     assert path.read_bytes() == content
     assert save_tables() == []
+    assert "CODE_RAN" not in os.environ
+
+
+def test_an_entry_that_is_not_encoded_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table().put("question", b"answer")
+    save_tables()
+    key = next(iter(table()._known))
+    for text in ("?", "A", "é"):
+        ArtifactCache(folder).put("key", json.dumps({key: text, "other": "AAAA"}).encode())
+        forget(monkeypatch)
+        assert table().get("question") is None
+        (note,) = save_tables()
+        assert note.startswith("results for ops on disk are computed again: ")
+        forget(monkeypatch)
+        assert set(table()._known) == {"other"}
 
 
 def test_what_another_process_wrote_stays(folder: Path) -> None:
@@ -124,7 +166,8 @@ def test_folders_of_others_are_not_read(folder: Path, monkeypatch: pytest.Monkey
     save_tables()
     folder.chmod(0o777)
     forget(monkeypatch)
-    assert table().get("question") is None
+    with pytest.warns(CacheWarning, match=f"others can write to {folder}"):
+        assert table().get("question") is None
     table().put("question", b"answer")
     assert save_tables() == [f"results for ops are not stored on disk, because others can write to {folder}"]
 
@@ -223,6 +266,82 @@ def test_operators_that_are_gone_are_traced_again(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(disk_tables.registry, "symbol_named", gone, raising=False)
     disk_tables.lowered_form(op, PLAIN)
     assert traced == ["torch.softmax"]
+
+
+def _names(name: str) -> Any:
+    """An object whose pickle has the symbol of this name."""
+    return _Named(name)
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Crafting(pickle.Pickler):
+    def persistent_id(self, value: Any) -> str | None:
+        return value.name if isinstance(value, _Named) else None
+
+
+def _crafted(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Crafting(file).dump(value)
+    return file.getvalue()
+
+
+FORM = ((), {}, None)
+# Entries of the table of core-ATen forms: what a file may have in place of one.
+ENTRIES: dict[str, Any] = {
+    "code": lambda: _crafted(Runs()),
+    "code in a form": lambda: _crafted((*FORM, Runs())),
+    "a function": lambda: _crafted((*FORM, os.system)),
+    "a function of PyTorch": lambda: _crafted((*FORM, torch.load)),
+    "a class": lambda: _crafted((*FORM, torch.nn.Linear)),
+    "a module's attribute": lambda: b"ctorch\nos.system\n.",
+    "getattr": lambda: b"cbuiltins\ngetattr\n.",
+    "a call of getattr": lambda: b"cbuiltins\ngetattr\n(cbuiltins\nobject\nS'__subclasses__'\ntR.",
+    "a name that is imported": lambda: _crafted((*FORM, _names("FUNCTION marked_by_a_table.run"))),
+    "a name of a module": lambda: _crafted((*FORM, _names("FUNCTION torch.os.system"))),
+    "torch.load": lambda: _crafted((*FORM, _names("FUNCTION torch.load"))),
+    "a method": lambda: _crafted((*FORM, _names("METHOD __reduce_ex__"))),
+    "another style": lambda: _crafted((*FORM, _names("STYLE torch.sin"))),
+    "a derivative": lambda: _crafted((*FORM, ([], {}))),
+    "another value": lambda: _crafted((*FORM, 3)),
+    "a form with other parts": lambda: _crafted(
+        (*FORM, Trace("call", (1,), (2,), None, Stage.ACQUIRED, "tracer", PLAIN))
+    ),
+    "three": lambda: _crafted(FORM),
+    "a dict": lambda: _crafted({}),
+    "arguments that are a list": lambda: _crafted(([], {}, None, None)),
+    "nothing": lambda: b"",
+    "text": lambda: b"text",
+    "cut": lambda: _crafted((*FORM, 3))[:-1],
+    "a changed class": lambda: b"cthunder_core.ir.trace\nTrace\n(N}S'python'\nI1\nstb.",
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_that_are_not_forms_are_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (folder.parent / "marked_by_a_table.py").write_text("import os\nos.environ['CODE_RAN'] = 'imported'\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    (op,) = ops_of(lambda x: x.softmax(0), torch.randn(3))
+    expected = disk_tables.lowered_form(op, PLAIN)
+    save_tables()
+    cache = ArtifactCache(folder)
+    (content,) = [path.read_bytes() for path, _ in cache.files()]
+    entries = json.loads(content[content.index(b"{") :])
+    key = f"core-ATen forms 3\n{disk_tables.software()}"
+    crafted = base64.b64encode(ENTRIES[name]()).decode()
+    assert cache.put(key, json.dumps(dict.fromkeys(entries, crafted)).encode()) is None
+    forget(monkeypatch)
+    traced = count_traced(monkeypatch)
+    assert repr(disk_tables.lowered_form(op, PLAIN)) == repr(expected)
+    assert traced == ["torch.softmax"]
+    assert "CODE_RAN" not in os.environ
+    save_tables()
+    forget(monkeypatch)
+    assert repr(disk_tables.lowered_form(op, PLAIN)) == repr(expected)
+    assert traced == ["torch.softmax"]  # the entry is good again
 
 
 PROGRAM = """

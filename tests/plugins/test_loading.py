@@ -1,7 +1,9 @@
 """Plugins that are imported and registered, and those that cannot be."""
 
 import json
+import signal
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -57,6 +59,15 @@ def test_the_core_is_loaded_through_the_same_hooks(site: Site) -> None:
 INVALID = {
     "raises": ("1 / 0", r"it cannot be imported: ZeroDivisionError: division by zero, in .*_\d+\.py:2"),
     "exits": ("raise SystemExit('no GPU')", r"it cannot be imported: SystemExit: no GPU, in .*\.py:2"),
+    "interrupts": ("raise KeyboardInterrupt", r"it cannot be imported: KeyboardInterrupt, in .*_\d+\.py:2"),
+    "is no exception": (
+        "class Stop(BaseException): pass\nraise Stop('now')",
+        r"it cannot be imported: Stop: now, in .*_\d+\.py:3",
+    ),
+    "a hook that interrupts": (
+        "@hookimpl\ndef thunder_executors():\n    raise KeyboardInterrupt('stop')",
+        r"one of its hooks fails: KeyboardInterrupt: stop, in .*\.py:4",
+    ),
     "imports what is absent": (
         "import thunder_test_absent",
         r"ModuleNotFoundError: No module named 'thunder_test_absent', in .*\.py:2",
@@ -127,6 +138,47 @@ INVALID = {
     ),
     "a preset without a file": ("@hookimpl\ndef thunder_presets(): return [Preset('a', 'b', '')]", "of a file in it"),
 }
+
+
+def test_a_plugin_that_interrupts_leaves_the_others(site: Site) -> None:
+    site.plugin("alpha", START + "raise KeyboardInterrupt")
+    site.plugin("beta")
+    host().load_all()
+    assert [record(name).state for name in ("alpha", "beta")] == [PluginState.FAILED, PluginState.LOADED]
+    assert find(ExecutorSpec, "beta").plugin.name == "beta"
+
+
+def test_the_user_interrupts_an_import(site: Site) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    site.plugin("alpha", START + "import signal\nsignal.raise_signal(signal.SIGINT)")
+    with pytest.raises(KeyboardInterrupt):
+        host().load("alpha")
+    assert record("alpha").state is PluginState.AVAILABLE
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_plugins_are_loaded_in_other_threads_and_set_handlers(site: Site) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    offers = OFFERS_AN_EXECUTOR.replace("{name!r}", "'beta'")
+    site.plugin("alpha", START + "raise KeyboardInterrupt")
+    site.plugin("beta", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n" + offers)
+    errors: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            host().load("alpha")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    thread.join()
+    assert isinstance(errors[0], PluginError)
+    try:
+        host().load("beta")
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize("case", INVALID)

@@ -96,8 +96,14 @@ def read_entries(name: str) -> Callable[[Any], tuple[Entry, ...] | None]:
     return read
 
 
+_MOST: Final = 1000
+"""The largest number of items of a list. Each name takes a search in the installed plugins."""
+
+
 def checked(values: Any, results: Callable[[Any], Iterator[Any]]) -> list[Any]:
     """The results for the items of a list. Raises one ValidationError for all that are `PydanticCustomError`."""
+    if len(values) > _MOST:
+        raise refusal(f"has {len(values)} items; at most {_MOST} are accepted")
     items = list(results(values))
     errors = [
         InitErrorDetails(type=result, loc=(index,), input=value)

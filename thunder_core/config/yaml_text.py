@@ -17,6 +17,9 @@ from thunder_core.config.problems import Problem, Trail, place_of
 _DEPTH: Final = 32
 """The largest depth of nested mappings and lists."""
 
+_VALUES: Final = 5000
+"""The largest number of names, values, lists and mappings. Composing them takes less than a second."""
+
 _TAG: Final = "tag:yaml.org,2002:"
 
 _RESOLVERS: Final = (
@@ -50,6 +53,7 @@ class _Reader(yaml.SafeLoader):
         super().__init__(text)
         self.file = file
         self.depth = 0
+        self.values = 0
         self.lines: dict[Trail, int] = {}
         self.problems: list[Problem] = []
 
@@ -78,6 +82,9 @@ class _Reader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > _DEPTH:
             raise yaml.MarkedYAMLError(problem=f"nested more than {_DEPTH} deep", problem_mark=event.start_mark)
+        self.values += 1
+        if self.values > _VALUES:
+            raise yaml.MarkedYAMLError(problem=f"more than {_VALUES} values", problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

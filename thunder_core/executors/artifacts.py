@@ -2,7 +2,8 @@
 
 Each artifact is a file named by the hash of its key; it starts with the hash of its content. Files are written
 atomically, by renaming, so that any number of processes can share a folder. A file whose content does not match its
-hash is deleted. If the folder exceeds its limit, the least recently used files are deleted.
+hash is deleted, and one that another user may have written is deleted unread: artifacts may be code. If the folder
+exceeds its limit, the least recently used files are deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import os
 import platform
 import sys
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ from typing import Final
 import torch
 
 from thunder_core._version import __version__
+from thunder_core.errors import CacheWarning
+from thunder_core.private_folder import UnsafeFile, opened_folder, opened_subfolder, read_file, remove, write_file
+from thunder_core.tracing.user_frames import warn_user
 
 _DEFAULT_LIMIT: Final = 2 << 30
 _KEPT: Final = 0.8  # share of the limit that is left after old files were deleted
@@ -33,6 +37,9 @@ _HASH: Final = 32
 class ArtifactCache:
     """A folder of artifacts. If it cannot be read or written, lookups return None and nothing is stored.
 
+    The folder, and those above it, must be such that no other user can change artifacts
+    (`thunder_core.private_folder.opened_folder`).
+
     Attributes:
         folder: created by the first write.
         limit: in bytes.
@@ -42,64 +49,96 @@ class ArtifactCache:
     limit: int = _DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
-        """The artifact stored under ``key``; None if there is none or its file is damaged."""
-        path = self._path(key)
+        """The artifact stored under ``key``; None if there is none. Warns once if the folder is not used.
+
+        Raises:
+            DamagedArtifact: its file is damaged, or may be another user's; `discard` deletes it.
+        """
+        subfolder, name = _names(key)
+        shown = self.folder / subfolder
         try:
-            content = path.read_bytes()
+            with opened_folder(self.folder) as folder:
+                try:
+                    with opened_subfolder(folder, subfolder, shown) as inner:
+                        content = read_file(inner, name, shown / name, self.limit)
+                        with contextlib.suppress(OSError):  # read-only: it then counts as less recently used
+                            os.utime(name, dir_fd=inner, follow_symlinks=False)
+                except UnsafeFile as error:
+                    raise DamagedArtifact(str(error)) from error
+                except NotADirectoryError as error:
+                    raise DamagedArtifact(f"{shown} is not a folder") from error
+        except UnsafeFile as error:
+            _warn(f"Thunder does not use the cache on disk at {self.folder}: {error}")
+            return None
         except OSError:
             return None
         start = len(_MAGIC) + _HASH
         data = content[start:]
         if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : start] != hashlib.sha256(data).digest():
-            raise DamagedArtifact(f"{path} is damaged")
-        with contextlib.suppress(OSError):  # of another user, or read-only: it then counts as less recently used
-            os.utime(path)
+            raise DamagedArtifact(f"{shown / name} is damaged")
         return data
 
     def put(self, key: str, data: bytes) -> str | None:
         """Store ``data`` under ``key``, replacing an earlier artifact. Returns the reason of a failure, or None."""
-        path = self._path(key)
+        subfolder, name = _names(key)
+        content = _MAGIC + hashlib.sha256(data).digest() + data
         try:
-            reason = self.unsuitable()
-            if reason is not None:
-                return reason
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent)
-            try:
-                with open(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(data).digest() + data)
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+            with opened_folder(self.folder, create=True) as folder:
+                try:
+                    self._write(folder, subfolder, name, content)
+                except (UnsafeFile, NotADirectoryError):
+                    remove(folder, subfolder)
+                    self._write(folder, subfolder, name, content)
+            return None
+        except UnsafeFile as error:
+            return str(error)
         except OSError as error:
             return f"{self.folder} cannot be written: {error.strerror}"
-        return None
+
+    def _write(self, folder: int, subfolder: str, name: str, content: bytes) -> None:
+        with opened_subfolder(folder, subfolder, self.folder / subfolder, create=True) as inner:
+            try:
+                write_file(inner, name, content)
+            except IsADirectoryError:
+                remove(inner, name)
+                write_file(inner, name, content)
 
     def discard(self, key: str) -> None:
-        """Delete the artifact stored under ``key``."""
-        with contextlib.suppress(OSError):
-            self._path(key).unlink()
+        """Delete the artifact stored under ``key``; with its subfolder if others can write there.
+
+        Warns once if that is not possible.
+        """
+        subfolder, name = _names(key)
+        shown = self.folder / subfolder
+        with contextlib.suppress(OSError, UnsafeFile), opened_folder(self.folder) as folder:
+            try:
+                with opened_subfolder(folder, subfolder, shown) as inner:
+                    gone = remove(inner, name)
+            except (UnsafeFile, NotADirectoryError):
+                gone = remove(folder, subfolder)
+            if not gone:
+                _warn(f"Thunder ignores a file in the cache on disk that it cannot delete: {shown / name}")
 
     def unsuitable(self) -> str | None:
         """The reason why artifacts must not be read from this folder; None if it is safe or does not exist yet."""
-        if not hasattr(os, "getuid"):
-            return None
         try:
-            state = self.folder.stat()
+            with opened_folder(self.folder):
+                return None
+        except UnsafeFile as error:
+            return str(error)
         except OSError:
             return None
-        if state.st_uid not in (os.getuid(), 0):
-            return f"{self.folder} belongs to another user"
-        return f"others can write to {self.folder}" if state.st_mode & 0o022 else None
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
         """All artifacts, the most recently used last."""
         files = []
-        for path in self.folder.glob(f"*/*{_SUFFIX}"):
-            with contextlib.suppress(OSError):  # deleted by another process
-                files.append((path, path.stat()))
+        with contextlib.suppress(OSError, UnsafeFile), opened_folder(self.folder) as folder:
+            for subfolder, inner in self._subfolders(folder):
+                for name in os.listdir(inner):
+                    if name.endswith(_SUFFIX):
+                        with contextlib.suppress(OSError):  # deleted by another process
+                            state = os.stat(name, dir_fd=inner, follow_symlinks=False)
+                            files.append((self.folder / subfolder / name, state))
         return sorted(files, key=lambda item: item[1].st_mtime_ns)
 
     def prune(self, limit: int | None = None) -> int:
@@ -109,36 +148,65 @@ class ArtifactCache:
         total = sum(state.st_size for _, state in files)
         if total <= limit:
             return 0
-        deleted = 0
+        deleted = set()
         for path, state in files:
             if total <= limit * _KEPT:
                 break
-            with contextlib.suppress(OSError):
-                path.unlink()
-                deleted += 1
+            deleted.add(path)
             total -= state.st_size
-        return deleted
+        count = 0
+        with contextlib.suppress(OSError, UnsafeFile), opened_folder(self.folder) as folder:
+            for subfolder, inner in self._subfolders(folder):
+                names = [path.name for path in deleted if path.parent.name == subfolder]
+                count += sum([remove(inner, name) for name in names])
+        return count
+
+    def _subfolders(self, folder: int) -> Iterator[tuple[str, int]]:
+        """Names and descriptors of the subfolders, without those that others can write to."""
+        for name in os.listdir(folder):
+            with (
+                contextlib.suppress(OSError, UnsafeFile),
+                opened_subfolder(folder, name, self.folder / name) as inner,
+            ):
+                yield name, inner
 
     def _path(self, key: str) -> Path:
-        name = hashlib.sha256(key.encode()).hexdigest()
-        return self.folder / name[:2] / (name + _SUFFIX)
+        return self.folder.joinpath(*_names(key))
+
+
+def _names(key: str) -> tuple[str, str]:
+    """The names of the subfolder and of the file."""
+    name = hashlib.sha256(key.encode()).hexdigest()
+    return name[:2], name + _SUFFIX
+
+
+_warned: Final[set[str]] = set()
+
+
+def _warn(text: str) -> None:
+    """Warn once per process."""
+    if text not in _warned:
+        _warned.add(text)
+        warn_user(text, CacheWarning)
 
 
 class DamagedArtifact(Exception):
-    """A file that does not hold what was written to it."""
+    """A file that does not hold what was written to it, or that another user may have written."""
 
 
 def artifact_cache() -> ArtifactCache | None:
     """The folder of this user, determined by environment variables.
 
     ``THUNDER_CACHE_DIR`` names it; empty, nothing is stored. Otherwise it is ``thunder`` in ``XDG_CACHE_HOME``, or in
-    ``~/.cache``; where there is no home either, nothing is stored.
+    ``~/.cache``; where there is no home either, nothing is stored. A relative path is refused when it is opened.
     """
     named = os.environ.get("THUNDER_CACHE_DIR")
-    if named is not None:
-        return ArtifactCache(Path(named).expanduser()) if named.strip() else None
+    if named is not None and not named.strip():
+        return None
     base = os.environ.get("XDG_CACHE_HOME")
     try:
+        if named is not None:
+            return ArtifactCache(Path(named).expanduser())
         return ArtifactCache((Path(base) if base else Path.home() / ".cache") / "thunder")
     except RuntimeError:  # no home directory
         return None

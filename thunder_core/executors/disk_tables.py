@@ -7,20 +7,28 @@ wrote in the meantime.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
+import json
 import pickle
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import torch
 
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache, hardware, software
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.keys import key_text
+from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Stage, Trace
+from thunder_core.symbols.admitted import is_admitted, static_value
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing import lowering
 
@@ -30,7 +38,7 @@ _MOST: Final = 4096
 
 @dataclass(slots=True, eq=False)
 class DiskTable:
-    """A persistent dictionary from text to bytes.
+    """A persistent dictionary from text to bytes, a JSON file.
 
     Attributes:
         cache: the folder.
@@ -39,8 +47,9 @@ class DiskTable:
 
     cache: ArtifactCache
     key: str
-    _known: dict[bytes, bytes] = field(default_factory=dict)
-    _used: dict[bytes, bytes] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict)
+    _used: dict[str, str] = field(default_factory=dict)
+    _invalid: set[str] = field(default_factory=set)
     _new: bool = False
     _notes: list[str] = field(default_factory=list)
 
@@ -51,41 +60,68 @@ class DiskTable:
         """The entry; None if there is none."""
         short = _short(key)
         value = self._known.get(short)
-        if value is not None:
-            self._used[short] = value
-        return value
+        if value is None:
+            return None
+        try:
+            data = base64.b64decode(value, validate=True)
+        except ValueError:
+            self.discard(key, "it is not text of the alphabet of base64")
+            return None
+        self._used[short] = value
+        return data
 
     def put(self, key: str, value: bytes) -> None:
         """Add an entry; other processes get it after the next `save_tables`."""
         short = _short(key)
-        self._known[short] = self._used[short] = value
+        self._known[short] = self._used[short] = base64.b64encode(value).decode()
         self._new = True
+
+    def discard(self, key: str, reason: str) -> None:
+        """Remove an entry that cannot be used, from the file with the next `save_tables`."""
+        short = _short(key)
+        self._known.pop(short, None)
+        self._used.pop(short, None)
+        self._invalid.add(short)
+        self._new = True
+        self._note(reason)
 
     def save(self) -> list[str]:
         """Write the table if it has new entries. Returns a sentence for each problem."""
         if self._new:
-            merged = {key: value for key, value in self._read().items() if key not in self._used}
+            left_out = self._used.keys() | self._invalid
+            merged = {key: value for key, value in self._read().items() if key not in left_out}
             merged.update(self._used)
-            reason = self.cache.put(self.key, pickle.dumps(dict([*merged.items()][-_MOST:])))
+            reason = self.cache.put(self.key, json.dumps(dict([*merged.items()][-_MOST:])).encode())
             self._new = reason is not None
             if reason is not None:
                 self._notes.append(f"results for ops are not stored on disk, because {reason}")
         notes, self._notes = self._notes, []
         return notes
 
-    def _read(self) -> dict[bytes, bytes]:
-        if self.cache.unsuitable() is not None:  # reported when regions are read and when this table is written
-            return {}
+    def _read(self) -> dict[str, str]:
         try:
             data = self.cache.get(self.key)
-            entries = {} if data is None else pickle.loads(data)
-            if not isinstance(entries, dict):
-                raise DamagedArtifact(f"it holds {type(entries).__name__}")
-        except Exception as error:  # noqa: BLE001 - a damaged table is computed again
-            self._notes.append(f"results for ops on disk are computed again: {error}")
-            self.cache.discard(self.key)
+        except DamagedArtifact as error:
+            return self._damaged(str(error))
+        if data is None:
             return {}
+        try:
+            entries = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return self._damaged(f"it is not JSON: {error}")
+        if type(entries) is not dict or not all(type(value) is str for value in entries.values()):
+            return self._damaged("it is not a table of text")
         return entries
+
+    def _damaged(self, reason: str) -> dict[str, str]:
+        self._note(reason)
+        self.cache.discard(self.key)
+        return {}
+
+    def _note(self, reason: str) -> None:
+        text = f"results for ops on disk are computed again: {reason}"
+        if text not in self._notes:
+            self._notes.append(text)
 
 
 _tables: dict[tuple[ArtifactCache, str], DiskTable] = {}
@@ -110,8 +146,8 @@ def save_tables() -> list[str]:
         return [note for table in _tables.values() for note in table.save()]
 
 
-def _short(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()[:16]
+def _short(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +156,26 @@ class OpTable:
 
     Attributes:
         title: of the table.
+        is_valid: whether something is a result: what a file has instead is computed again.
     """
 
     title: str
+    is_valid: Callable[[Any], bool]
 
     def read(self, key: Hashable, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
         """The stored op, equal to ``bound`` except for names, and the value stored with it; None without an entry."""
         table, text = self._table(), _text(key, bound)
         data = None if table is None or text is None else table.get(text)
-        if data is None:
+        if table is None or text is None or data is None:
             return None
         try:
             args, kwargs, output, value = _Reader(io.BytesIO(data)).load()
+            if type(args) is not tuple or type(kwargs) is not dict or not self.is_valid(value):
+                raise pickle.UnpicklingError("it is not a result of the kind of this table")
         except LookupError:  # an operator of a package that is not imported here
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the result is computed again
+            table.discard(text, f"{type(error).__name__}: {error}")
             return None
         return replace(bound, args=args, kwargs=kwargs, output=output), value
 
@@ -167,6 +210,31 @@ def _text(key: Hashable, bound: BoundSymbol) -> str | None:
     return "\n".join([text, *map(hardware, devices)])
 
 
+def is_op(value: Any) -> bool:
+    """Whether what a file has is an op, with parts of the right types."""
+    return (
+        type(value) is BoundSymbol
+        and type(value.symbol) is Symbol
+        and type(value.args) is tuple
+        and type(value.kwargs) is dict
+        and type(value.effects) is Effects
+        and (value.context is None or type(value.context) is Context)
+        and type(value.parts) is tuple
+        and all(map(is_op, value.parts))
+    )
+
+
+def _is_form(value: Any) -> bool:
+    return (
+        type(value) is Trace
+        and type(value.inputs) is tuple
+        and all(type(proxy) in PROXY_TYPES for proxy in value.inputs)
+        and type(value.symbols) is tuple
+        and all(map(is_op, value.symbols))
+        and type(value.context) is Context
+    )
+
+
 class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> str | None:
         """Pickle symbols by name, if the registry resolves the name to the symbol."""
@@ -178,10 +246,39 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
+    """Reads ops and their parts. Other classes and all functions are refused, so that no code of the file runs."""
+
     def persistent_load(self, name: str) -> Symbol:
-        """The symbol with the pickled name."""
+        """The symbol with the pickled name. Raises LookupError if there is none, or if it is not admitted."""
         style, _, printed = name.partition(" ")
+        if not is_admitted(printed, CallStyle[style]):
+            raise LookupError(f"there is no operator {printed}")
         return registry.symbol_named(printed, CallStyle[style])
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class of `_CLASSES`, a constant of PyTorch such as a dtype, or an operator. Raises UnpicklingError."""
+        known = _CLASSES.get((module, name))
+        if known is not None:
+            return known
+        constant = vars(torch).get(name.removeprefix("torch.")) if module.startswith("torch") else None
+        if isinstance(constant, _CONSTANTS):  # PyTorch gives them other modules, too
+            return constant
+        if module.startswith("torch") and is_admitted(f"{module}.{name}"):
+            return static_value(f"{module}.{name}")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of an op")
+
+
+_CONSTANTS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+_LAYOUTS: Final = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
+_PARTS: Final = (
+    *(BoundSymbol, Context, Effects, NumberProxy, OpaqueProxy, SourceLocation, Stage, TensorProxy, Trace),
+    *(complex, range, slice, torch.Size, torch.device),
+)
+_CLASSES: Final[dict[tuple[str, str], Any]] = {
+    **{(kind.__module__, kind.__qualname__): kind for kind in _PARTS},
+    ("builtins", "Ellipsis"): ...,
+    ("torch.serialization", "_get_layout"): _LAYOUTS.__getitem__,  # by which PyTorch pickles layouts
+}
 
 
 def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
@@ -192,4 +289,4 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
     return lowering.lowered_form(bound, ambient, _FORMS)
 
 
-_FORMS: Final = OpTable("core-ATen forms 2")
+_FORMS: Final = OpTable("core-ATen forms 3", _is_form)

@@ -4,11 +4,65 @@ from __future__ import annotations
 
 import importlib
 import re
-from types import TracebackType
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 FAILURES: Final = (Exception, SystemExit)
 """Exceptions that importing or calling a plugin may raise; some plugins exit when their library is absent."""
+
+
+@contextmanager
+def code_of_plugin() -> Iterator[None]:
+    """A context in which exceptions of a plugin are `FAILURES`: an ImportError in place of each that is not.
+
+    A KeyboardInterrupt is the plugin's unless the user interrupted the process meanwhile: then it is raised.
+    """
+    interrupts: list[int] = []
+    handler, restore = _noting(interrupts)
+    try:
+        yield
+    except FAILURES:
+        raise
+    except BaseException as error:
+        if interrupts:
+            raise
+        raise _NotAnException(str(error)).with_traceback(error.__traceback__) from error
+    finally:
+        if handler is not None and signal.getsignal(signal.SIGINT) is handler:
+            restore()
+
+
+class _NotAnException(ImportError):
+    """In place of its cause, which is not an `Exception`."""
+
+
+def _noting(interrupts: list[int]) -> tuple[Any, Callable[[], None]]:
+    """Have interrupts added to the list before they are handled. Returns the handler, and a function that undoes it.
+
+    Other threads than the main one are never interrupted, and a process may have no handler in Python: None then.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return None, lambda: None
+
+    def note(number: int, frame: FrameType | None) -> Any:
+        interrupts.append(number)
+        return previous(number, frame)
+
+    try:
+        signal.signal(signal.SIGINT, note)
+    except ValueError:  # in a subinterpreter
+        return None, lambda: None
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, previous)
+
+    return note, restore
+
 
 _TARGET: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)(:(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*))?")
 
@@ -27,22 +81,26 @@ def imported(target: str) -> Any:
 
     Raises:
         ImportError: it has another form, or the module has no such attribute.
-        BaseException: whatever the module raises.
+        Exception: whatever the module raises, or SystemExit.
+        KeyboardInterrupt: the user interrupted the process.
     """
     # Entry points may have spaces around the colon, and extras after it.
     match = _TARGET.fullmatch(":".join(map(str.strip, target.partition("[")[0].split(":"))))
     if match is None:
         raise ImportError(f"{target!r} is not of the form package.module:attribute")
-    value: Any = importlib.import_module(match["module"])
-    for part in match["attribute"].split(".") if match["attribute"] else ():
-        if not hasattr(value, part):
-            raise ImportError(f"{match['module']} has no {match['attribute']}")
-        value = getattr(value, part)
+    with code_of_plugin():
+        value: Any = importlib.import_module(match["module"])
+        for part in match["attribute"].split(".") if match["attribute"] else ():
+            if not hasattr(value, part):
+                raise ImportError(f"{match['module']} has no {match['attribute']}")
+            value = getattr(value, part)
     return value
 
 
 def failure(error: BaseException, target: str) -> str:
     """Return an error of a plugin with its line: ``ZeroDivisionError: division by zero, in file.py:3``."""
+    if isinstance(error, _NotAnException) and error.__cause__ is not None:
+        error = error.__cause__
     text = " ".join(str(error).split())
     what = f"{type(error).__qualname__}: {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}".removesuffix(
         ": "

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pluggy
 
 from thunder_core.errors import suggestion
-from thunder_core.plugins.importing import FAILURES, is_target
+from thunder_core.plugins.importing import code_of_plugin, is_target
 from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset
 
 _PREFIX: Final = "thunder_"
@@ -24,14 +24,16 @@ def register(manager: pluggy.PluginManager, name: str, plugin: Any) -> tuple[Any
 
     Raises:
         InvalidPlugin: its hooks, or their specifications, are not valid by `thunder_core.plugins.hookspecs`.
-        BaseException: whatever a hook raises.
+        Exception: whatever a hook raises, or SystemExit.
+        KeyboardInterrupt: the user interrupted the process.
     """
     _check_object(manager, plugin)
     try:
-        manager.register(plugin, name)
-        _check_hooks(manager, plugin)
-        return tuple(spec for hook in KINDS for spec in _specs_of(manager, plugin, hook))
-    except FAILURES as error:
+        with code_of_plugin():
+            manager.register(plugin, name)
+            _check_hooks(manager, plugin)
+            return tuple(spec for hook in KINDS for spec in _specs_of(manager, plugin, hook))
+    except BaseException as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
         if isinstance(error, pluggy.PluginValidationError):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
+import io
 import json
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,24 +124,90 @@ def test_other_options_are_other_artifacts(folder: Path) -> None:
     assert first.compiled
 
 
-def test_a_file_that_is_no_region(folder: Path) -> None:
-    import pickle
+class _Runs:
+    """An object whose unpickling runs code."""
 
+    def __reduce__(self) -> Any:
+        return exec, ("import os; os.environ['CODE_RAN'] = 'yes'",)
+
+
+def _with(**fields: Any) -> Any:
+    return lambda content: json.dumps({**json.loads(content), **fields}).encode()
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode()
+
+
+def _saved(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+# Contents of files that are sealed, and what they are recognized by.
+CRAFTED: dict[str, tuple[Any, str]] = {
+    "a pickled list": (lambda content: pickle.dumps(["another thing"]), "Invalid JSON"),
+    "a pickle with code": (lambda content: pickle.dumps(_Runs()), "Invalid JSON"),
+    "nothing": (lambda content: b"", "Invalid JSON"),
+    "deep": (lambda content: b"[" * 100_000, "Invalid JSON"),
+    "no source": (_with(source=None), "source"),
+    "another field": (_with(more=1), "more"),
+    "numbers as text": (_with(checked=["1"]), "checked"),
+    "launchers with code": (_with(launchers=[_text(pickle.dumps([_Runs()]))]), "builtins.exec"),
+    "launchers that are none": (_with(launchers=[_text(pickle.dumps({}))]), "not a list of launchers"),
+    "constants with code": (_with(constants=_text(_saved({"c": _Runs()}))), "weights_only|Weights only"),
+    "constants that are none": (_with(constants=_text(b"PK")), ""),
+    "files outside of the cache": (_with(kernels=[["../../kernel", 0, {"a.json": ""}]]), "not the name of a file"),
+    "a file outside of its folder": (_with(kernels=[["kernel", 0, {"../a.json": ""}]]), "not the name of a file"),
+    "a source without a function": (_with(source="x = 1"), "KeyError"),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_file_that_is_no_region(folder: Path, name: str) -> None:
+    change, reason = CRAFTED[name]
     function = CASES["transposed"]
-    report(InductorExecutor(), function, torch.randn(4, 4))
+    first = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
     cache = ArtifactCache(folder)
+    sealed = len(b"thunder artifact 1\n") + 32
+    contents = {}
     for path, _ in cache.files():
-        cache_of_path = path.read_bytes()
-        data = pickle.dumps(["another thing"])
-        import hashlib
-
-        start = cache_of_path.index(b"\n") + 1
-        path.write_bytes(cache_of_path[:start] + hashlib.sha256(data).digest() + data)
+        contents[path] = content = path.read_bytes()
+        if b'"source"' in content:
+            data = change(content[sealed:])
+            path.write_bytes(content[: sealed - 32] + hashlib.sha256(data).digest() + data)
     found = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
-    assert found.read == 0
-    assert found.notes == (
-        "an artifact on disk was recompiled: inductor cannot load it: TypeError: the file holds list",
+    assert (found.compiled, found.read) == (first.compiled, 0)
+    assert found.notes
+    for note in found.notes:
+        assert note.startswith("an artifact on disk was recompiled: inductor cannot load it: ")
+        assert re.search(reason, note)
+    assert "CODE_RAN" not in os.environ
+    again = report(InductorExecutor(), function, torch.randn(4, 4)).entries[0].regions
+    assert (again.compiled, again.read, again.notes) == (0, first.compiled, ())
+
+
+def test_kernels_and_launchers_of_triton() -> None:
+    from torch.utils._ordered_set import OrderedSet
+
+    from thunder_plugin_inductor import artifacts
+    from thunder_plugin_inductor.pytorch_internals import TritonKernelArtifact, TritonKernelArtifacts
+
+    kernel = TritonKernelArtifacts("ABC", 1, [TritonKernelArtifact("__grp__a.json", bytes(range(256)))])
+    launchers = [[], [OrderedSet([1, 2])], [os.system], [functools.partial(print)]]
+    stored = artifacts._Stored(
+        source="",
+        libraries=((bytes(range(256)), "kernel"),),
+        kernels=(artifacts._kernel_files(kernel),),
+        launchers=tuple([artifacts._launchers(some) for some in launchers]),
+        constants=b"",
+        checked=(1, 2),
     )
+    again = artifacts._Stored.model_validate_json(stored.model_dump_json())
+    assert again == stored
+    assert artifacts._as_artifact(again.kernels[0]) == kernel
+    assert [artifacts._read_launchers(some) for some in again.launchers] == [[], [OrderedSet([1, 2])], [], []]
 
 
 @pytest.mark.one_version

@@ -167,6 +167,14 @@ def bundler(cls: Any) -> None:
         cls.end_compile()
 
 
+def fields(*names: str) -> Callable[[Any], None]:
+    def check(cls: Any) -> None:
+        made = cls(*names)
+        assert [getattr(made, name) for name in names] == [*names]
+
+    return check
+
+
 def template(entry_point: Any) -> None:
     assert isinstance(vars(entry_point.owner)[entry_point.name], staticmethod)
     pytest.importorskip("jinja2")
@@ -270,6 +278,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "ENTRY": kernel_name,
     "load_library_inner": load_entry,
     "TritonBundler": bundler,
+    "TritonBundle": fields("kernel_artifacts", "static_autotuners"),
+    "TritonKernelArtifact": fields("filename", "payload"),
+    "TritonKernelArtifacts": fields("kernel_hash", "device", "artifacts"),
     "template_from_string": every(entry("source"), template),
     "stride_at_vec_range": every(entry("index", "var", "vec_length"), stride),
     "FloorDiv": quotient,

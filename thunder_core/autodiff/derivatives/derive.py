@@ -15,15 +15,35 @@ from thunder_core.autodiff.derivatives.derivative import Derivative, Query
 from thunder_core.autodiff.derivatives.rules import find_rule
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Declined
-from thunder_core.executors.disk_tables import OpTable
+from thunder_core.executors.disk_tables import OpTable, is_op
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.query import query_executors
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
 
-_TABLE: Final = OpTable("derivatives 3")
 _OTHER_FIELDS: Final = tuple([field.name for field in fields(Derivative) if field.name not in ("bound", "forward")])
+
+
+def _is_stored_derivative(value: Any) -> bool:
+    """Whether this is what `write` stores."""
+    if type(value) is not tuple or len(value) != 2:
+        return False
+    forward, others = value
+    if type(forward) is not list or type(others) is not dict or tuple(others) != _OTHER_FIELDS:
+        return False
+    ops = [*[op for op in forward if op is not None], *others["backward"]]
+    mappings = (others["cotangents"], others["gradients"], others["along"] or {})
+    return (
+        all(map(is_op, ops))
+        and all(type(mapping) is dict for mapping in mappings)
+        and type(others["source"]) is str
+        and type(others["reason"]) is str
+        and others["decisions"] == ()
+    )
+
+
+_TABLE: Final = OpTable("derivatives 4", _is_stored_derivative)
 
 
 def read(key: Any, query: Query) -> Derivative | None:

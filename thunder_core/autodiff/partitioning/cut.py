@@ -53,7 +53,7 @@ class Cut:
 
         table, key = disk_table(_TITLE), self._key()
         known = None if table is None else table.get(key)
-        if known is None:
+        if known is None or len(known) != (self._nodes + 7) // 8:
             side = numpy.zeros(self._nodes, dtype=bool)
             side[self._reaching()] = True
             known = numpy.packbits(side).tobytes()

@@ -88,7 +88,7 @@ def _cached_reason(operator: Any, options: InductorOptions, device: str) -> str:
         known = (refusal(operator, options.matmul == "inside") or "").encode()
         if table is not None:
             table.put(name, known)
-    return known.decode()
+    return known.decode(errors="replace")
 
 
 @cache

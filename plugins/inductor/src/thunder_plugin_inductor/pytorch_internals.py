@@ -45,6 +45,8 @@ ROWS: Final = (
     Name("torch._inductor.codecache.CppPythonBindingsCodeCache._load_library_inner", _KERNELS,
         kind=Kind.NAME_ONLY),
     Name("torch._inductor.triton_bundler.TritonBundler", _TRITON),
+    *[Name(f"torch._inductor.triton_bundler.{name}", _TRITON)
+      for name in ("TritonBundle", "TritonKernelArtifact", "TritonKernelArtifacts")],
     Name("torch._inductor.codegen.common.KernelTemplate._template_from_string", "templates parsed when they are used",
         kind=Kind.ENTRY_POINT),
     Name("torch._inductor.codegen.cpp.stride_at_vec_range", "strides of indices without SymPy", kind=Kind.ENTRY_POINT),
@@ -63,6 +65,35 @@ ROWS: Final = (
 )  # fmt: skip
 
 NAMES: Final = PrivateNames(__name__, ROWS)
+
+
+PARTS_OF_LAUNCHERS: Final = {
+    "collections": ("OrderedDict", "defaultdict"),
+    "inspect": ("Parameter", "Signature", "_ParameterKind", "_empty"),
+    "torch": ("device",),
+    "torch._guards": ("CompileId",),
+    "torch._inductor.remote_cache": ("RemoteCacheJsonSerde",),
+    "torch._inductor.runtime.autotune_cache": ("AutotuneCache", "LocalAutotuneCache", "_LocalAutotuneCacheBackend"),
+    "torch._inductor.runtime.coordinate_descent_tuner": ("CoordescTuner",),
+    "torch._inductor.runtime.hints": (
+        *("AttrsDescriptorWrapper", "AutotuneHint", "DeviceProperties", "HeuristicType", "ReductionHint", "TileHint"),
+        *("TritonMeta",),
+    ),
+    "torch._inductor.runtime.static_triton_launcher": (
+        "StaticallyLaunchedCudaKernel",
+        "StaticallyLaunchedTritonKernel",
+    ),
+    "torch._inductor.runtime.triton_heuristics": (
+        *("CachingAutotuner", "DebugAutotuner", "InductorConfig", "StaticTritonCompileResult", "TritonCompileResult"),
+        "_ConstRepr",
+    ),
+    "torch._inductor.triton_bundler": ("StaticallyLaunchedAutotuner",),
+    "torch.utils._ordered_set": ("OrderedSet",),
+    "triton.language.core": ("constexpr", "dtype"),
+    "triton.runtime.autotuner": ("Config",),
+    "triton.runtime.jit": ("JITFunction", "KernelParam"),
+}
+"""Classes in pickled launchers of Triton kernels, by module. One that PyTorch lacks or renames is not read."""
 
 
 def __getattr__(name: str) -> Any:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from thunder_core.ir.printer import LEAVES
 from thunder_core.ir.proxy import PROXY_TYPES
-from thunder_core.ir.symbol import CallStyle, Symbol, Tag
-from thunder_core.symbols.registry import registry
-from thunder_saving.expressions import ExpressionReader, dotted
-from thunder_saving.fakes import SPECIAL_SYMBOLS
+from thunder_core.ir.symbol import CallStyle, Symbol
+from thunder_saving.expressions import ALLOW, ExpressionReader, dotted
 from thunder_saving.module_syntax import ModuleSyntax
 
 CallParts = tuple[Symbol, tuple[Any, ...], dict[str, Any], bool]
@@ -24,16 +21,11 @@ class CallReader:
     Args:
         module: for error messages.
         expressions: the reader of the arguments.
-        targets: functions by the names without a dot that refer to them.
     """
 
-    def __init__(
-        self, module: ModuleSyntax, expressions: ExpressionReader, targets: Mapping[str, Callable[..., Any]]
-    ) -> None:
+    def __init__(self, module: ModuleSyntax, expressions: ExpressionReader) -> None:
         self.module = module
         self.expressions = expressions
-        self.targets = targets
-        self._local: dict[str, Symbol] = {}
 
     def read(self, node: ast.expr) -> CallParts:
         """The parts of a call. Raises TraceSyntaxError for other expressions and for unknown functions."""
@@ -78,20 +70,15 @@ class CallReader:
         name = dotted(node)
         if name is None:
             raise self.module.error(f"{ast.unparse(node)!r} is not the name of a function", node)
-        if "." in name:
-            return self._symbol(node, name, CallStyle.FUNCTION)
-        if name not in self._local:
-            if name not in self.targets:
-                raise self.module.error(f"{name!r} is not a function", node, "functions are named from their module on")
-            self._local[name] = Symbol(name, self.targets[name], tags=frozenset({Tag.OPAQUE, Tag.LOCAL}))
-        return self._local[name]
+        if "." not in name and name not in self.expressions.known.functions:
+            raise self.module.error(f"{name!r} is not a function", node, "functions are named from their module on")
+        return self._symbol(node, name, CallStyle.FUNCTION)
 
     def _symbol(self, node: ast.expr, name: str, style: CallStyle) -> Symbol:
-        special = SPECIAL_SYMBOLS.get(name)
-        if special is not None and style is CallStyle.FUNCTION:
-            return special
         try:
-            return registry.symbol_named(name, style)
+            return self.expressions.known.symbol(name, style)
         except LookupError as error:
-            problem = f"there is no function {name}" if style is CallStyle.FUNCTION else f"torch.Tensor has no {name}"
-            raise self.module.error(problem, node) from error
+            if style is not CallStyle.FUNCTION:
+                raise self.module.error(f"torch.Tensor has no {name} that a trace may call", node) from error
+            problem = f"there is no function {name} that a trace may call"
+            raise self.module.error(problem, node, ALLOW) from error

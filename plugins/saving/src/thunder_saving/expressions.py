@@ -1,18 +1,24 @@
-"""Evaluation of expressions in a printed module: names are values, dotted names are imported, others are literals."""
+"""Evaluation of expressions in a printed module: names of values, dotted names as in `names.py`, and literals."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from thunder_core.errors import TraceSyntaxError
-from thunder_core.ir.literals import CONSTANTS
 from thunder_saving.module_syntax import ModuleSyntax
+from thunder_saving.names import Names
 
+_LONGEST_RANGE: Final = 1 << 20
 _SIGNS = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+
+
+ALLOW: Final = "functions of your own are given: load_trace(path, functions={'module.function': function})"
+"""Advice for names of other functions than those of PyTorch, Thunder and plugins."""
 
 
 class ExpressionReader:
@@ -21,11 +27,13 @@ class ExpressionReader:
     Args:
         module: for error messages.
         names: the proxies (and bodies) by name at this point; may grow.
+        known: looks up other names.
     """
 
-    def __init__(self, module: ModuleSyntax, names: Mapping[str, Any]) -> None:
+    def __init__(self, module: ModuleSyntax, names: Mapping[str, Any], known: Names) -> None:
         self.module = module
         self.names = names
+        self.known = known
 
     def value(self, node: ast.expr) -> Any:
         """The value of ``node``. Raises TraceSyntaxError."""
@@ -59,29 +67,30 @@ class ExpressionReader:
         values: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.value(keyword.value)
-            values.update({keyword.arg: value} if keyword.arg is not None else value)
+            given = {keyword.arg: value} if keyword.arg is not None else value
+            if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+                raise self.module.error(f"{ast.unparse(keyword.value)!r} is not a dict of arguments", node)
+            values.update(given)
         return values
 
     def object(self, node: ast.expr) -> Any:
-        """The object of a dotted name, which is imported if necessary."""
+        """The object of a dotted name."""
         path = dotted(node)
         if path is None or path.split(".")[0] in self.names:
             raise self.module.error(
                 f"{ast.unparse(node)!r} is neither a value nor a literal", node, "give it a line of its own"
             )
         try:
-            return _import(path)
-        except (ImportError, AttributeError) as error:
-            raise self.module.error(f"there is no {path}: {error}", node) from error
+            return self.known.value(path)
+        except LookupError as error:
+            raise self.module.error(f"{path} is not a name that a trace may have", node, ALLOW) from error
 
     def _name(self, node: ast.expr, name: str) -> Any:
         if name in self.names:
             return self.names[name]
-        if name in CONSTANTS:
-            return CONSTANTS[name]
         try:
-            return _import(f"builtins.{name}")
-        except AttributeError:
+            return self.known.value(name)
+        except LookupError:
             raise self.module.error(f"{name!r} is not defined before this line", node) from None
 
     def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
@@ -101,13 +110,21 @@ class ExpressionReader:
 
     def _call(self, node: ast.Call) -> Any:
         """A literal in the form of a constructor call: ``torch.Size([2])``, ``torch.device("cpu")``."""
-        kind = self.value(node.func)
-        if not isinstance(kind, type):
+        path = dotted(node.func)
+        try:
+            kind = self.known.constructor(path or "")
+        except LookupError as error:
+            raise self.not_a_literal(node) from error
+        args = [self.value(item) for item in node.args]
+        if kind is torch.Size and not all(isinstance(item, list | tuple) for item in args):
             raise self.not_a_literal(node)
         try:
-            return kind(*[self.value(item) for item in node.args], **self.keywords(node))
-        except (TypeError, ValueError, RuntimeError) as error:
+            result = kind(*args, **self.keywords(node))
+            if not isinstance(result, range) or len(result) <= _LONGEST_RANGE:
+                return result
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise self.module.error(f"{ast.unparse(node)}: {error}", node) from error
+        raise self.module.error(f"{ast.unparse(node)} is longer than {_LONGEST_RANGE}", node)
 
     def not_a_literal(self, node: ast.expr) -> TraceSyntaxError:
         """The error for a computation in place of a literal or a name."""
@@ -124,18 +141,3 @@ def dotted(node: ast.expr) -> str | None:
         owner = dotted(node.value)
         return None if owner is None else f"{owner}.{node.attr}"
     return None
-
-
-def _import(path: str) -> Any:
-    first, *parts = path.split(".")
-    value, path = importlib.import_module(first), first
-    for part in parts:
-        path = f"{path}.{part}"
-        value = getattr(value, part) if hasattr(value, part) else _submodule(value, part, path)
-    return value
-
-
-def _submodule(owner: Any, part: str, path: str) -> Any:
-    if not hasattr(owner, "__path__"):
-        return getattr(owner, part)  # raises Python's AttributeError
-    return importlib.import_module(path)

@@ -24,6 +24,7 @@ from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE, REQUIRED
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.functions import REBASED
 from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENERATOR, WRITES
+from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_derived, make_fake
 from thunder_core.tracing.outcome import Outcome, Result, Slot, infer
 from thunder_saving.module_syntax import CallSyntax, ModuleSyntax
@@ -130,7 +131,7 @@ def _lookalike(leaf: Any) -> Any:
 
 
 def _nothing(*_: Any) -> None:
-    """The random state is not changed while a program is read, and values are not checked."""
+    """While a program is read, random states are not changed, values are not checked, and nothing is reported."""
 
 
 _SIZE_OF_CUDA_STATE = 16  # seed and offset
@@ -142,6 +143,7 @@ _STAND_INS: dict[Symbol, Callable[..., Any]] = {
     CHECK_TRUE: _nothing,
     **dict.fromkeys(REQUIRED.values(), _nothing),
     **{symbol: _nothing for _, _, symbol in WRITES},
+    **dict.fromkeys((PRINT_VALUES, LOG_VALUES, WARN), _nothing),
     GET_RNG_STATE: lambda: torch.empty(torch.Generator().get_state().shape, dtype=torch.uint8),
     CUDA_STATE: lambda *device: torch.empty(_SIZE_OF_CUDA_STATE, dtype=torch.uint8),
 }

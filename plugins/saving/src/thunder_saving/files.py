@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
+import os
+import stat
 import textwrap
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
@@ -14,18 +17,19 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.program_exceptions import folded
-from thunder_core.errors import TraceError
+from thunder_core.errors import TraceError, TraceSyntaxError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.printer import PrintedTrace, render_trace
-from thunder_core.ir.program import compile_source, compile_trace
+from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import OpaqueProxy, Proxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.symbols.checks import REQUIRED
-from thunder_saving.reader import read_trace
+from thunder_saving.expressions import dotted
+from thunder_saving.reader import errors_of, read_module
 
 __all__ = ["SavedProgram", "load_trace", "print_program", "save_trace"]
 
@@ -89,8 +93,8 @@ _LITERAL_DTYPES = frozenset({torch.bool, torch.int32, torch.int64, torch.float32
 
 DECODER = '''\
 def decode(text: str):
-    """A constant from its text; like the rest of this file it is code, so load only files that you trust."""
-    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=False)
+    """A constant from its text: tensors, and containers of them."""
+    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True)
 '''
 """The definition in files with encoded constants; it needs ``import base64`` and ``import io``."""
 
@@ -112,7 +116,7 @@ def is_encodable(value: Any) -> bool:
     """Whether ``value`` can be stored in a file."""
     try:
         _encode(value)
-    except Exception:  # noqa: BLE001 - whatever pickling of the object raises
+    except Exception:  # noqa: BLE001 - whatever pickling of the object raises, or reading it back
         return False
     return True
 
@@ -137,15 +141,21 @@ def _encoded(name: str, value: Any) -> str:
     except Exception as error:
         raise TraceError(
             f"The constant {name!r}, a {type(value).__qualname__}, cannot be saved: {error}",
-            advice=("define its class or function at the top level of a module, or make it an argument",),
+            advice=("make it an argument: files store tensors, numbers, text, and containers of them",),
         ) from error
     return 'decode("""\n' + "\n".join(textwrap.wrap(text, 116)) + '\n""")'
 
 
 def _encode(value: Any) -> bytes:
+    """The bytes of a value. Raises if they cannot be read without running code that they name."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
+    _decode(buffer.getvalue())
     return buffer.getvalue()
+
+
+def _decode(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 _SELF_CHECK = """\
@@ -231,22 +241,84 @@ def print_program(trace: Trace, constants: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, _SELF_CHECK])
 
 
-def load_trace(path: str | Path) -> SavedProgram:
+def load_trace(path: str | Path, functions: Mapping[str, Any] | None = None) -> SavedProgram:
     """Read a file that `save_trace` wrote, edited or not.
 
-    A file with constants is executed to load them, and modules in the program are imported.
+    The file is parsed and not executed. It may name PyTorch's operators, and the symbols of Thunder and of installed
+    plugins. So it may come from others, but read it before you run the program: it computes what it says.
+
+    Args:
+        path: the file.
+        functions: functions and classes of your own that the file may name too: ``{"module.function": function}``.
 
     Raises:
-        TraceSyntaxError: the file is not a valid program; the message has the line.
+        TraceSyntaxError: the file is not a valid program, or it has a name that is not allowed; the message has the
+            line.
+        OSError: the file cannot be opened.
     """
-    source = Path(path).read_text(encoding="utf-8")
-    trace = read_trace(source, filename=str(path))
+    filename = str(path)
+    with errors_of(filename, keep=OSError):
+        source = _content(path).decode()
+        trace, dictionary = read_module(source, filename, functions or {})
+        constants = {} if dictionary is None else _constants(trace, dictionary, filename)
+        return SavedProgram(trace, constants)
+
+
+def _content(path: str | Path) -> bytes:
+    """The content of a regular file; a FIFO does not block."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TraceSyntaxError(f"{path}: it is not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def _constants(trace: Trace, dictionary: ast.Dict, filename: str) -> dict[str, Any]:
+    """The constants that `print_constants` wrote. Raises TraceSyntaxError for other expressions."""
+    inputs = {proxy.name for proxy in trace.inputs}
     constants: dict[str, Any] = {}
-    if "\nCONSTANTS = {" in source:
-        namespace: dict[str, Any] = {"__name__": Path(path).stem}
-        compile_source(source, trace.name, namespace, title=str(path))
-        constants = namespace["CONSTANTS"]
-    return SavedProgram(trace, constants)
+    for key, node in zip(dictionary.keys, dictionary.values, strict=True):
+        name = key.value if isinstance(key, ast.Constant) else None
+        if name not in inputs:
+            raise TraceSyntaxError(f"{filename}:{node.lineno}: the constant {name!r} is not an input of {trace.name}")
+        value = _constant(node)
+        if value is _NONE:
+            raise TraceSyntaxError(f"{filename}:{node.lineno}: {name!r} is not a call of torch.tensor or decode")
+        constants[name] = value
+    return constants
+
+
+_NONE = object()
+_SPECIAL_FLOATS = {"inf": float("inf"), "nan": float("nan")}
+
+
+def _constant(node: ast.expr) -> Any:
+    """The value of an expression that `print_constants` wrote; `_NONE` for other expressions."""
+    match node:
+        case ast.Call(func=ast.Name(id="decode"), args=[ast.Constant(value=str(text))], keywords=[]):
+            return _decode(base64.b64decode(text))
+        case ast.Call(args=[items], keywords=[ast.keyword(arg="dtype", value=kind)]):
+            dtype = {f"torch.{name}": value for name, value in vars(torch).items()}.get(dotted(kind) or "")
+            if dotted(node.func) == "torch.tensor" and isinstance(dtype, torch.dtype):
+                return torch.tensor(_numbers(items), dtype=dtype)
+    return _NONE
+
+
+def _numbers(node: ast.expr) -> Any:
+    """Nested lists of numbers."""
+    match node:
+        case ast.List(elts=items):
+            return [_numbers(item) for item in items]
+        case ast.Name(id=name) if name in _SPECIAL_FLOATS:
+            return _SPECIAL_FLOATS[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_numbers(operand)
+        case ast.Constant(value=bool() | int() | float()):
+            return node.value
+    raise ValueError(f"{ast.unparse(node)} is not a number")
 
 
 def _program(trace: Trace, constants: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import keyword
 import re
 import tokenize
 from dataclasses import dataclass, field
@@ -41,11 +42,12 @@ class FunctionSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSyntax:
-    """A printed module: its traces, bodies before their uses, and the name of the main trace."""
+    """A printed module: its traces, bodies before their uses, the name of the main trace, and its constants."""
 
     filename: str
     functions: tuple[FunctionSyntax, ...]
     main: str
+    constants: ast.Dict | None = None
 
     def error(self, problem: str, node: ast.AST | None = None, *advice: str) -> TraceSyntaxError:
         """An error at a location in this file."""
@@ -54,24 +56,51 @@ class ModuleSyntax:
 
 
 def parse_module(source: str, filename: str) -> ModuleSyntax:
-    """Parse a module that `print_trace` wrote. Raises TraceSyntaxError."""
+    """Parse a module that `print_trace` or `save_trace` wrote. Raises TraceSyntaxError."""
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
     try:
         tree = ast.parse(source, filename)
     except SyntaxError as error:
         raise TraceSyntaxError(f"{filename}:{error.lineno}: {error.msg}") from error
-    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     comments = _Comments(source)
     header = comments.header_at_top()
+    nodes, constants = _parts(ModuleSyntax(filename, (), ""), tree)
     main = header.get("trace") or (nodes[-1].name if nodes else "")
     module = ModuleSyntax(filename, (), main)
     printed = [node for node in nodes if node.name == main or comments.header_above(node.lineno)]
     if main not in [node.name for node in printed]:
         raise module.error(f"there is no function {main!r}" if main else "there is no function")
+    for node in nodes:
+        if node not in printed and node.name not in _HELPERS:
+            raise module.error(f"the function {node.name!r} is not a trace: it has no header", node)
     functions = []
     for node in printed:
         own_header = header if node.name == main else comments.header_above(node.lineno)
         functions.append(_FunctionParser(module, comments, node).parse(own_header))
-    return ModuleSyntax(filename, tuple(functions), main)
+    return ModuleSyntax(filename, tuple(functions), main, constants)
+
+
+_HELPERS = ("decode", "program")
+"""Functions of saved programs that are not traces, and are not read."""
+
+
+def _parts(module: ModuleSyntax, tree: ast.Module) -> tuple[list[ast.FunctionDef], ast.Dict | None]:
+    """The functions of a module, and the dict ``CONSTANTS``. Raises TraceSyntaxError for other statements."""
+    functions: list[ast.FunctionDef] = []
+    constants: ast.Dict | None = None
+    for index, node in enumerate(tree.body):
+        match node:
+            case ast.FunctionDef():
+                functions.append(node)
+            case ast.Assign(targets=[ast.Name(id="CONSTANTS")], value=ast.Dict() as value):
+                constants = value
+            case ast.Expr(value=ast.Constant(value=str())) if index == 0:
+                pass
+            case ast.Import() | ast.ImportFrom() | ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+                pass  # for running the file as a script
+            case _:
+                raise module.error(f"a trace has no {type(node).__name__} statement", node)
+    return functions, constants
 
 
 class _Comments:
@@ -125,6 +154,13 @@ class _FunctionParser:
         self.location: SourceLocation | None = None
 
     def parse(self, header: dict[str, str]) -> FunctionSyntax:
+        name = header.get("trace", self.node.name)
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise self.module.error(f"{name!r} is not the name of a function", self.node)
+        if self.node.decorator_list or self.node.returns is not None or getattr(self.node, "type_params", None):
+            raise self.module.error(
+                "the function of a trace has no decorators and no annotation of its result", self.node
+            )
         *body, last = self.node.body
         if not isinstance(last, ast.Return):
             raise self.module.error("a function must end with a return statement", last)
@@ -160,7 +196,10 @@ class _FunctionParser:
         if any(item.optional_vars is not None for item in statement.items):
             raise self.module.error("a with statement of a trace has no 'as'", statement)
         items = tuple(item.context_expr for item in statement.items)
+        before = len(self.calls)
         self._statements(statement.body, contexts + items)
+        if len(self.calls) == before:
+            raise self.module.error("a with statement of a trace has calls", statement)
 
     def _delete(self, statement: ast.Delete) -> None:
         for target in statement.targets:

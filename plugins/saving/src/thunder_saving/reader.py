@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from thunder_core.errors import TraceError
+from thunder_core.errors import EndsRecording, TraceError, TraceSyntaxError
 from thunder_core.ir.annotation import (
     StorageNumbers,
     TensorAnnotation,
@@ -24,6 +25,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.effects import PURE, Effects, joined
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
+from thunder_core.ir.switches import read_switches, set_switches
 from thunder_core.ir.symbol import Tag, as_recorded
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
@@ -34,6 +36,7 @@ from thunder_saving.calls import CallReader
 from thunder_saving.expressions import ExpressionReader, dotted
 from thunder_saving.fakes import DEPENDS_ON_VALUES, FakeRun, assumed_outcome, count_names
 from thunder_saving.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax, parse_module
+from thunder_saving.names import Names
 
 
 def bind_target(module: ModuleSyntax, syntax: CallSyntax, outcome: Outcome, flattened: bool) -> tuple[str | None, ...]:
@@ -78,9 +81,19 @@ def read_context(items: tuple[ast.expr, ...], ambient: Context, expressions: Exp
         args = [expressions.value(argument) for argument in item.args]
         try:
             context = _CHANGES[name](context, *args, **expressions.keywords(item))
-        except TypeError as error:
+            _check_context(context)
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise expressions.module.error(f"{ast.unparse(item)}: {error}", item) from error
     return context if items else None
+
+
+def _check_context(context: Context) -> None:
+    """Raise TypeError for a field of another type: contexts are printed as code."""
+    if not all(type(mode) is bool for mode in (context.grad_enabled, context.inference, context.autocast_cache)):
+        raise TypeError("a mode is True or False")
+    for kind, dtype in context.autocast:
+        if type(kind) is not str or not kind.isidentifier() or not isinstance(dtype, torch.dtype):
+            raise TypeError("autocast has types of devices and dtypes")
 
 
 def read_header_context(text: str) -> Context:
@@ -89,7 +102,9 @@ def read_header_context(text: str) -> Context:
     pairs = [] if fields["autocast"] == "none" else [pair.split(":") for pair in fields["autocast"].split(",")]
     autocast = tuple((kind, getattr(torch, dtype)) for kind, dtype in pairs)
     grad, inference, cache = (fields[key] == "True" for key in ("grad", "inference", "cache"))
-    return Context(grad, inference, autocast, cache)
+    context = Context(grad, inference, autocast, cache)
+    _check_context(context)
+    return context
 
 
 def _grad(context: Context, mode: bool) -> Context:
@@ -114,6 +129,10 @@ def _autocast(
 
 
 def _attention(context: Context, backends: list[Any]) -> Context:
+    from torch.nn.attention import SDPBackend
+
+    if not all(isinstance(backend, SDPBackend) for backend in backends):
+        raise TypeError("its argument is a list of members of torch.nn.attention.SDPBackend")
     return replace(context, attention=tuple([backend.name for backend in backends]))
 
 
@@ -139,7 +158,7 @@ class FunctionReader:
         module: ModuleSyntax,
         function: FunctionSyntax,
         traces: dict[str, Trace],
-        targets: Mapping[str, Any],
+        known: Names,
         *,
         leaves: bool,
     ) -> None:
@@ -147,8 +166,8 @@ class FunctionReader:
         self.function = function
         self.leaves = leaves
         self.names: dict[str, Any] = dict(traces)
-        self.expressions = ExpressionReader(module, self.names)
-        self.calls = CallReader(module, self.expressions, targets)
+        self.expressions = ExpressionReader(module, self.names, known)
+        self.calls = CallReader(module, self.expressions)
 
     def read(self) -> Trace:
         header = self.function.header
@@ -188,6 +207,8 @@ class FunctionReader:
             proxy = read_input(parameter.arg, annotation.value, self.storages)
         except ValueError as error:
             raise self.module.error(f"the annotation of {parameter.arg!r}: {error}", annotation) from error
+        if isinstance(proxy, OpaqueProxy) and not _is_type_name(proxy.type_name):
+            raise self.module.error(f"{proxy.type_name!r} is not the name of a type", annotation)
         self.names[proxy.name] = proxy
         return proxy
 
@@ -206,7 +227,7 @@ class FunctionReader:
     def _header_context(self, text: str | None) -> Context:
         try:
             return Context(True, False) if text is None else read_header_context(text)
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise self.module.error(f"the header '# context: {text}' is not understood") from error
 
     def _op(self, syntax: CallSyntax, ambient: Context) -> BoundSymbol:
@@ -294,6 +315,11 @@ class FunctionReader:
         return proxies
 
 
+def _is_type_name(text: str) -> bool:
+    """Whether this can be printed between quotes."""
+    return text.isprintable() and not {'"', "\\"} & set(text)
+
+
 def _annotations(text: str, count: int) -> list[TensorAnnotation | None]:
     """The annotations of a line; None for each if their number differs from that of the outputs."""
     parts = split_annotations(text.partition(";")[0]) if text else []
@@ -341,26 +367,49 @@ def read_trace(
     Args:
         source: the text.
         filename: for error messages.
-        targets: functions by the names without a dot that refer to them.
+        targets: functions of the user's that the source may name, by name.
 
     Raises:
         TraceSyntaxError: the source is not a trace, or a name, function or argument is wrong. The message has the line.
     """
-    module = parse_module(source, filename)
-    traces: dict[str, Trace] = {}
-    for function in module.functions:
-        traces[function.node.name] = _read_function(module, function, traces, targets or {})
-    trace = traces[module.main]
-    verify(trace)
-    return trace
+    return read_module(source, filename, targets or {})[0]
 
 
-def _read_function(
-    module: ModuleSyntax, function: FunctionSyntax, traces: dict[str, Trace], targets: Mapping[str, Any]
-) -> Trace:
+def read_module(source: str, filename: str, targets: Mapping[str, Any]) -> tuple[Trace, ast.Dict | None]:
+    """The trace as of `read_trace`, and the dict of constants of a saved program. Raises as that does."""
+    with errors_of(filename):
+        module = parse_module(source, filename)
+        traces: dict[str, Trace] = {}
+        known = Names(targets)
+        for function in module.functions:
+            traces[function.node.name] = _read_function(module, function, traces, known)
+        trace = traces[module.main]
+        verify(trace)
+    return trace, module.constants
+
+
+@contextmanager
+def errors_of(filename: str, keep: type[Exception] = TraceSyntaxError) -> Iterator[None]:
+    """A context that raises TraceSyntaxError for whatever a file causes, as by its size or depth, except ``keep``."""
+    try:
+        yield
+    except (TraceSyntaxError, keep):
+        raise
+    except TraceError as error:
+        raise TraceSyntaxError(f"{filename}: {error.problem}", location=error.location, advice=error.advice) from error
+    except (RecursionError, MemoryError) as error:
+        raise TraceSyntaxError(f"{filename}: it is nested too deep, or too large: {error}") from error
+    except (Exception, EndsRecording) as error:  # whatever PyTorch or Thunder raise about it
+        raise TraceSyntaxError(f"{filename}: {type(error).__name__}: {error}") from error
+
+
+def _read_function(module: ModuleSyntax, function: FunctionSyntax, traces: dict[str, Trace], known: Names) -> Trace:
+    switches = read_switches()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the calls warn when the program runs
         try:
-            return FunctionReader(module, function, traces, targets, leaves=True).read()
+            return FunctionReader(module, function, traces, known, leaves=True).read()
         except LeafWritten:  # an input that requires grad is written, so it is not a leaf
-            return FunctionReader(module, function, traces, targets, leaves=False).read()
+            return FunctionReader(module, function, traces, known, leaves=False).read()
+        finally:
+            set_switches(switches)

@@ -136,14 +136,12 @@ def fastest(name: str, device: torch.device, candidates: Sequence[Configuration]
 
 
 def _cached(store: ArtifactCache, key: str) -> Configuration | None:
-    if store.unsuitable() is not None:
-        return None
     try:
         data = store.get(key)
-    except DamagedArtifact:
+        configuration: Configuration | None = None if data is None else json.loads(data)
+    except (DamagedArtifact, ValueError, RecursionError):
         store.discard(key)
         return None
-    configuration: Configuration | None = None if data is None else json.loads(data)
     return configuration
 
 
