@@ -16,6 +16,7 @@ from tests.autodiff import kernels
 from tests.autodiff.kernels import CALLS, PRODUCT, RMS_NORM, SILU, ForwardOnly, Kernels
 from thunder_core.errors import ExecutorError, ExecutorWarning
 from thunder_core.executors import DerivativePair, Executor
+from thunder_core.executors.configured import ConfiguredExecutor
 
 NORM = "torch.nn.functional.rms_norm"
 SILU_NAME = "torch.nn.functional.silu"
@@ -208,26 +209,73 @@ def test_in_a_model_that_eager_differentiates() -> None:
     assert "torch.autograd.grad" in thunder.explain(program).entries[0].as_recorded
 
 
+def _raises(*args: Any) -> Any:
+    raise ValueError("no kernel")
+
+
+def _silu_half(x: torch.Tensor) -> Any:
+    return F.silu(x).half(), (x,)
+
+
+HALF = "returns float16[3, 4] on cpu for t0; expected is float64[3, 4] on cpu"
+
+
 @pytest.mark.parametrize(
     ("pair", "reason"),
     [
-        (DerivativePair(lambda x: (x[:1] * 1, ()), kernels.silu_backward), "its result differs"),
+        (DerivativePair(_raises, kernels.silu_backward), "failed with ValueError: no kernel"),
+        (DerivativePair(kernels.silu_forward, _raises), "failed with ValueError: no kernel"),
+        (DerivativePair(kernels.silu_forward, kernels.silu_backward, _raises), "failed with ValueError: no kernel"),
+        (DerivativePair(lambda x: x.numpy(), kernels.silu_backward), "Error"),
+        (DerivativePair(_silu_half, kernels.silu_backward), f"its forward {HALF}"),
+        (DerivativePair(kernels.silu_forward, kernels.silu_backward, _silu_half), f"its fake {HALF}"),
+        (DerivativePair(lambda x: (x[:1] * 1, ()), kernels.silu_backward), "returns float64[1, 4] on cpu for t0"),
+        (DerivativePair(lambda x: (x.mT.contiguous().mT, ()), kernels.silu_backward), "with strides (1, 3) for t0"),
+        (DerivativePair(lambda x: ((x * 1, x * 2), ()), kernels.silu_backward), "returns 2 tensors as results, not 1"),
+        (DerivativePair(lambda x: x * 1, kernels.silu_backward), "does not return a tuple of the results"),
         (DerivativePair(lambda x: (x, ()), kernels.silu_backward), "shares memory"),
         (DerivativePair(lambda x: (x * 1, [x]), kernels.silu_backward), "not a tuple"),
         (DerivativePair(lambda x: (x.mul_(2) * 1, ()), kernels.silu_backward), "writes to its arguments"),
-        (DerivativePair(lambda x: x.numpy(), kernels.silu_backward), "Error"),
     ],
-    ids=["result", "alias", "residuals", "write", "numpy"],
+    ids=[
+        *("forward", "backward", "fake", "numpy", "dtype", "fake dtype", "shape", "strides", "count", "tuple", "alias"),
+        *("residuals", "write"),
+    ],
 )
-def test_pairs_that_do_not_fit(pair: DerivativePair, reason: str) -> None:
-    """The line is differentiated without them, and the report has the reason."""
-    program = jit(F.silu, Kernels("broken", {SILU_NAME: pair}))
+def test_pairs_that_fail(pair: DerivativePair, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The op is differentiated without them after a warning in each compilation; an error where that is configured."""
+    monkeypatch.delenv("THUNDER_STRICT", raising=False)
+    executor = Kernels("broken", {SILU_NAME: pair})
     x, _ = inputs()
-    torch.testing.assert_close(gradients(program, x), gradients(F.silu, x))
+    for _ in range(2):
+        program = jit(F.silu, executor)
+        with pytest.warns(ExecutorWarning, match=f"broken declines {SILU_NAME}: its derivative pair failed") as warned:
+            torch.testing.assert_close(gradients(program, x), gradients(F.silu, x))
+        assert len(warned) == 1
     (derivative,) = thunder.explain(program).entries[0].training.derivatives
     assert derivative.source == "PyTorch's autograd"
-    assert derivative.reason.startswith("the pair of broken failed: ")
+    assert derivative.reason.startswith("the pair of broken failed")
     assert reason in derivative.reason
+    with (
+        pytest.warns(ExecutorWarning, match="declines"),
+        pytest.raises(ExecutorError, match=f"broken declined {SILU_NAME}, because the pair of broken failed"),
+    ):
+        jit(F.silu, ConfiguredExecutor(executor, on_decline="error"))(x)
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    with pytest.raises(ExecutorError, match=f"broken: {SILU_NAME}: its derivative pair failed"):
+        jit(F.silu, executor)(x)
+
+
+def test_a_pair_for_an_op_that_returns_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is not the fault of the pair, and no warning: the report has the reason, and ``on_decline`` applies."""
+    monkeypatch.delenv("THUNDER_STRICT", raising=False)
+    executor = Kernels("views", {"torch.t": SILU})
+    x, _ = inputs()
+    program = jit(lambda x: torch.t(x) * 2, executor)
+    torch.testing.assert_close(gradients(program, x), gradients(lambda x: torch.t(x) * 2, x))
+    assert "the pair of views cannot be used: " in thunder.explain(program).entries[0].training.derivatives[0].reason
+    with pytest.raises(ExecutorError, match=r"views declined torch.t, because the pair of views cannot be used"):
+        jit(lambda x: torch.t(x) * 2, ConfiguredExecutor(executor, on_decline="error"))(x)
 
 
 EXPECTED = "expected is a tensor like the argument input, float64[3, 4] on cpu"
@@ -252,16 +300,14 @@ def test_wrong_gradients(backward: Any, problem: str, monkeypatch: pytest.Monkey
     """They are reported with the executor, the operation and what was expected; as an error if the option is set."""
     x, _ = inputs()
 
-    def broken() -> Executor:  # a new one each time: what one executor answers is remembered
-        return Kernels("broken", {SILU_NAME: DerivativePair(kernels.silu_forward, backward)})
-
+    broken = Kernels("broken", {SILU_NAME: DerivativePair(kernels.silu_forward, backward)})
     monkeypatch.delenv("THUNDER_STRICT", raising=False)
     with pytest.warns(ExecutorWarning, match=f"broken declines {SILU_NAME}: .*{re.escape(problem)}"):
-        found = gradients(jit(F.silu, broken()), x)
+        found = gradients(jit(F.silu, broken), x)
     torch.testing.assert_close(found, gradients(F.silu, x))
     monkeypatch.setenv("THUNDER_STRICT", "1")
     with pytest.raises(ExecutorError, match=f"broken: {SILU_NAME}: .*{re.escape(problem)}"):
-        jit(F.silu, broken())(x)
+        jit(F.silu, broken)(x)
 
 
 def test_module_in_training() -> None:

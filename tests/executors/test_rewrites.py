@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
+from thunder_core.errors import ExecutorWarning
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.executors.configured import ConfiguredExecutor
 
 CALLS: list[str] = []
 
@@ -81,13 +83,28 @@ def test_views_and_several_results() -> None:
     ],
     ids=["dtype", "argument", "error"],
 )
-def test_wrong_rewrites_are_declined_with_the_reason(rewrite: Any, reason: str) -> None:
+def test_wrong_rewrites_are_declined_with_the_reason(
+    rewrite: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next executor runs the op after a warning; it is an error where that is configured."""
+    monkeypatch.delenv("THUNDER_STRICT", raising=False)
     x = torch.randn(3)
-    program = thunder.jit(lambda x: F.silu(x), executors=[OperatorExecutor("mine", (Claim(F.silu, rewrite=rewrite),))])
-    torch.testing.assert_close(program(x), F.silu(x))
-    ((executor, said),) = thunder.explain(program).entries[0].decisions[0].declined
-    assert executor == "mine"
-    assert reason in said
+    executor = OperatorExecutor("mine", (Claim(F.silu, rewrite=rewrite),))
+    program = thunder.jit(lambda x: F.silu(x), executors=[executor])
+    with pytest.warns(ExecutorWarning, match=r"mine declines torch.nn.functional.silu: its rewrite cannot be used"):
+        torch.testing.assert_close(program(x), F.silu(x))
+    ((name, given),) = thunder.explain(program).entries[0].decisions[0].declined
+    assert name == "mine"
+    assert reason in given
+    strict = thunder.jit(lambda x: F.silu(x), executors=[ConfiguredExecutor(executor, on_decline="error")])
+    with (
+        pytest.warns(ExecutorWarning, match="declines"),
+        pytest.raises(thunder.ExecutorError, match=r"mine declined torch.nn.functional.silu, because .*rewrite"),
+    ):
+        strict(x)
+    monkeypatch.setenv("THUNDER_STRICT", "1")
+    with pytest.raises(thunder.ExecutorError, match=r"mine: torch.nn.functional.silu: its rewrite cannot be used"):
+        thunder.jit(lambda x: F.silu(x), executors=[executor])(x)
 
 
 def test_rewrites_in_a_circle() -> None:

@@ -15,6 +15,7 @@ from thunder_core.autodiff.derivatives.derive import derive
 from thunder_core.autodiff.joint import Origin
 from thunder_core.executors.decision import Decision
 from thunder_core.executors.executor import Executor
+from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -147,6 +148,29 @@ class Cotangents:
         self._call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, zeros, user)
         return zeros
 
+    def zero_gradient(
+        self, value: Proxy, gradient: TensorProxy, cotangent: TensorProxy, user: BoundSymbol
+    ) -> TensorProxy:
+        """Zeros that depend on ``cotangent``, in place of a gradient of ``value`` that does not: backward is linear.
+
+        Backward from other outputs of the program then does without it, and backward from this one has it.
+        """
+        builder = self.emitter.builder
+
+        def new() -> TensorProxy:
+            name = builder.name(f"{value.name}_cotangent", numbered=True)
+            return replace(gradient, name=name, storage=builder.new_storage(), offset=0)
+
+        kwargs = {"dtype": gradient.dtype, "device": gradient.device}
+        shape, stride, zeros = tuple(gradient.shape), tuple(gradient.stride), new()
+        if stride == contiguous_stride(shape):
+            self._call(torch.Tensor.new_zeros, (cotangent, shape), kwargs, zeros, user)
+            return zeros
+        empty = new()
+        self._call(torch.Tensor.new_empty_strided, (cotangent, shape, stride), kwargs, empty, user)
+        self._call(torch.zeros_like, (empty,), {}, zeros, user)
+        return zeros
+
     def _new(self, like: TensorProxy, name: str) -> TensorProxy:
         return stand_in(like, name, self.emitter.builder.new_storage())
 
@@ -252,11 +276,17 @@ class JointWriter:
 
         inlining = op.inlining.copy(new_name)
         inlining.add((placeholder, given[outputs[name].name]) for name, placeholder in derivative.cotangents.items())
+        dependent = {proxy.name for proxy in given.values()}
         for written in derivative.backward:
-            self.emitter.add(self.emitter.without_grad(inlining.op(written), user))
+            ran = inlining.op(written)
+            self.emitter.add(self.emitter.without_grad(ran, user))
+            if not dependent.isdisjoint([proxy.name for proxy in ran.inputs()]):
+                dependent.update([proxy.name for proxy in ran.outputs()])
         for name, proxy in derivative.gradients.items():
             gradient = inlining.value(proxy)
             assert isinstance(gradient, TensorProxy)
+            if gradient.name not in dependent:
+                gradient = self.cotangents.zero_gradient(inputs[name], gradient, next(iter(given.values())), user)
             self.cotangents.add(inputs[name], gradient, user)
 
     def _fitting(self, op: DifferentiatedOp, cotangents: dict[str, TensorProxy]) -> DifferentiatedOp:

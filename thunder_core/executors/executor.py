@@ -53,6 +53,10 @@ RegionCall = Callable[..., Sequence[Any]]
 """Called with the inputs of a region, in order; returns its outputs, in a tuple or a list."""
 
 
+class RegionError(Exception):
+    """Raised by a compiled region where PyTorch's kernels raise an exception: they then run, to raise theirs."""
+
+
 def problem_of_calls(calls: Any, count: int) -> str:
     """The defect of an executor's result for ``count`` regions, as text; empty if there is none.
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.executors.executor import RegionCall
+from thunder_core.executors.executor import RegionCall, RegionError
 from thunder_core.guards.tensor_guard import TensorsMemo, same_stride
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.operations import with_strides
+from thunder_core.passes.operations import strided_copy, with_strides
 from thunder_core.pytorch_internals import dispatch_keys, is_zerotensor, len_torch_dispatch_stack
 
 
@@ -30,7 +30,8 @@ class AdmittedRegion:
 
     Lazy tensors are computed first, and tensors with other strides copied. PyTorch's kernels run the region's ops if a
     tensor has another dtype, shape or device, if it belongs to a transform of `torch.func` or to a wrapper subclass, or
-    if a mode of PyTorch's dispatcher is active, which sees the operators as in eager.
+    if a mode of PyTorch's dispatcher is active, which sees the operators as in eager. They also run if the region
+    raises `RegionError`, to raise eager's exception.
 
     Attributes:
         call: the compiled region.
@@ -49,10 +50,16 @@ class AdmittedRegion:
         self._reference: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        if self._memo.check(*inputs):
-            return self.call(*inputs)
-        admitted = None if len_torch_dispatch_stack() else self._admitted(inputs)
-        return self._by_pytorch(inputs) if admitted is None else self.call(*admitted)
+        try:
+            if self._memo.check(*inputs):
+                return self.call(*inputs)
+            admitted = None if len_torch_dispatch_stack() else self._admitted(inputs)
+            return self._by_pytorch(inputs) if admitted is None else self.call(*admitted)
+        except RegionError as error:
+            failure = error
+        copies = [strided_copy(value) if index in self._written else value for index, value in enumerate(inputs)]
+        self._by_pytorch(copies)  # raises
+        raise failure
 
     def _admitted(self, inputs: tuple[Any, ...]) -> Sequence[Any] | None:
         """The inputs, some of them computed or copied; None if the region must not run on them."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from thunder_core.errors import ExecutorError, LoweringError
+from thunder_core.errors import ExecutorError, LoweringError, SizeVariesError
+from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.disk_tables import lowered_form
-from thunder_core.executors.executor import Executor, RegionCounts
+from thunder_core.executors.executor import Executor, RegionCounts, declined_by_failing
 from thunder_core.executors.query import query_executors
 from thunder_core.executors.reference import REFERENCE
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -109,7 +110,7 @@ class Offers:
             try:
                 return self._rewritten(bound, claim, decisions, depth)
             except LoweringError as error:
-                declined = (*decisions[:-1], Declined(claim.executor, str(error)))
+                declined = (*decisions[:-1], self._without_rewrite(bound, claim.executor, error))
                 return self.offer(bound, self.position(claim.executor) + 1, declined, depth)
         if self.takes_parts and claim.executor == REFERENCE.name:
             return self._lowered(bound, decisions, start)
@@ -154,6 +155,21 @@ class Offers:
                 advice=("its claim needs a check that declines the calls of its rewrite",),
             )
         return self.builder.inline(rewritten_form(bound, claim.rewrite, self.ambient), bound)
+
+    def _without_rewrite(self, bound: BoundSymbol, name: str, error: LoweringError) -> Declined:
+        """The decline of an executor whose rewrite cannot be used; if that is the rewrite's fault, after a warning.
+
+        Raises:
+            ExecutorError: it is, and ``THUNDER_STRICT=1``, or the executor is configured with ``on_decline="error"``.
+        """
+        reason = error.problem
+        if not isinstance(error.__cause__, SizeVariesError):
+            declined_by_failing(name, bound.symbol.name, "rewrite", bound.location, f"cannot be used: {reason}")
+        declined = Declined(name, reason)
+        executor = self.executors[self.position(name)]
+        if isinstance(executor, ConfiguredExecutor):
+            executor.report(bound, declined)
+        return declined
 
     def _lowered(self, bound: BoundSymbol, decisions: tuple[Decision, ...], start: int) -> Assignment:
         """The core-ATen form of the op, if an executor from ``start`` on claims a part that is not a view.

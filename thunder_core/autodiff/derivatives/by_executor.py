@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +10,8 @@ import torch
 
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query, dense_stride, sum_stand_in
 from thunder_core.autodiff.partitioning.work import fresh_outputs
-from thunder_core.errors import LoweringError
+from thunder_core.errors import LoweringError, SizeVariesError, ThunderError
+from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.decision import Claimed, Decision, Declined
 from thunder_core.executors.executor import DerivativePair, Executor, declined_by_failing, executor_symbol
 from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_inputs_of, tensor_outputs_of
@@ -26,8 +27,8 @@ from thunder_core.tracing.trace_call import refuse_objects
 _LITERALS: Final = (type(None), bool, int, SizeExpr, float, str, torch.dtype, torch.device)
 
 
-class WrongGradients(LoweringError):
-    """Backward returned values that violate the contract of `DerivativePair`."""
+class WrongPair(Exception):
+    """The functions of a pair violate the contract of `DerivativePair`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ def _run_on_fakes(query: Query, pair: DerivativePair) -> PairValues:
     """Run forward and backward of the pair on fake tensors. The states of random generators are restored.
 
     Raises:
-        WrongGradients: the results of backward violate the contract of `DerivativePair`.
-        LoweringError: the pair violates the contract in another way, which the message describes.
+        WrongPair: the pair violates the contract of `DerivativePair`; the message describes how.
+        Exception: whatever its functions raise.
     """
     run = _Run(query, pair)
     with torch.random.fork_rng(devices=[]), run.mode, modes_for_fakes(PLAIN):
@@ -88,15 +89,20 @@ class _Run:
     def _forward(self) -> tuple[Any, ...]:
         """Call forward; returns the residuals as fake tensors."""
         args, kwargs = map_leaves(self._fake, (self.bound.args, self.bound.kwargs))
-        outputs, residuals = self._call(self.pair.fake or self.pair.forward, *args, **kwargs)
+        name = "forward" if self.pair.fake is None else "fake"
+        returned = self._call(name, *args, **kwargs)
+        if not isinstance(returned, tuple | list) or len(returned) != 2:
+            raise WrongPair(f"its {name} does not return a tuple of the results and the residuals")
+        outputs, residuals = returned
         tensors = tensors_in(outputs)
-        if [metadata_of(tensor) for tensor in tensors] != [metadata_of(proxy) for proxy in self.results]:
-            raise LoweringError("its result differs from that of the op")
+        problem = _result_problem(tensors, self.results)
+        if problem is not None:
+            raise WrongPair(f"its {name} returns {problem}")
         if not isinstance(residuals, tuple):
-            raise LoweringError("its residuals are not a tuple")
+            raise WrongPair(f"the residuals of its {name} are not a tuple")
         for tensor, proxy in zip(tensors, self.results, strict=True):
             if storage_address(tensor) in self._storages:
-                raise LoweringError("its result shares memory with an argument, or with another result")
+                raise WrongPair(f"a result of its {name} shares memory with an argument, or with another result")
             self._know(tensor, proxy)
         return residuals
 
@@ -114,17 +120,18 @@ class _Run:
                 ]
             )
         given = tuple([self._fakes[cotangents[p.name].name] if p.name in cotangents else None for p in self.results])
-        returned = self._call(self.pair.backward, residuals, given, self.wanted)
+        returned = self._call("backward", residuals, given, self.wanted)
         problem = _gradient_problem(returned, self.arguments, self.wanted)
         if problem is not None:
-            raise WrongGradients(f"its backward {problem}")
+            raise WrongPair(f"its backward {problem}")
         return tuple([None if gradient is None else self._tensor(gradient, "gradient") for gradient in returned])
 
-    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the function of the pair with this name."""
         with self.mode.observing() as observed:
-            result = function(*args, **kwargs)
+            result = getattr(self.pair, name)(*args, **kwargs)
         if any(address in observed.written for address in self._storages):
-            raise LoweringError("it writes to its arguments")
+            raise WrongPair(f"its {name} writes to its arguments")
         return result
 
     def _fake(self, leaf: Any) -> Any:
@@ -162,6 +169,19 @@ class _Run:
         return cotangent
 
 
+def _result_problem(returned: Sequence[torch.Tensor], results: Sequence[TensorProxy]) -> str | None:
+    """The first mismatch between the tensors that forward returned and the op's results; None if there is none."""
+    if len(returned) != len(results):
+        return f"{len(returned)} tensors as results, not {len(results)}"
+    for tensor, proxy in zip(returned, results, strict=True):
+        if metadata_of(tensor) != metadata_of(proxy):
+            given, expected = _description(tensor), _description(proxy)
+            if given == expected:
+                given, expected = (f"{given} with strides {metadata_of(each)[1]}" for each in (tensor, proxy))
+            return f"{given} for {proxy.name}; expected is {expected}"
+    return None
+
+
 def _gradient_problem(returned: Any, arguments: Sequence[TensorProxy], wanted: Sequence[bool]) -> str | None:
     """The first mismatch between the gradients that backward returned and those expected; None if there is none."""
     if not isinstance(returned, tuple | list) or len(returned) != len(arguments):
@@ -196,38 +216,53 @@ def derive_by_executor(
     Args:
         decisions: of the executors about the op.
 
+    A pair that fails or violates its contract is a decline with a warning. The option ``on_decline`` of the executor
+    applies to all declines of its pair.
+
     Raises:
-        ExecutorError: backward of the pair returns wrong gradients, and ``THUNDER_STRICT=1``; without the variable,
-            this is a warning.
+        ExecutorError: the pair fails and ``THUNDER_STRICT=1``, or it is declined and ``on_decline="error"``.
     """
     if not decisions or not isinstance(decisions[-1], Claimed):
         return None
+    bound = query.bound
     executor = next(one for one in executors if one.name == decisions[-1].executor)
-    with only_kernels(None if query.bound.context is None else query.bound.context.attention):
-        pair = executor.derivative(query.bound)
+    with only_kernels(None if bound.context is None else bound.context.attention):
+        pair = executor.derivative(bound)
     if pair is None:
         return Declined(executor.name, "it has no derivative of its own for this call", not executor.fuses)
-    try:
-        return replace(_derivative(query, executor.name, pair), decisions=decisions)
-    except WrongGradients as error:
-        bound = query.bound
-        reason = declined_by_failing(
-            executor.name, bound.symbol.name, "derivative pair", bound.location, f"failed: {error}"
-        )
-        return Declined(
-            executor.name, reason.replace("its derivative pair", f"the pair of {executor.name}", 1), failed=True
-        )
-    except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors
-        what = str(error) if isinstance(error, LoweringError) else f"{type(error).__name__}: {error}"
-        return Declined(executor.name, f"the pair of {executor.name} failed: {what}", failed=True)
+    outcome = _derivative_or_decline(query, executor.name, pair)
+    if isinstance(outcome, Derivative):
+        return replace(outcome, decisions=decisions)
+    if isinstance(executor, ConfiguredExecutor):
+        executor.report(bound, outcome)
+    return outcome
 
 
-def _derivative(query: Query, executor: str, pair: DerivativePair) -> Derivative:
+def _derivative_or_decline(query: Query, executor: str, pair: DerivativePair) -> Derivative | Declined:
+    """The derivative by the pair; a decline if it cannot be used. If that is its fault, this warns.
+
+    Raises:
+        ExecutorError: it is, and ``THUNDER_STRICT=1``.
+    """
     bound = query.bound
-    refuse_objects(bound)
-    if bound.effects.mutates or len(fresh_outputs(bound)) != len(bound.outputs()):
-        raise LoweringError("the op writes to a storage, or its results share storage with its arguments")
-    values = _run_on_fakes(query, pair)
+    try:
+        refuse_objects(bound)
+        if bound.effects.mutates or len(fresh_outputs(bound)) != len(bound.outputs()):
+            raise LoweringError("the op writes to a storage, or its results share storage with its arguments")
+        values = _run_on_fakes(query, pair)
+    except (LoweringError, SizeVariesError) as error:
+        return Declined(executor, f"the pair of {executor} cannot be used: {error.problem}", failed=True)
+    except ThunderError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors
+        problem = f"failed: {error}" if isinstance(error, WrongPair) else error
+        reason = declined_by_failing(executor, bound.symbol.name, "derivative pair", bound.location, problem)
+        return Declined(executor, reason.replace("its derivative pair", f"the pair of {executor}", 1), failed=True)
+    return _derivative(query, executor, pair, values)
+
+
+def _derivative(query: Query, executor: str, pair: DerivativePair, values: PairValues) -> Derivative:
+    bound = query.bound
     own = {proxy.name for proxy in bound.proxies()}
 
     def new(leaf: Any) -> Any:

@@ -73,13 +73,18 @@ _cache: Final = BoundedCache[Derivative](2048)
 def derive(query: Query, executors: Sequence[Executor]) -> Derivative:
     """The derivative of an op, cached for equal ops, such as those of the layers of a model.
 
+    It is not cached if the pair of an executor failed, so that each compilation warns about that.
+
     The result is expressed for the op `Derivative.bound`, whose values may have other names than those of the query.
     """
     if calls_hooks_later(query.bound):
         return derive_by_hook(query)
     op_key = _key(query)
     key = None if op_key is None else (op_key, *executors)
-    return _cache.get(key, lambda: _derive(query, executors, op_key))
+    cached = _cache.lookup([key])
+    derivative = cached[key] if cached else _derive(query, executors, op_key)
+    failed = any(isinstance(decision, Declined) and decision.failed for decision in derivative.decisions)
+    return derivative if key is None or failed else _cache.add(key, derivative)
 
 
 def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative:

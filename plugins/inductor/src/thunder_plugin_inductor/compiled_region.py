@@ -9,13 +9,14 @@ from typing import Any, Final
 import torch
 from torch.autograd.graph import increment_version
 
+from thunder_core.executors.executor import RegionError
 from thunder_core.passes.operations import strided_copy, with_strides
 
 _BOUNDS: Final = re.compile(r"index out of bounds: (-?\d+)L? <= .* < (\d+)L?")
 _ALIGNMENT: Final = 16  # in bytes; Triton kernels are compiled for this alignment
 
 
-class IndexOutOfRange(IndexError, RuntimeError):
+class IndexOutOfRange(RegionError, IndexError, RuntimeError):
     """A kernel found an index out of range. PyTorch's operators raise IndexError or RuntimeError."""
 
 
