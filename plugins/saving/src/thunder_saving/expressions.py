@@ -102,7 +102,7 @@ class ExpressionReader:
     def _call(self, node: ast.Call) -> Any:
         """A literal in the form of a constructor call: ``torch.Size([2])``, ``torch.device("cpu")``."""
         kind = self.value(node.func)
-        if not isinstance(kind, type):
+        if not isinstance(kind, type) and kind != tuple.__new__:  # of a class with a `__new__` of its own
             raise self.not_a_literal(node)
         try:
             return kind(*[self.value(item) for item in node.args], **self.keywords(node))
