@@ -37,6 +37,18 @@ class EndsRecording(BaseException):
         return error
 
 
+class EagerCallNeeded(BaseException):
+    """This call of the program has to run in eager PyTorch; the message has the reason. The program cannot catch it.
+
+    Attributes:
+        expected: the program has such calls by design: Thunder neither warns nor stops compiling it.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+
 @contextmanager
 def recording() -> Iterator[None]:
     """A context that raises, at its end, the first `EndsRecording` that code in it raised and caught."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from thunder_core.acquire import data_dependence, module_calls
 from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, Guesses, RecordAgain, key_of, why_constant
+from thunder_core.acquire.attempt import Attempt, Guesses, RecordAgain, key_of, why_constant
 from thunder_core.acquire.eager_calls import module_to_blame, update_to_blame
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.record_program import record
-from thunder_core.errors import DataDependentError, InternalError, UnsupportedError
+from thunder_core.errors import DataDependentError, EagerCallNeeded, InternalError, UnsupportedError
 from thunder_core.guards.stand_ins import recording_turn
 
 

@@ -106,15 +106,3 @@ class RecordAgain(EndsRecording):
         if self._prepare is not None:
             self._prepare()
         return replace(attempt, **self._changes)
-
-
-class EagerCallNeeded(BaseException):
-    """This call of the program has to run in eager PyTorch; the message has the reason. The program cannot catch it.
-
-    Attributes:
-        expected: the program has such calls by design: Thunder neither warns nor stops compiling it.
-    """
-
-    def __init__(self, reason: str, *, expected: bool = False) -> None:
-        super().__init__(reason)
-        self.expected = expected

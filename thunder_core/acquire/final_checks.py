@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.prefix import real_calls
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
-from thunder_core.errors import LeakedTensorError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, LeakedTensorError, UnsupportedError
 from thunder_core.guards.buffers import is_buffer, shares_memory
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import OTHER_MEMORY

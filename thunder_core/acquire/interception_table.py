@@ -38,7 +38,6 @@ from thunder_core.acquire import (
     subclasses,
     tensor_state,
 )
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.communication import SUBJECT
 from thunder_core.acquire.interception import (
     ApplyInterception,
@@ -54,6 +53,7 @@ from thunder_core.acquire.interception import (
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
 from thunder_core.acquire.traced_number import function_of_numbers
 from thunder_core.acquire.traced_size import larger_or_smaller
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import is_array
 from thunder_core.guards.node import is_compiled
 from thunder_core.pytorch_internals import (

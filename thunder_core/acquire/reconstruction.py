@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.hooks import TracedHandle
 from thunder_core.acquire.interceptions import original_of
 from thunder_core.acquire.object_layout import (
@@ -39,7 +38,7 @@ from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import Variable, holds_traced_tensor, variable_of
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.guards.writes import Write
@@ -66,7 +65,7 @@ _ATOMS = (
 )
 _NEEDS_EAGER_CALL = {torch.nn.Module: "module", torch.UntypedStorage: "storage", torch.storage.TypedStorage: "storage"}
 """Classes of objects that the program cannot create, except in an eager call, each with a word for the error."""
-_LITERALS = (type(None), bool, int, str)
+_LITERALS = frozenset({type(None), bool, int, str})
 _FIXED_ROOTS = (ArgumentSource, KeywordSource, HeldSource)
 """Sources whose values no write of the program changes."""
 

@@ -17,7 +17,7 @@ from thunder_core.acquire import (
 )
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.aten_calls import record_aten
-from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, EagerCallNeeded, RecordAgain
+from thunder_core.acquire.attempt import CONSTANT_NUMBERS, Attempt, RecordAgain
 from thunder_core.acquire.communication import communication
 from thunder_core.acquire.final_checks import (
     check_arrays,
@@ -36,7 +36,15 @@ from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.traced_number import ClassNeeded
-from thunder_core.errors import AcquisitionError, DataDependentError, SizeVariesError, UnsupportedError, recording
+from thunder_core.errors import (
+    AcquisitionError,
+    DataDependentError,
+    EagerCallNeeded,
+    SizeVariesError,
+    UnsupportedError,
+    recording,
+)
+from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
@@ -222,6 +230,8 @@ def _run_checked(
     if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
         # a number over a symbol would be a constant; it is unlikely to happen twice
         raise RecordAgain("another thread replaced a symbol by a number", lost_number=True)
+    if observer.replaced_builtins:
+        raise replaces_builtins(observer.replaced_builtins)
     check_cached_functions(observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)
@@ -242,6 +252,8 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     """
     if isinstance(error, RecordAgain | EagerCallNeeded):
         return error
+    if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
+        return replaces_builtins(observer.replaced_builtins)
     if isinstance(error, ClassNeeded):
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:

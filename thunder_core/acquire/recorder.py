@@ -14,7 +14,7 @@ from torch.random import fork_rng
 
 from thunder_core.acquire import data_dependence, result_sizes
 from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.attempt import Attempt, EagerCallNeeded, RecordAgain
+from thunder_core.acquire.attempt import Attempt, RecordAgain
 from thunder_core.acquire.communication import check_channels
 from thunder_core.acquire.data_dependence import Resolved, Resolver, ValueRequest
 from thunder_core.acquire.inferred_calls import InferredCalls
@@ -29,7 +29,7 @@ from thunder_core.acquire.tensor_classes import RefusedCalls, WrapperCalls
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
-from thunder_core.errors import SizeVariesError, ThunderError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError, UnsupportedError
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.size import are_constant

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.attempt import EagerCallNeeded, Guesses
+from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.program_exceptions import folded
 from thunder_core.acquire.recorder import this_thread
 from thunder_core.config.settings import Settings
-from thunder_core.errors import UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState

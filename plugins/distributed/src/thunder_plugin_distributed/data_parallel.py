@@ -16,10 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.attempt import EagerCallNeeded
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import DataDependentError, UnsupportedError
+from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS

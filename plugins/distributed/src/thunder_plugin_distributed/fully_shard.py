@@ -18,10 +18,10 @@ from weakref import WeakSet
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.attempt import EagerCallNeeded, RecordAgain
+from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.node import original_of
 from thunder_core.guards.source import Source
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes

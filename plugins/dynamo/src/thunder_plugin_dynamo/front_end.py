@@ -8,8 +8,7 @@ from typing import Any
 
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.attempt import EagerCallNeeded
-from thunder_core.errors import AcquisitionError, OptionError
+from thunder_core.errors import AcquisitionError, EagerCallNeeded, OptionError
 from thunder_plugin_dynamo.graph import Graph
 from thunder_plugin_dynamo.pytorch_internals import dynamo_config
 
