@@ -23,10 +23,12 @@ from thunder_core.pytorch_errata import (
     has_wide_statistics,
     preserving_symbolic_sizes,
     returns_argument,
+    trusts_values,
     unannotated_writes,
 )
 from thunder_core.pytorch_internals import EnablePythonDispatcher, FakeTensorMode, core_aten_decompositions, schema_of
 from thunder_core.tracing.sizes import Sizes
+from thunder_testing.forked import run_forked
 
 _aten: Final = torch.ops.aten
 
@@ -128,6 +130,47 @@ def _dropout_copies() -> bool:
             return torch.dropout(fake, 0.5, False) is not fake
 
 
+_PACKED = """
+import torch
+from thunder_core.ir.size import on_fakes
+from thunder_core.pytorch_internals import FakeTensorMode
+from thunder_core.tracing.sizes import Sizes
+sizes = Sizes()
+with FakeTensorMode(shape_env=sizes.environment):
+    batch_sizes = torch.empty(on_fakes(sizes.new(3, "s")), dtype=torch.int64)
+    weights = [torch.empty(15, 4), torch.empty(15, 5), torch.empty(15), torch.empty(15)]
+    try:
+        torch.gru(torch.empty(10, 4), batch_sizes, torch.empty(1, 4, 5), weights, True, 1, 0.0, True, False)
+    except RuntimeError:
+        pass
+"""
+
+
+def _packed_sizes() -> bool:
+    """A recurrent network on a packed fake with a symbolic size ends the process."""
+    for function in (torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu):
+        with pytest.raises(RuntimeError, match="batch sizes"):
+            preserving_symbolic_sizes(function, (None, None, None, []), {})
+        assert isinstance(preserving_symbolic_sizes(function, (None, None, [], True), {}), nullcontext)
+    return run_forked(_PACKED).returncode < 0
+
+
+_GROWING = """
+import os
+import torch
+torch._pad_packed_sequence(torch.ones(3, 1), torch.tensor([0, 1]), True, 0.0, 4)
+os._exit(0)  # what is freed may be damaged
+"""
+
+
+def _batch_sizes() -> bool:
+    """Growing batch sizes raise no exception; most often they end the process."""
+    assert trusts_values(torch._pad_packed_sequence, ())
+    assert trusts_values(torch.gru, (None, None, None, []))
+    assert not trusts_values(torch.gru, (None, None, [], True))
+    return run_forked(_GROWING).returncode <= 0
+
+
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
     assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
@@ -152,6 +195,8 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "symbolic sizes in batched matmul": _batched_matmul,
     "masks that broadcast attention": _masks,
     "copies of dropout": _dropout_copies,
+    "symbolic sizes in packed sequences": _packed_sizes,
+    "batch sizes of packed sequences": _batch_sizes,
 }
 
 

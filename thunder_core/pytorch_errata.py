@@ -92,6 +92,17 @@ ERRATA: Final = (
         "2026-11-27",
         fixed="2.15.0",
     ),
+    Erratum(
+        "symbolic sizes in packed sequences",
+        "the kernels of recurrent networks read the batch sizes of a packed sequence; if these have a symbolic size, "
+        "they read address 0, which ends the process, where fakes with constant sizes raise an exception",
+        "2026-11-28",
+    ),
+    Erratum(
+        "batch sizes of packed sequences",
+        "the kernels of packed sequences do not check the batch sizes: growing ones are written out of bounds",
+        "2026-11-28",
+    ),
 )
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -139,12 +150,36 @@ def preserving_symbolic_sizes(
 
     It enables PyTorch's Python implementation of matmul, which calls the same operators as the kernel, except with
     dropout: the Python implementation of dropout generates other random numbers.
+
+    Raises:
+        RuntimeError: the kernel reads values of its arguments, which fakes do not have.
     """
+    if _is_packed(function, args):
+        raise RuntimeError("its kernel reads the batch sizes of a packed sequence")
     if function not in _CALLS_MATMUL:
         return nullcontext()
     position = _CALLS_MATMUL[function]
     dropout = kwargs.get("dropout_p") or (position is not None and any(args[position : position + 1]))
     return nullcontext() if dropout else EnablePythonDispatcher()
+
+
+_RECURRENT: Final = frozenset(
+    {
+        *(torch.gru, torch.lstm, torch.rnn_relu, torch.rnn_tanh),
+        *(_aten.gru.data, _aten.lstm.data, _aten.rnn_relu.data, _aten.rnn_tanh.data),
+    }
+)
+"""Recurrent networks of which an overload is for packed sequences: ``gru(data, batch_sizes, hx, params, ...)``."""
+
+
+def _is_packed(function: Any, args: Sequence[Any]) -> bool:
+    """Whether a call of a recurrent network is one for packed sequences, or may be one."""
+    return function in _RECURRENT and (len(args) < 4 or type(args[3]) is not bool)  # has_biases, or the parameters
+
+
+def trusts_values(function: Any, args: Sequence[Any]) -> bool:
+    """Whether the kernel of a call may read or write out of bounds for values that the program would not pass."""
+    return function in (torch._pad_packed_sequence, _aten._pad_packed_sequence.default) or _is_packed(function, args)
 
 
 _DROPOUTS: Final = frozenset({torch.dropout, torch.nn.functional.dropout, _aten.dropout.default})

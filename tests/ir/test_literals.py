@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from thunder_core.errors import TraceError
 from thunder_core.ir.import_paths import import_path
@@ -13,6 +14,34 @@ from thunder_core.ir.literals import LiteralPrinter
 
 Pair = namedtuple("Pair", "first second")
 WithDefaults = namedtuple("WithDefaults", "first second third", defaults=(0.0, (1,)))
+
+
+class Single(Pair):
+    """A named tuple that is created from one of its items."""
+
+    __slots__ = ()
+
+    def __new__(cls, first):
+        return super().__new__(cls, first, 3)
+
+
+class Items(tuple):
+    """A tuple that is created from its items as arguments."""
+
+    __slots__ = ()
+
+    def __new__(cls, *items):
+        return super().__new__(cls, items)
+
+
+class Initialized(tuple):
+    """A tuple whose ``__init__`` takes other arguments."""
+
+    def __new__(cls, first, second):
+        return super().__new__(cls, (first, second))
+
+    def __init__(self, first, second):
+        assert first < second
 
 
 class Color(enum.Enum):
@@ -72,6 +101,12 @@ LITERALS = [
     WithDefaults(1),
     WithDefaults(1, 0),
     WithDefaults(1, -0.0, (1.0,)),
+    Single([1]),
+    Items(1),
+    Items(1, [2]),
+    Initialized(1, 2),
+    torch.return_types.max((1, 2)),
+    tuple.__new__(PackedSequence, ([1.0], [2], None, None)),
     torch.float32,
     torch.float8_e4m3fn,
     torch.bool,

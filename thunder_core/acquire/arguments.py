@@ -18,6 +18,7 @@ from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import with_items
 from thunder_core.tracing.user_frames import user_location
 
 _PLAIN = frozenset(
@@ -110,6 +111,14 @@ class CallArguments:
         self.foldable = False
         return number.proxy
 
+    def object(self, value: Any) -> Any:
+        """Note an argument that is neither a tensor nor a literal, and return it as an argument of the bound symbol."""
+        self.key.append(id(value))
+        self.is_local = True
+        self.hashable = False
+        self.foldable = False
+        return self.inputs.object(value)
+
     def tensor(self, tensor: torch.Tensor) -> TensorProxy:
         """Note a tensor argument and return its proxy."""
         variable = variable_of(tensor) or self.inputs.lift(tensor)
@@ -170,21 +179,18 @@ def _convert_rare(value: Any, kind: type, call: CallArguments) -> Any:
     if kind is slice:
         call.key.append(kind)
         return slice(_convert(value.start, call), _convert(value.stop, call), _convert(value.step, call))
+    if isinstance(value, tuple) and (getattr(value, "__dict__", None) or import_path(kind) is None):
+        return call.object(value) if call.runs_python else _convert(tuple(value), call)
     if isinstance(value, tuple):
         call.key.append((kind, len(value)))
-        items = [_convert(item, call) for item in value]
-        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        return with_items(value, [_convert(item, call) for item in value])
     if kind is Trace or (isinstance(value, enum.Enum) and (isinstance(value, enum.Flag) or import_path(value))):
         call.key.append(id(value) if kind is Trace else value)
         call.is_local |= kind is Trace
         return value
     if isinstance(value, bool | int | float | str) and not call.runs_python:
         return _convert_subclass(value, call)
-    call.key.append(id(value))
-    call.is_local = True
-    call.hashable = False
-    call.foldable = False
-    return call.inputs.object(value)
+    return call.object(value)
 
 
 def _convert_subclass(value: Any, call: CallArguments) -> Any:

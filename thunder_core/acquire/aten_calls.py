@@ -9,9 +9,12 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.communication import communication
+from thunder_core.acquire.data_dependence import ValueNeeded, ValueRequest
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import has_torch_dispatch
+from thunder_core.acquire.traced_number import value_of
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.pytorch_internals import (
@@ -49,6 +52,9 @@ def record_aten(
     if schema_of(func).name.startswith("c10d::"):
         with recorder.tensors.fake_mode:
             return communication().record(recorder, func, args, kwargs)
+    if func is torch.ops.aten._local_scalar_dense.default:
+        with DisableTorchFunction(), recorder.suspension, temporarily_clear_interpreter_stack():
+            return _value(recorder, args)
     with DisableTorchFunction(), recorder.tensors.fake_mode, warnings.catch_warnings():
         # functorch's own tensors are not leaves, and meta kernels read their ``.grad``
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
@@ -58,6 +64,14 @@ def record_aten(
         if schema_of(func).is_mutable:  # functorch relies on the exact changes to the tensor object
             return recorder.call(func, args, kwargs)
         return recorder.call(*torch_call(func, args, kwargs))
+
+
+def _value(recorder: Recorder, args: tuple[Any, ...]) -> Any:
+    """The value of a tensor as a Python number: code below the torch functions branches on it, or returns it."""
+    read = Tensor.__bool__ if args[0].dtype is torch.bool else Tensor.item
+    symbol, args, kwargs = registry.resolve(read, args, {})
+    call = CallArguments(recorder.inputs, args, kwargs)
+    return value_of(recorder.resolve(ValueRequest(symbol, args, kwargs, call, ValueNeeded(symbol.name))))
 
 
 def _with_tensors(recorder: Recorder, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import from_fake, hint_of
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves
+from thunder_core.pytorch_errata import trusts_values
 from thunder_core.pytorch_internals import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -299,6 +300,8 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
         return raised
     if _READS_MEMORY in str(raised):
         return MetadataUnknown(str(raised).partition("\n")[0])
+    if trusts_values(symbol.target, args):
+        return MetadataUnknown(str(raised))
     if module.startswith("torch") and is_small(args, kwargs, devices=("cpu", "meta")):
         with real_calls():
             try:

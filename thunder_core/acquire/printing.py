@@ -48,7 +48,7 @@ LEVELS: Final = {
 _SET_PRINTOPTIONS: Final = Symbol("torch.set_printoptions", torch.set_printoptions, tags=frozenset({Tag.REPORT}))
 _CALLER: Final = 3  # depth of the frame that calls a method of a logger, from its handler
 _CALLER_OF_BUILTIN: Final = 2  # depth of the frame that calls a function of C
-_LITERAL: Final = (type(None), bool, int, float, complex, str)
+_LITERAL: Final = frozenset({type(None), bool, int, float, complex, str})
 
 
 @calls_program

@@ -65,7 +65,7 @@ _ATOMS = (
 )
 _NEEDS_EAGER_CALL = {torch.nn.Module: "module", torch.UntypedStorage: "storage", torch.storage.TypedStorage: "storage"}
 """Classes of objects that the program cannot create, except in an eager call, each with a word for the error."""
-_LITERALS = (type(None), bool, int, str)
+_LITERALS = frozenset({type(None), bool, int, str})
 _FIXED_ROOTS = (ArgumentSource, KeywordSource, HeldSource)
 """Sources whose values no write of the program changes."""
 

@@ -46,6 +46,7 @@ from thunder_core.errors import (
     recording,
 )
 from thunder_core.guards.code_kinds import calls_program
+from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
@@ -235,6 +236,8 @@ def _run_checked(
     if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
         # a number over a symbol would be a constant; it is unlikely to happen twice
         raise RecordAgain("another thread replaced a symbol by a number", lost_number=True)
+    if observer.replaced_builtins:
+        raise replaces_builtins(observer.replaced_builtins)
     check_cached_functions(observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)
@@ -255,6 +258,8 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     """
     if isinstance(error, RecordAgain | EagerCallNeeded):
         return error
+    if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
+        return replaces_builtins(observer.replaced_builtins)
     if isinstance(error, ClassNeeded):
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:

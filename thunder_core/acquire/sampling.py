@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest, is_small
@@ -26,7 +27,9 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
+from thunder_core.pytorch_errata import trusts_values
 from thunder_core.pytorch_internals import (
+    EnableTorchFunction,
     FakeTensor,
     no_dispatch,
     storage_identity,
@@ -215,12 +218,25 @@ def _accepted_samples(
     grad_enabled = torch.is_grad_enabled()  # leaving inference mode, where tensors have no versions, enables gradients
     with (
         real_calls(),
+        EnableTorchFunction(),
+        _CheckedCalls(),
         temporarily_clear_interpreter_stack(),
         torch.inference_mode(False),
         torch.set_grad_enabled(grad_enabled),
     ):
         sampled = [_sample_metadata(target, args, kwargs, values, fill) for fill in fills]
     return [metadata for metadata in sampled if metadata is not None]
+
+
+class _CheckedCalls(TorchFunctionMode):
+    """Refuses calls of kernels that do not check values, also by functions and modules that run on samples."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if trusts_values(func, args):
+            raise ValueError(f"{func.__name__} does not check the values of its arguments")
+        return func(*args, **(kwargs or {}))
 
 
 def sampled_geometries(recorder: Recorder, request: ValueRequest) -> list[list[Geometry]]:

@@ -10,6 +10,7 @@ of classes, those of modules, those that objects compute, and those with compute
 
 from __future__ import annotations
 
+import builtins
 import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -27,7 +28,7 @@ from thunder_core.guards.class_reads import (
 )
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import NO_ATTRIBUTE, attributes_check, not_in_dict
+from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_check, not_in_dict
 from thunder_core.guards.contents import (
     MISSING,
     MODULE_DICTIONARIES,
@@ -35,6 +36,7 @@ from thunder_core.guards.contents import (
     namespace_of,
     parts_of,
 )
+from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
 from thunder_core.guards.node import Node, is_compiled
@@ -255,9 +257,9 @@ class Following:
     def follow_python_module(self, module: ModuleType, wanted: Iterable[str], names: CodeNames) -> None:
         """Read variables of a Python module that the code has as an object."""
         held, package = vars(module), module.__name__.partition(".")[0]
+        self.module_written(module, names)
         if is_unread(package):
             return
-        self.module_written(module, names)
         for name in sorted(held.keys() & wanted):
             value = held[name]
             self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
@@ -271,13 +273,28 @@ class Following:
         if names.reads_whole(label):
             self.read_namespace(held, names)
         for name in names.probed(label):
-            key = (id(held), name)
-            if name not in held and key not in self._absent_variables and not hasattr(module, name):
-                self._absent_variables.add(key)
-                self._heap.guards.append(Check(ConstantSource(module, module.__name__), NO_ATTRIBUTE, name))
+            if name not in held and ("__getattr__" in held or not hasattr(module, name)):
+                self.variable_missed(module, name)
+
+    def variable_missed(self, module: ModuleType, name: str) -> None:
+        """Code reads a variable that a Python module does not have; a ``__getattr__`` of the module is observed."""
+        held = vars(module)
+        if (id(held), name) in self._absent_variables:
+            return
+        self._absent_variables.add((id(held), name))
+        if "__getattr__" in held:
+            self._heap.guards.append(Check(ConstantSource(held, f"globals_of_{module.__name__}"), NO_ENTRY, name))
+        else:
+            self._heap.guards.append(Check(ConstantSource(module, module.__name__), NO_ATTRIBUTE, name))
 
     def module_written(self, module: ModuleType, names: CodeNames) -> None:
-        """Record the variables of a Python module, other than PyTorch's, that the code may assign as attributes."""
+        """Record the variables of a Python module, other than PyTorch's, that the code may assign as attributes.
+
+        Raises:
+            EagerCallNeeded: it may assign a builtin.
+        """
+        if module is builtins and not names.stored_attributes.isdisjoint(vars(builtins)):
+            raise replaces_builtins(names.stored_attributes & vars(builtins).keys())
         package = module.__name__.partition(".")[0]
         if package != "torch" and not is_unread(package):
             self._heap.may_assign(vars(module), names.stored_attributes)

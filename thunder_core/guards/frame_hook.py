@@ -18,7 +18,7 @@ Hook = Callable[[FrameType, str, Any], None]
 OnBuiltin = Callable[[FrameType, Any], None]
 OnReturn = Callable[[FrameType, Any], None]
 OnRaise = Callable[[FrameType, BaseException], None]
-_BUILTINS = (BuiltinFunctionType, MethodDescriptorType)
+_BUILTINS = frozenset({BuiltinFunctionType, MethodDescriptorType})
 
 
 class FrameHook(Protocol):

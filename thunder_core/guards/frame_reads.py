@@ -180,6 +180,8 @@ class FrameReads:
             if owner is sys and value is not MISSING:
                 self._of_interpreter(attribute, value, names)
                 return
+            if value is MISSING and "__getattr__" in vars(owner) and package != "torch" and not is_unread(package):
+                self._following.variable_missed(owner, attribute)
             is_constant = is_unread(package) and not isinstance(value, dict | list | set)
             if value is MISSING or is_constant:
                 return

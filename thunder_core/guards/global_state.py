@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import decimal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as _module
 
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE
 from thunder_core.guards.hidden_state import decimal_context
@@ -267,3 +268,11 @@ def state_guard(value: Any) -> Check | None:
         return None
     name, reader = row
     return Check(ResultSource(ConstantSource(reader, name)), VALUE, reader())
+
+
+def replaces_builtins(names: Iterable[str]) -> EagerCallNeeded:
+    """The reason to run a program eagerly that replaces builtins with these names."""
+    return EagerCallNeeded(
+        f"the program replaces builtin functions ({', '.join(sorted(names))}), which Thunder and PyTorch call as well; "
+        "replace them outside of the compiled function"
+    )

@@ -48,6 +48,19 @@ def is_unread(package: str) -> bool:
     return package in _UNREAD_PACKAGES or package in PACKAGES
 
 
+def is_namespace_of_package(value: Any) -> bool:
+    """Whether a dictionary has the variables of PyTorch or an unread package: recording replaces some of them.
+
+    So its content is neither that of before nor a write of the program. An example is ``__builtins__``, which `exec`
+    and `eval` add to their globals.
+    """
+    name = value.get("__name__") if type(value) is dict else None
+    if type(name) is not str or not (is_unread(name.partition(".")[0]) or name.partition(".")[0] == "torch"):
+        return False
+    module = sys.modules.get(name)
+    return isinstance(module, ModuleType) and vars(module) is value
+
+
 class Heap(Records):
     """Creates nodes and guards of the objects that an observation visits.
 
@@ -89,7 +102,10 @@ class Heap(Records):
             if not by_key:
                 self.objects.guard_content(node)
             return node
-        if type(value) in FUNCTIONS_OF_C or isinstance(value, ModuleType):
+        if isinstance(value, ModuleType) or is_namespace_of_package(value):
+            self.guards.append(Check(source, IDENTITY, value))
+            return None
+        if type(value) in FUNCTIONS_OF_C:
             self.guards.append(Check(source, IDENTITY, value))
             self.getters.visit_function(value)
             if held is value:

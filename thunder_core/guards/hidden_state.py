@@ -150,10 +150,12 @@ class HiddenStates:
 
     def of_module(self, module: ModuleType, names: tuple[str, ...]) -> None:
         """Code reads a chain of attributes from a Python module."""
+        if not names or names[-1] not in _OF_STATES:
+            return
         value: Any = module
-        for name in names:
-            value = getattr(value, name, None)
-        if names and names[-1] in _OF_STATES and value in _functions():
+        for name in names:  # without the `__getattr__` of a module or an object
+            value = vars(value).get(name) if isinstance(value, ModuleType | type) else None
+        if any(value is function for function in _functions()):
             self.called(f"{module.__name__}.{'.'.join(names)}")
 
     def entered(self, frame: FrameType) -> None:
@@ -225,16 +227,21 @@ def _is_of_installed(root: Source) -> bool:
 
 
 @cached_by_class
-def _names_of_hidden_state(kind: type) -> frozenset[str]:
+def _names_of_hidden_state(kind: Any) -> frozenset[str]:
     """The names by which code may read or change what no guard sees of an object that no attribute stores.
 
     Objects that are compared by value do not change.
     """
-    if issubclass(kind, Iterator) or (kind.__eq__ is not object.__eq__ and kind.__hash__ is not None):
+    if _iterates(kind) or (kind.__eq__ is not object.__eq__ and kind.__hash__ is not None):
         return frozenset()
     packages = [(base, base.__module__.partition(".")[0].lstrip("_")) for base in kind.__mro__]
     held = [vars(base) for base, package in packages if package not in _WITHOUT_STATE]
     return frozenset(name for names in held for name in names if not name.startswith("__"))
+
+
+def _iterates(kind: type) -> bool:
+    """Whether instances are iterators, as `collections.abc.Iterator` decides without comparing classes."""
+    return all(any(vars(base).get(name) is not None for base in kind.__mro__) for name in ("__iter__", "__next__"))
 
 
 def _functions() -> tuple[Any, ...]:
@@ -285,7 +292,7 @@ class _IteratorStates:
         """A value that differs after an iterator has advanced; None for other objects."""
         if isinstance(value, GeneratorType):
             return self._generator(value)
-        if isinstance(value, Iterator):  # others are open files and readers of tables
+        if _iterates(type(value)):  # others are open files and readers of tables
             return self._iterator(value, 0) if type(value).__module__ in _MODULES else Unknown()
         return None
 
@@ -322,7 +329,7 @@ class _IteratorStates:
             return tuple([self._part(item, depth + 1) for item in value])
         if type(value) is list:  # a copy of the remaining items, or the whole list beside an index
             return len(value)
-        if isinstance(value, Iterator):
+        if _iterates(type(value)):
             return self._iterator(value, depth) if type(value).__module__ in _MODULES else Unknown()
         if isinstance(value, BuiltinFunctionType | MethodWrapperType) and not isinstance(
             value.__self__, ModuleType | type | None

@@ -43,6 +43,7 @@ from thunder_core.guards.stored_content import CHANGING
 COMPUTED = object()
 """Replaces the value of an attribute that code with side effects or with tensor operations computes."""
 _BASES = frozenset({object, torch.nn.Module})
+_CONTAINERS = frozenset({list, tuple, set, frozenset, dict})
 _DEEPEST = 4
 _MOST_PARTS = 64
 LOOKUPS = frozenset({"__getattr__", "__getattribute__"})
@@ -186,7 +187,7 @@ def _has_no_effects(value: Any, name: str, names: frozenset[str], depth: int) ->
         return True
     if depth > _DEEPEST:
         return False
-    if kind in (list, tuple, set, frozenset, dict):
+    if kind in _CONTAINERS:
         parts = tuple(value.values() if kind is dict else value)
         return len(parts) <= _MOST_PARTS and all(_has_no_effects(part, name, names, depth + 1) for part in parts)
     lookups = _own_lookups(kind)

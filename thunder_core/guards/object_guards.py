@@ -69,6 +69,7 @@ GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
 _IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
+_NESTED = frozenset({list, dict, set, tuple})
 
 
 class ObjectGuards:
@@ -173,7 +174,7 @@ class ObjectGuards:
     def _add_nested(self, node: Node) -> None:
         """Create nodes of the containers in a plain container, so that writes to them are detected."""
         for _, item, source in node.items():
-            if type(item) in (list, dict, set, tuple) and id(item) not in self._records.nodes:
+            if type(item) in _NESTED and id(item) not in self._records.nodes:
                 nested = self._records.nodes[id(item)] = make_node(item, source, node_kind(item))
                 nested.reached = True
                 self._add_nested(nested)

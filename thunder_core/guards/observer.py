@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from contextvars import Context, copy_context
 from types import CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, Final
@@ -16,7 +18,7 @@ from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, is_file_of_thunder, kind_of
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import NodeKind
+from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.external_calls import (
     ThreadCalls,
     concurrent_function,
@@ -67,6 +69,7 @@ class Observer:
         reads_class_of: for ``"int"`` and ``"float"`` the first function that reads classes of objects, and has this
             name in its code or such a number as an argument. It can distinguish a number from a symbol:
             ``type(n) is int``.
+        replaced_builtins: the names of builtins that the program has replaced, added or deleted, after the run.
     """
 
     def __init__(
@@ -97,6 +100,8 @@ class Observer:
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
         self._outside: FrameType | None = None  # the frame that runs the program
+        self._builtins_before: dict[str, Any] = {}
+        self.replaced_builtins: list[str] = []
         try:
             stand_ins = self._heap.stand_ins
             stand_ins.place_numbers(numbers, symbol, args, kwargs or {})
@@ -108,6 +113,7 @@ class Observer:
 
     def __enter__(self) -> Observer:
         self._outside = sys._getframe(1)
+        self._builtins_before = vars(builtins).copy()
         self._heap.stand_ins.start()
         self._hook.start()
         return self
@@ -115,10 +121,24 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._hook.stop()
-        self._import = self._outside = None
-        self._builtins.watched.restore()
-        self._heap.without_stand_ins()
+        with ExitStack() as stack:  # each of them, whatever another raises
+            stack.callback(self._heap.without_stand_ins)
+            stack.callback(self._restore_builtins)
+            stack.callback(self._builtins.watched.restore)
+            stack.callback(self._hook.stop)
+            self._import = self._outside = None
+
+    def _restore_builtins(self) -> None:
+        """Put builtins back that the program has replaced: Thunder and PyTorch call them, too."""
+        before, now = self._builtins_before, vars(builtins)
+        self.replaced_builtins = [
+            name for name in {**before, **now} if now.get(name, MISSING) is not before.get(name, MISSING)
+        ]
+        for name in self.replaced_builtins:  # never without the others, which all threads call
+            if name in before:
+                now[name] = before[name]
+            else:
+                del now[name]
 
     def run(self, function: Callable[..., Any]) -> Any:
         """Call ``function`` with the arguments, in a copy of the caller's context variables."""

@@ -114,7 +114,7 @@ def identical(value: Any, expected: Any) -> bool:
     kind = type(expected)
     if type(value) is not kind:
         return False
-    if kind in (int, str, bytes) or kind in SINGLETON_TYPES:
+    if kind is int or kind is str or kind is bytes or kind in SINGLETON_TYPES:
         return bool(value == expected)
     if kind is float:
         if value == expected:
@@ -127,7 +127,7 @@ def identical(value: Any, expected: Any) -> bool:
             identical(key, other_key) and identical(item, other)
             for (key, item), (other_key, other) in zip(value.items(), expected.items(), strict=True)
         )
-    if kind in (set, frozenset):
+    if kind is set or kind is frozenset:
         return bool(value == expected) and _sorted_types(value) == _sorted_types(expected)
     if kind is slice:
         return (

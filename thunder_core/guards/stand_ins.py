@@ -64,7 +64,7 @@ def _leave(count: Counter[int], thread: int) -> None:
 
 NUMBER_CLASSES: dict[type, str] = {}
 """The classes of symbolic numbers, with the names of the classes of the numbers that they replace."""
-FUNCTIONS_OF_C = (BuiltinFunctionType, MethodDescriptorType)
+FUNCTIONS_OF_C = frozenset({BuiltinFunctionType, MethodDescriptorType})
 StandIn = Callable[[Any], Any]
 """Returns the stand-in of a function that recording intercepts; None for other functions."""
 

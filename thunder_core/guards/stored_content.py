@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array)
+_CLASSES = frozenset(_BASES)  # classes of the program are not compared with these: they may have an `__eq__`
 _METHODS = (
     "__getitem__",
     "__setitem__",
@@ -40,7 +41,7 @@ def _builtin_class(container: Any) -> Any:
     Raises:
         TypeError: the object is not a container.
     """
-    if type(container) in _BASES:
+    if type(container) in _CLASSES:
         return type(container)
     for base in _BASES:
         if isinstance(container, base):
@@ -56,7 +57,7 @@ def _overrides(kind: type) -> bool:
 def is_overridden(container: Any) -> bool:
     """Whether the class of a container may override its items, length or iteration."""
     kind = type(container)
-    return kind not in _BASES and _overrides(kind)  # not cached: classes change
+    return kind not in _CLASSES and _overrides(kind)  # not cached: classes change
 
 
 def entries(container: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:

@@ -23,6 +23,7 @@ from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import takes_items
 
 CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 """Names that ``from math import ...`` provides to printed modules."""
@@ -139,9 +140,10 @@ class LiteralPrinter:
         if isinstance(value, enum.Flag) and import_path(value) is None:
             return f"{self.path(type(value))}({value.value!r})"  # a combination of members
         if isinstance(value, tuple):
-            path = self.path(type(value))
-            fields = self._fields(value) if hasattr(type(value), "_fields") else _sequence(self, tuple(value))
-            return f"{path}({fields})"
+            path, items = self.path(type(value)), tuple(value)
+            if not takes_items(type(value)):
+                return f"tuple.__new__({path}, {_sequence(self, items)})"
+            return f"{path}({self._fields(value) if hasattr(type(value), '_fields') else _sequence(self, items)})"
         if isinstance(value, Trace) and self.body_name is not None:
             return self._body(value, self.body_name(value))
         return self.path(value)

@@ -36,10 +36,30 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
             map_leaves(function, value.start), map_leaves(function, value.stop), map_leaves(function, value.step)
         )
     if isinstance(value, tuple):
-        items = [map_leaves(function, item) for item in value]
-        # namedtuples take positional fields; torch.return_types (structseq) takes one sequence
-        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        return with_items(value, [map_leaves(function, item) for item in value])
     return function(value)
+
+
+def takes_items(kind: type[tuple[Any, ...]]) -> bool:
+    """Whether a call of a class of tuples creates one from its items: as arguments for a named tuple, else as one."""
+    if kind.__init__ is not object.__init__:
+        return False
+    base = next(base for base in kind.__mro__ if "__new__" in vars(base))
+    return base is tuple or "_make" in vars(base) or hasattr(base, "n_sequence_fields")  # named tuples, those of C
+
+
+def with_items(value: tuple[Any, ...], items: Iterable[Any]) -> Any:
+    """A tuple of the class of ``value`` with these items and the attributes of ``value``, without calls of its class.
+
+    The class may have a ``__new__`` that takes or checks other arguments, such as that of ``PackedSequence``.
+    """
+    kind = type(value)
+    if hasattr(kind, "n_sequence_fields"):  # a structseq of C, as those of torch.return_types: takes one sequence
+        return kind(items)
+    copy = tuple.__new__(kind, items)
+    if getattr(value, "__dict__", None):
+        vars(copy).update(vars(value))
+    return copy
 
 
 def iterate_leaves(value: Any) -> Iterator[Any]:

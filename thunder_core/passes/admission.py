@@ -58,7 +58,7 @@ class AdmittedRegion:
         except RegionError as error:
             failure = error
         copies = [strided_copy(value) if index in self._written else value for index, value in enumerate(inputs)]
-        self._by_pytorch(copies)  # raises
+        self._by_pytorch(tuple(copies))  # raises
         raise failure
 
     def _admitted(self, inputs: tuple[Any, ...]) -> Sequence[Any] | None:

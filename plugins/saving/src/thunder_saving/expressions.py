@@ -111,8 +111,8 @@ class ExpressionReader:
     def _call(self, node: ast.Call) -> Any:
         """A literal in the form of a constructor call: ``torch.Size([2])``, ``torch.device("cpu")``."""
         path = dotted(node.func)
-        try:
-            kind = self.known.constructor(path or "")
+        try:  # the latter creates a tuple of a class with a `__new__` of its own
+            kind = tuple.__new__ if path == "tuple.__new__" else self.known.constructor(path or "")
         except LookupError as error:
             raise self.not_a_literal(node) from error
         args = [self.value(item) for item in node.args]

@@ -1,0 +1,326 @@
+"""A recording leaves what it entered and replaced, whatever a program does and whatever exception passes."""
+
+from __future__ import annotations
+
+import builtins
+import types
+import unittest.mock
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder_core.errors import UncacheableWarning
+from thunder_core.pytorch_internals import len_torch_dispatch_stack, len_torch_function_stack
+
+ORIGINALS = dict(vars(builtins))
+X = torch.tensor([1.0, -2.0])
+
+
+def state() -> Any:
+    """PyTorch's modes, and the builtins that differ from those of the start."""
+    modes = (
+        *(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")),
+        *(torch.get_default_dtype(), len_torch_function_stack(), len_torch_dispatch_stack()),
+        torch.compiler.is_compiling(),
+    )
+    held = vars(builtins)
+    return modes, [name for name in {**ORIGINALS, **held} if held.get(name) is not ORIGINALS.get(name)]
+
+
+def restore() -> None:
+    """Put back the builtins of the process."""
+    held = vars(builtins)
+    held.update(ORIGINALS)
+    for name in held.keys() - ORIGINALS.keys():
+        del held[name]
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """Each test ends with the builtins of the process and as it began; the next program compiles."""
+    before = state()
+    yield
+    restore()
+    assert state() == before
+    assert torch.equal(thunder.jit(lambda x: torch.relu(x) * max(2, 1))(X), torch.tensor([2.0, 0.0]))
+
+
+def outcome(program: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call, or its exception, and the builtins that it leaves."""
+    try:
+        result: Any = program(*args).tolist()
+    except BaseException as error:
+        result = repr(error)
+    _, changed = state()
+    restore()
+    return result, changed
+
+
+def as_eager(program: Callable[..., Any], *args: Any, calls: int = 2) -> None:
+    """Each call has the outcome of eager. The program must not depend on what earlier calls left."""
+    compiled = thunder.jit(program)
+    for _ in range(calls):
+        expected = outcome(program, *args)
+        assert outcome(compiled, *args) == expected
+
+
+# ---- namespaces that hold what recording replaces --------------------------------------------------------------------
+
+NAMES: dict[str, Any] = {"k": 3}
+
+
+class Holder:
+    """Holds the variables of packages."""
+
+    def __init__(self) -> None:
+        self.builtins, self.torch, self.own, self.calls = vars(builtins), vars(torch), globals(), 0
+
+
+HOLDER = Holder()
+
+
+def evaluates_first(x: torch.Tensor) -> torch.Tensor:
+    eval("1", NAMES)
+    exec("r = k * 2", NAMES)
+    return x * NAMES["r"]
+
+
+def executes(x: torch.Tensor, names: dict[str, Any]) -> torch.Tensor:
+    exec("r = max(k, 2) * 2", names)
+    return x * names["r"]
+
+
+def calls_held_builtin(x: torch.Tensor) -> torch.Tensor:
+    return x * HOLDER.builtins["max"](1, 2)
+
+
+def calls_held_function(x: torch.Tensor) -> torch.Tensor:
+    return HOLDER.torch["relu"](x) * sum(1 for name in HOLDER.torch if name == "relu")
+
+
+def holds_own_variables(x: torch.Tensor) -> torch.Tensor:
+    return x * len([name for name in HOLDER.own if name == "NAMES"])
+
+
+@pytest.mark.parametrize(
+    "program", [evaluates_first, calls_held_builtin, calls_held_function, holds_own_variables], ids=lambda p: p.__name__
+)
+def test_variables_of_packages_are_no_content_of_dictionaries(program: Callable[..., Any]) -> None:
+    """`exec` adds ``__builtins__`` to its globals. The functions that recording had replaced were put back into it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_eager(program, X)
+
+
+def test_globals_of_exec_as_an_argument() -> None:
+    for names in ({"k": 3}, {"k": 1}):
+        exec("1", names)
+        as_eager(executes, X, names)
+
+
+def test_programs_that_change_what_holds_such_variables() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        HOLDER.calls += 1
+        return x * HOLDER.builtins["max"](1, HOLDER.calls)
+
+    compiled = thunder.jit(program)
+    HOLDER.calls = 0
+    assert [compiled(X)[0].item() for _ in range(3)] == [1, 2, 3]
+    assert HOLDER.calls == 3
+
+
+# ---- programs that replace builtins ----------------------------------------------------------------------------------
+
+
+def replaces(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        original = getattr(builtins, name)
+        setattr(builtins, name, lambda *args, **kwargs: original(*args, **kwargs))
+        return x * (len([1, 2]) + max(1, 2) + id(x) * 0)
+
+    return program
+
+
+def replaces_and_restores(x: torch.Tensor) -> torch.Tensor:
+    original = builtins.len
+    builtins.len = lambda value: 7
+    try:
+        return x * len([1])
+    finally:
+        builtins.len = original
+
+
+def replaces_and_raises(x: torch.Tensor) -> torch.Tensor:
+    builtins.len = lambda value: 7  # type: ignore[assignment]
+    raise ValueError("it stays")
+
+
+def replaces_by_local_import(x: torch.Tensor) -> torch.Tensor:
+    import builtins as held
+
+    held.len = lambda value: 7  # type: ignore[assignment]
+    return x * 2
+
+
+def replaces_in_the_dictionary(x: torch.Tensor) -> torch.Tensor:
+    vars(builtins)["sorted"] = lambda value: 7
+    return x * 2
+
+
+def adds(x: torch.Tensor) -> torch.Tensor:
+    builtins.added = 3  # type: ignore[attr-defined]
+    return x * added  # type: ignore[name-defined]  # noqa: F821
+
+
+def deletes(x: torch.Tensor) -> torch.Tensor:
+    del builtins.sorted
+    return x * 2
+
+
+def patches(x: torch.Tensor) -> torch.Tensor:
+    with unittest.mock.patch("builtins.sorted", lambda value: value):
+        return x * sorted([2, 1])[0]
+
+
+REPLACING = [
+    *map(replaces, ["len", "max", "print", "isinstance", "getattr", "hash", "range", "sum"]),
+    *(replaces_and_restores, replaces_and_raises, replaces_by_local_import, replaces_in_the_dictionary, adds, deletes),
+]
+
+
+@pytest.mark.parametrize("program", REPLACING, ids=lambda program: program.__name__)
+@pytest.mark.filterwarnings("ignore:.*replaces builtin functions")
+def test_programs_that_replace_builtins_run_eagerly(program: Callable[..., Any]) -> None:
+    """The builtins are those of eager afterwards: interceptions put the originals of ``max`` and ``print`` back."""
+    as_eager(program, X, calls=3)
+
+
+def test_programs_that_patch_builtins() -> None:
+    as_eager(patches, X)
+
+
+def test_replacing_is_said_once() -> None:
+    compiled = thunder.jit(replaces("len"))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            compiled(X)
+            restore()
+    assert [one.category for one in warned] == [UncacheableWarning]
+    assert "(len), which Thunder and PyTorch call as well; replace them outside" in str(warned[0].message)
+
+
+# ---- objects whose methods raise -------------------------------------------------------------------------------------
+
+
+class UncomparableMeta(type):
+    """A metaclass of classes that cannot be compared."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise ValueError("not comparable")
+
+    __hash__ = type.__hash__
+
+
+class Uncomparable(metaclass=UncomparableMeta):
+    """Neither instances nor the class can be compared."""
+
+    scale = 2
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not comparable")
+
+
+class Silent:
+    """An object without a text or a truth value."""
+
+    scale = 2
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
+UNCOMPARABLE, SILENT = Uncomparable(), Silent()
+
+
+def variable_missed(name: str) -> Any:
+    raise KeyError(name)
+
+
+MODULE = types.ModuleType("module_that_raises")
+MODULE.scale = 2  # type: ignore[attr-defined]
+MODULE.__getattr__ = variable_missed  # type: ignore[attr-defined,method-assign]
+
+
+def of_module(x: torch.Tensor) -> torch.Tensor:
+    return x * MODULE.scale
+
+
+def absent_in_module(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x * MODULE.absent
+    except KeyError:
+        return x * 3
+
+
+PROGRAMS = {
+    "class": lambda x: x * Uncomparable.scale,
+    "instance": lambda x: x * UNCOMPARABLE.scale,
+    "new instance": lambda x: x * Uncomparable().scale,
+    "in containers": lambda x: x * [UNCOMPARABLE][0].scale * {"a": (UNCOMPARABLE,)}["a"][0].scale,
+    "silent": lambda x: x * SILENT.scale,
+    "module": of_module,
+    "module, by name": lambda x: x * getattr(MODULE, "scale"),  # noqa: B009
+    "module, absent": absent_in_module,
+    "module, absent by name": lambda x: x * getattr(MODULE, "absent", 1),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_objects_whose_methods_raise(name: str) -> None:
+    as_eager(PROGRAMS[name], X)
+
+
+def test_argument_and_result_of_a_class_that_cannot_be_compared() -> None:
+    result, given = thunder.jit(lambda x, one: (x * one.scale, one))(X, UNCOMPARABLE)
+    assert given is UNCOMPARABLE
+    assert torch.equal(result, X * 2)
+
+
+def test_variable_that_a_module_gets_later() -> None:
+    compiled = thunder.jit(absent_in_module)
+    assert torch.equal(compiled(X), X * 3)
+    MODULE.absent = 5  # type: ignore[attr-defined]
+    try:
+        assert torch.equal(compiled(X), X * 5)
+    finally:
+        del MODULE.absent
+
+
+# ---- exceptions ------------------------------------------------------------------------------------------------------
+
+
+class Own(BaseException):
+    """An exception that no handler of Thunder names."""
+
+
+def raises(kind: type[BaseException]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            torch.relu(x)
+            raise kind
+
+    return program
+
+
+@pytest.mark.parametrize("kind", [ValueError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit, Own])
+def test_exceptions_of_programs(kind: type[BaseException]) -> None:
+    as_eager(raises(kind), X)
