@@ -720,3 +720,18 @@ def test_divisors_that_are_not_positive() -> None:
                 compiled(x, k)
         else:
             _assert_same(compiled(x, k), program(x, k))
+
+
+def test_a_write_by_a_number_that_varies_is_the_operation_that_returns_a_new_value() -> None:
+    """Executors and derivatives know that operation."""
+
+    def program(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x.sin().mul_(factor)
+
+    compiled = thunder.jit(program)
+    x = torch.ones(3)
+    for factor in (0.5, 0.25, 0.125):
+        assert torch.equal(compiled(x, factor), program(x, factor))
+    assert thunder.cache_misses(compiled) == 2
+    functional = thunder.last_traces(compiled)[1]
+    assert [line.symbol.name for line in functional.symbols] == ["torch.sin", "torch.mul"]
