@@ -113,7 +113,8 @@ def external_call(function: Any, frame: FrameType) -> str | None:
     caller: FrameType | None = frame
     while caller is not None and kind_of(caller.f_code) is CodeKind.LIBRARY:
         library = str(caller.f_globals.get("__name__", "")).partition(".")[0]
-        if (library in _UNRELATED) != name.startswith("threading."):  # others detect recursion by thread
+        # others than `threading` detect recursion by thread
+        if library != "threading" if name.startswith("threading.") else library in _UNRELATED:
             return None
         caller = caller.f_back
     if caller is None or kind_of(caller.f_code) is not CodeKind.USER:
