@@ -163,7 +163,7 @@ def threads() -> Row:
         held = (2 if lock.locked() else 3) * (5 if stop.is_set() else 7)
         return x * held * threading.active_count() * len(threading.current_thread().name)
 
-    return program, [lock.acquire, other.start, stop.set, other.join]
+    return program, [lock.acquire, other.start, lambda: (stop.set(), other.join())]
 
 
 @row
