@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ import pytest
 import torch
 from packaging.version import Version
 from torch._decomp import decomposition_table
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from thunder_core.ir.size import on_fakes
 from thunder_core.pytorch_errata import (
@@ -20,13 +22,23 @@ from thunder_core.pytorch_errata import (
     correct_decompositions,
     decomposition_error,
     depends_on_grad_mode,
+    has_other_formula,
     has_wide_statistics,
     preserving_symbolic_sizes,
     returns_argument,
     trusts_values,
     unannotated_writes,
 )
-from thunder_core.pytorch_internals import EnablePythonDispatcher, FakeTensorMode, core_aten_decompositions, schema_of
+from thunder_core.pytorch_internals import (
+    EnablePythonDispatcher,
+    FakeTensorMode,
+    aten_chunk_cat,
+    aten_log_softmax_backward_data,
+    aten_native_batch_norm_legit_no_stats,
+    core_aten_decompositions,
+    schema_of,
+)
+from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.sizes import Sizes
 from thunder_testing.forked import run_forked
 
@@ -171,6 +183,134 @@ def _batch_sizes() -> bool:
     return run_forked(_GROWING).returncode <= 0
 
 
+def _prod() -> bool:
+    zeros = torch.tensor([0.0, 0.0, torch.inf])
+    return all(
+        _other_formula(function, zeros if index == 0 else torch.tensor([2.0, torch.inf]))
+        for index, function in enumerate((torch.prod, lambda x: torch.prod(x, 0)))
+    )
+
+
+def _maxima() -> bool:
+    x = torch.tensor([1.0, 2.0, 3.0])
+    functions = (torch.max, torch.min, torch.median, torch.nanmedian)
+    return all(_other_formula(function, x, torch.tensor(torch.inf)) for function in functions)
+
+
+def _other_formula(function: Any, x: torch.Tensor, gradient: torch.Tensor | None = None) -> bool:
+    """Whether the operators that backward of ``function`` calls for fake tensors compute other gradients than eager."""
+    x = x.clone().requires_grad_()
+    result = function(x)
+    assert has_other_formula(result.grad_fn.name(), x.device)
+    gradient = torch.ones_like(result) if gradient is None else gradient
+    (expected,) = torch.autograd.grad(result, x, gradient)
+    graph = make_fx(lambda x, gradient: torch.autograd.grad(function(x), x, gradient), tracing_mode="fake")
+    with torch.enable_grad():
+        (found,) = graph(x.detach().requires_grad_(), gradient)(x.detach().requires_grad_(), gradient)
+    return not torch.equal(expected.nan_to_num(7.0), found.nan_to_num(7.0))
+
+
+def _strides_of_metadata() -> bool:
+    """PyTorch's metadata of each operator of the table has other strides than the kernel for one of the layouts."""
+    differing = [name for name, layouts in strides_by_layout().items() if any(row[0] != row[1] for row in layouts)]
+    return differing == list(STRIDED)
+
+
+_CHANNELS_LAST: Final = torch.randn(2, 5, 3, 4).contiguous(memory_format=torch.channels_last)
+_LARGER: Final = torch.randn(2, 5, 5, 6).contiguous(memory_format=torch.channels_last)
+_VOLUME: Final = torch.randn(2, 3, 4, 3, 5).contiguous(memory_format=torch.channels_last_3d)
+_LARGER_VOLUME: Final = torch.randn(2, 3, 6, 5, 7).contiguous(memory_format=torch.channels_last_3d)
+_COLUMNS: Final = torch.rand(4, 3).t()
+_SEQUENCE: Final = torch.randn(1, 4, 3).mT
+_X, _Y, _Z = (torch.rand(shape) for shape in ((5, 3, 4), (3, 4), ()))
+_BINARY: Final = (
+    (_X.transpose(0, 1).contiguous().transpose(0, 1), _Y),
+    (_COLUMNS, _Z),
+    (_COLUMNS.contiguous(), _COLUMNS),
+    (_X[:, :1], _COLUMNS),
+)
+STRIDED: Final[dict[Any, Sequence[tuple[Any, ...]]]] = {
+    **{
+        operator: [(*tensors, *more) for tensors in _BINARY]
+        for operator, more in {
+            _aten.copysign.Tensor: (),
+            _aten.div.Tensor_mode: (),
+            _aten.floor_divide.default: (),
+            _aten.heaviside.default: (),
+            _aten.logaddexp.default: (),
+            _aten.logical_and.default: (),
+            _aten.logical_or.default: (),
+            _aten.logical_xor.default: (),
+            _aten.special_xlog1py.default: (),
+            _aten.xlogy.Tensor: (),
+            _aten.ldexp.Tensor: (),
+        }.items()
+    },
+    _aten.native_dropout_backward.default: [(_COLUMNS, _COLUMNS > 0.5, 2.0)],
+    aten_chunk_cat: [([_CHANNELS_LAST[..., :2], _CHANNELS_LAST[..., 2:]], -1, 5)],
+    aten_log_softmax_backward_data: [(_COLUMNS, _COLUMNS.contiguous(), 1, torch.float32), (_Y, _Y, 1, torch.float32)],
+    _aten.glu_backward.default: [(_CHANNELS_LAST[:, :, :, :2], _CHANNELS_LAST, 3)],
+    _aten.huber_loss_backward.default: [(_COLUMNS, _COLUMNS, _COLUMNS, 0, 1.0), (_Z, _COLUMNS, _COLUMNS, 1, 1.0)],
+    _aten.isin.Tensor_Tensor: [(_CHANNELS_LAST, _CHANNELS_LAST)],
+    _aten.log_sigmoid_forward.default: [(_CHANNELS_LAST,), (_COLUMNS,)],
+    _aten.mse_loss_backward.default: [(_COLUMNS, _COLUMNS, _COLUMNS, 0), (_Z, _COLUMNS, _COLUMNS, 1)],
+    _aten.nll_loss2d_forward.default: [(_CHANNELS_LAST, torch.zeros(2, 4, 3, dtype=torch.long).mT, None, 0, -1)],
+    _aten.normal.Tensor_Tensor: [(_COLUMNS, _COLUMNS)],
+    _aten.pow.Scalar: [(2, _COLUMNS), (2, _CHANNELS_LAST)],
+    _aten.smooth_l1_loss_backward.default: [(_COLUMNS, _COLUMNS, _COLUMNS, 0, 1.0), (_Z, _COLUMNS, _COLUMNS, 1, 1.0)],
+    _aten.channel_shuffle.default: [(_CHANNELS_LAST, 1), (_CHANNELS_LAST[..., ::2], 1)],
+    _aten.max_unpool2d.default: [
+        (_CHANNELS_LAST, torch.zeros_like(_CHANNELS_LAST, dtype=torch.long), [6, 8]),
+        (_CHANNELS_LAST[:, :1], torch.zeros(2, 1, 3, 4, dtype=torch.long), [6, 8]),
+    ],
+    _aten.reflection_pad3d.default: [(_VOLUME, [1] * 6), (_CHANNELS_LAST, [1] * 6)],
+    _aten.replication_pad3d.default: [(_VOLUME, [1] * 6), (_CHANNELS_LAST, [1] * 6)],
+    **{
+        operator: [(_LARGER, _CHANNELS_LAST, [1] * 4), (_LARGER, _CHANNELS_LAST.contiguous(), [1] * 4)]
+        for operator in (_aten.reflection_pad2d_backward.default, _aten.replication_pad2d_backward.default)
+    },
+    **{
+        operator: [(_LARGER_VOLUME, _VOLUME, [1] * 6), (_LARGER_VOLUME, _VOLUME.contiguous(), [1] * 6)]
+        for operator in (_aten.reflection_pad3d_backward.default, _aten.replication_pad3d_backward.default)
+    },
+    _aten.native_batch_norm.default: [(_SEQUENCE, None, None, None, None, True, 0.1, 1e-5)],
+    aten_native_batch_norm_legit_no_stats: [(_SEQUENCE, None, None, True, 0.1, 1e-5)],
+    _aten.binary_cross_entropy.default: [(_COLUMNS.contiguous(), _COLUMNS, None, 0), (_COLUMNS, _Y, None, 0)],
+    _aten.roll.default: [
+        (_CHANNELS_LAST, shifts, dims)
+        for shifts, dims in (([1], [0]), ([-1], [-1]), ([0], [1]), ([1, 2], [0, 1]), ([1, 2, 0], [0, 1, 2]), ([1], []))
+    ],
+}
+"""By operator with other strides in PyTorch's metadata: arguments, for some of which they differ."""
+
+
+def strides_by_layout() -> dict[Any, list[tuple[Any, Any, Any]]]:
+    """By operator, for each of its arguments: the strides of the kernel, of PyTorch's metadata, and of Thunder's."""
+
+    def call(operator: Any, args: Sequence[Any]) -> Any:
+        return operator(*args, **({"rounding_mode": "floor"} if operator is _aten.div.Tensor_mode else {}))
+
+    def strides(mode: Any, operator: Any, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
+        with mode:
+            fakes = tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, args)
+            return metadata(call(operator, fakes))
+
+    def metadata(result: Any) -> list[tuple[int, ...]]:
+        return [tuple(torch.empty_like(each, device="meta").stride()) for each in tree_leaves(result)]
+
+    return {
+        operator: [
+            (
+                metadata(call(operator, args)),
+                strides(FakeTensorMode(), operator, args),
+                strides(ObservingFakeMode(), operator, args),
+            )
+            for args in calls
+        ]
+        for operator, calls in STRIDED.items()
+    }
+
+
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
     assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
@@ -197,6 +337,9 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "copies of dropout": _dropout_copies,
     "symbolic sizes in packed sequences": _packed_sizes,
     "batch sizes of packed sequences": _batch_sizes,
+    "strides of metadata": _strides_of_metadata,
+    "derivative of prod": _prod,
+    "derivative of maxima on a CPU": _maxima,
 }
 
 
@@ -209,6 +352,14 @@ def test_each_error_is_still_there(row: Erratum) -> None:
 
 def test_each_row_has_a_check() -> None:
     assert [row.name for row in ERRATA] == list(_CHECKS)
+
+
+def test_strides_are_those_of_kernels() -> None:
+    different = {
+        str(operator): [(kernel, ours) for kernel, _, ours in layouts if kernel != ours]
+        for operator, layouts in strides_by_layout().items()
+    }
+    assert {name: found for name, found in different.items() if found} == {}
 
 
 def test_attention_with_dropout_runs_kernels_of_matmul() -> None:

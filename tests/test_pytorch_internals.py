@@ -1320,6 +1320,13 @@ CHECKS: dict[str, Callable[..., object]] = {
     "aten_native_batch_norm_legit": _operator(
         "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias"
     ),
+    "aten_native_batch_norm_legit_no_stats": _operator(
+        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias"
+    ),
+    "aten_chunk_cat": _operator("aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks)"),
+    "aten_log_softmax_backward_data": _operator(
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim"
+    ),
     "aten_native_multi_head_attention": native_attention,
     "aten_transformer_encoder_layer": _operator("aten::_transformer_encoder_layer_fwd(Tensor src"),
     "aten_fused_rms_norm": _packet("_fused_rms_norm"),

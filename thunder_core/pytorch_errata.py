@@ -12,11 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 
-from thunder_core.pytorch_internals import EnablePythonDispatcher, aten_native_batch_norm_legit
+from thunder_core.pytorch_internals import (
+    EnablePythonDispatcher,
+    aten_chunk_cat,
+    aten_log_softmax_backward_data,
+    aten_native_batch_norm_legit,
+    aten_native_batch_norm_legit_no_stats,
+)
 
 _aten: Final = torch.ops.aten
 
@@ -103,6 +109,24 @@ ERRATA: Final = (
         "the kernels of packed sequences do not check the batch sizes: growing ones are written out of bounds",
         "2026-11-28",
     ),
+    Erratum(
+        "strides of metadata",
+        "results of operators that fake tensors run in Python (`torch.roll`, `copysign`, padding) have other strides "
+        "than those of the kernels on a CPU if an argument is permuted or in channels-last order",
+        "2026-11-28",
+    ),
+    Erratum(
+        "derivative of prod",
+        "autograd's formula has branches by the values of the input (how many zeros), whose results differ if some are "
+        "infinite or NaN; fake tensors take one of the branches",
+        "2026-11-28",
+    ),
+    Erratum(
+        "derivative of maxima on a CPU",
+        "autograd's formula for the maximum, minimum and median of a whole tensor multiplies a mask on a GPU and for "
+        "fake tensors, which gives NaN for an infinite gradient; on a CPU it does not",
+        "2026-11-28",
+    ),
 )
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -130,6 +154,15 @@ _DEPENDS_ON_GRAD_MODE: Final = frozenset({_aten.mkldnn_rnn_layer.default})
 def depends_on_grad_mode(operator: Any) -> bool:
     """Whether an ATen operator returns None for some of its results if autograd does not record it."""
     return operator in _DEPENDS_ON_GRAD_MODE
+
+
+_FORMULAS: Final = frozenset({"ProdBackward0", "ProdBackward1"})
+_FORMULAS_ON_CPU: Final = frozenset({"MaxBackward1", "MedianBackward0", "MinBackward1", "NanmedianBackward0"})
+
+
+def has_other_formula(node: str, device: torch.device) -> bool:
+    """Whether a node of autograd's graph computes gradients by another formula for real tensors than for fake ones."""
+    return node in _FORMULAS or (node in _FORMULAS_ON_CPU and device.type == "cpu")
 
 
 # --- symbolic sizes ---------------------------------------------------------------------------------------------------
@@ -227,6 +260,155 @@ def check_after_inference(function: Any, args: Sequence[Any], kwargs: Mapping[st
     """
     if function in _CHECKS:
         _CHECKS[function](*args, **kwargs)
+
+
+# --- strides of metadata ----------------------------------------------------------------------------------------------
+
+_Infer: TypeAlias = Callable[..., torch.Tensor]
+"""Calls an ATen operator on fake tensors."""
+_Strides: TypeAlias = Sequence[Any]
+
+
+def _contiguous(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+    """Of results that the kernel allocates by their shape alone."""
+    return infer(_aten.new_empty.default, result, result.shape).stride()
+
+
+def _elementwise(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+    """Of an elementwise function of the tensors among the arguments, as `torch.add` has them."""
+    first, second = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    return infer(_aten.add.Tensor, first, second).stride()
+
+
+def _ldexp(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+    """Of the first argument times a power of two, which the kernel allocates by the shape of the second alone."""
+    power = infer(_aten.new_empty.default, args[1], args[1].shape)
+    return infer(_aten.mul.Tensor, args[0], power).stride()
+
+
+def _like(position: int) -> Callable[[_Infer, Sequence[Any], torch.Tensor], _Strides]:
+    """Of a result like the argument at a position."""
+
+    def strides(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+        return infer(_aten.empty_like.default, args[position]).stride()
+
+    return strides
+
+
+def _in_format_of(position: int) -> Callable[[_Infer, Sequence[Any], torch.Tensor], _Strides]:
+    """Of a result in the memory format of the argument at a position, contiguous or channels-last."""
+
+    def strides(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+        dense = infer(_aten.cat.default, [args[position]])  # in the format of its argument
+        if dense.stride() == _contiguous(infer, args, dense):
+            return _contiguous(infer, args, result)
+        format = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
+        return infer(_aten.empty.memory_format, result.shape, device="meta", memory_format=format).stride()
+
+    return strides
+
+
+def _batch_norm(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+    """Contiguous for a batch of sequences; metadata is right for images and volumes."""
+    return result.stride() if args[0].dim() > 3 else _contiguous(infer, args, result)
+
+
+def _roll(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
+    """Of the concatenation of two parts, for one dimension after the other; without dimensions contiguous."""
+    rolled, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
+    if not dims or not rolled.numel():
+        return result.stride()
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = rolled.shape[dim]
+        start = (size - shift) % size
+        rest = infer(_aten.slice.Tensor, rolled, dim, start, size)
+        rolled = infer(_aten.cat.default, [rest, infer(_aten.slice.Tensor, rolled, dim, 0, start)], dim)
+    return rolled.stride()
+
+
+_STRIDES: Final[Mapping[Any, Callable[[_Infer, Sequence[Any], torch.Tensor], _Strides]]] = {
+    **dict.fromkeys(
+        (
+            _aten.copysign.Tensor,
+            _aten.div.Tensor_mode,
+            _aten.floor_divide.default,
+            _aten.heaviside.default,
+            _aten.logaddexp.default,
+            _aten.logical_and.default,
+            _aten.logical_or.default,
+            _aten.logical_xor.default,
+            _aten.native_dropout_backward.default,
+            _aten.special_xlog1py.default,
+            _aten.xlogy.Tensor,
+        ),
+        _elementwise,
+    ),
+    **dict.fromkeys(
+        (
+            aten_chunk_cat,
+            aten_log_softmax_backward_data,
+            _aten.glu_backward.default,
+            _aten.huber_loss_backward.default,
+            _aten.isin.Tensor_Tensor,
+            _aten.log_sigmoid_forward.default,
+            _aten.mse_loss_backward.default,
+            _aten.nll_loss2d_forward.default,
+            _aten.normal.Tensor_Tensor,
+            _aten.pow.Scalar,
+            _aten.smooth_l1_loss_backward.default,
+        ),
+        _contiguous,
+    ),
+    **dict.fromkeys(
+        (
+            _aten.channel_shuffle.default,
+            _aten.max_unpool2d.default,
+            _aten.reflection_pad3d.default,
+            _aten.replication_pad3d.default,
+        ),
+        _in_format_of(0),
+    ),
+    **dict.fromkeys(
+        (
+            _aten.reflection_pad2d_backward.default,
+            _aten.reflection_pad3d_backward.default,
+            _aten.replication_pad2d_backward.default,
+            _aten.replication_pad3d_backward.default,
+        ),
+        _in_format_of(1),
+    ),
+    **dict.fromkeys(
+        (_aten.native_batch_norm.default, aten_native_batch_norm_legit, aten_native_batch_norm_legit_no_stats),
+        _batch_norm,
+    ),
+    _aten.binary_cross_entropy.default: _like(0),
+    _aten.ldexp.Tensor: _ldexp,
+    _aten.roll.default: _roll,
+}
+"""By operator: the strides of its results on a CPU. Called for the results that are tensors with dimensions."""
+
+
+def with_kernel_strides(operator: Any, args: Sequence[Any], result: Any, infer: Callable[..., Any]) -> Any:
+    """The result of a call on fake tensors, with the strides that the kernel's result has.
+
+    Args:
+        infer: calls an ATen operator on fake tensors.
+    """
+    rule = _STRIDES.get(operator)
+    if rule is None:
+        return result
+    if isinstance(result, tuple):
+        return tuple([_laid_out(rule, args, each, infer) for each in result])
+    return _laid_out(rule, args, result, infer)
+
+
+def _laid_out(rule: Callable[..., _Strides], args: Sequence[Any], result: Any, infer: Callable[..., Any]) -> Any:
+    if not isinstance(result, torch.Tensor) or result.dim() < 2 or result.device.type != "cpu":
+        return result
+    stride = tuple(rule(infer, args, result))
+    if stride == tuple(result.stride()):
+        return result
+    return infer(_aten.new_empty_strided.default, result, result.shape, stride)
 
 
 # --- decompositions that differ from the operator ---------------------------------------------------------------------

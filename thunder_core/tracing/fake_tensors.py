@@ -26,7 +26,7 @@ from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_errata import has_wide_statistics, unannotated_writes
+from thunder_core.pytorch_errata import has_wide_statistics, unannotated_writes, with_kernel_strides
 from thunder_core.pytorch_internals import (
     FakeTensor,
     FakeTensorMode,
@@ -290,8 +290,12 @@ class ObservingFakeMode(FakeTensorMode):
             return NATIVE_ATTENTION[func](observed.autocast if observed is not None else (), *args, **kwargs)
         if kwargs.get("generator") is not None:  # calls on fakes do not use it, and some meta kernels reject it
             kwargs = {**kwargs, "generator": None}
+
+        def infer(operator: Any, *args: Any, **kwargs: Any) -> Any:
+            return super(ObservingFakeMode, self).__torch_dispatch__(operator, (), args, kwargs)
+
         with kernels_for_sizes():
-            result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+            result: Any = with_kernel_strides(func, args, super().__torch_dispatch__(func, types, args, kwargs), infer)
         if has_wide_statistics(func, args):
             return (result[0], *[statistic.float() for statistic in result[1:]])
         return result

@@ -43,6 +43,36 @@ def test_values_seen_by_strides(name: str) -> None:
     assert BY_STRIDES in str(thunder.explain(program).decisions)
 
 
+_INDICES = torch.arange(12).reshape(1, 1, 3, 4).expand(2, 5, 3, 4)
+ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "roll": lambda x: torch.roll(x, -1, 0) * 2,
+    "rolls": lambda x: torch.roll(x, (1, 2), (0, 1)) * 2,
+    "channel_shuffle": lambda x: torch.nn.functional.channel_shuffle(x * 2, 5),
+    "max_unpool2d": lambda x: torch.nn.functional.max_unpool2d(x * 2, _INDICES, 1),
+    "copysign": lambda x: torch.copysign(x * 2, x[0, 0]),
+    "power": lambda x: 2 ** (x * 2),
+    "logsigmoid": lambda x: torch.nn.functional.logsigmoid(x * 2),
+}
+"""Functions that have other strides in PyTorch's metadata than in its kernels."""
+
+
+def test_memory_order_is_that_of_eager() -> None:
+    """One program of all, seen by strides, and their gradients."""
+
+    def program(x: torch.Tensor) -> Any:
+        results = [function(x) for function in ORDERS.values()]
+        return results, [result.as_strided((5, 4), (4, 1), 0) * 2 for result in results]
+
+    compiled, x = thunder.jit(program, executors=["inductor"]), torch.randn(2, 5, 3, 4)
+    x = x.to(memory_format=torch.channels_last).requires_grad_()
+    (ours, ours_seen), (theirs, theirs_seen) = compiled(x), program(x)
+    for name, one, other in zip(ORDERS, ours, theirs, strict=True):
+        assert one.stride() == other.stride(), name
+    torch.testing.assert_close(ours_seen, theirs_seen)
+    losses = (sum(each.square().sum() for each in seen) for seen in (ours_seen, theirs_seen))
+    torch.testing.assert_close(*[torch.autograd.grad(loss, x)[0] for loss in losses])
+
+
 def shown_twice(whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Two tensors in one memory, neither of them a view to autograd."""
     return whole.as_strided((3, 4), (16, 1), 1).detach(), whole.as_strided((2, 4), (16, 1), 17).detach()

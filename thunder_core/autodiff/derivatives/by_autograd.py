@@ -16,6 +16,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import differentiable
 from thunder_core.ir.trace import producers_of
 from thunder_core.passes.rewrite import Match, Rule, rewrite_ops
+from thunder_core.pytorch_errata import has_other_formula
 from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level
@@ -60,6 +61,7 @@ class _Tracing(OpTracing):
         wanted = [(name, fake) for name, fake in self.fakes.items() if name in self.query.wanted]
         if not reached_pairs or not wanted:
             return {}
+        _refuse_other_formulas(result for result, _ in reached_pairs)
         # autograd calls kernels of GPUs in other threads, where nothing is recorded
         with self.tracer.recording(PLAIN), torch.autograd.set_multithreading_enabled(False):
             gradients = torch.autograd.grad(
@@ -101,6 +103,20 @@ def _sums_of_gradients(log: Log) -> Rule[Match]:
         return (replace(total, args=total.args[:2], output=reshape.output),)
 
     return Rule(pattern, replacement)
+
+
+def _refuse_other_formulas(results: Iterable[torch.Tensor]) -> None:
+    """Raise `LoweringError` if autograd's formula of a node between results and inputs is another one on fakes."""
+    pending = [(result.grad_fn, result.device) for result in results]
+    visited = set()
+    while pending:
+        node, device = pending.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        if has_other_formula(node.name(), device):
+            raise LoweringError(f"{node.name()} of eager PyTorch depends on values")
+        pending += [(following, device) for following, _ in node.next_functions]
 
 
 def _refuse_unregistered(ops: Iterable[BoundSymbol]) -> None:

@@ -231,7 +231,8 @@ class OpTracing(ABC):
     def log(self) -> Log:
         """Run forward and backward, and return the log. The states of random generators are restored."""
         tracer = self.tracer
-        with torch.random.fork_rng(devices=[]), tracer.mode:
+        # anomaly mode would compare fake gradients with NaN, which reads their values
+        with torch.autograd.set_detect_anomaly(False), torch.random.fork_rng(devices=[]), tracer.mode:
             results = self.forward()
             backward_start = len(tracer.ops)
             gradients = self.backward(results)

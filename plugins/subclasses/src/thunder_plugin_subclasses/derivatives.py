@@ -297,7 +297,7 @@ class _Scope:
 
 def _gradients(call: DifferentiableCall, tangents: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
     try:
-        with _without_hooks(call.wanted):
+        with _without_hooks(call.wanted), torch.autograd.set_detect_anomaly(False):  # it would read values
             return torch.autograd.grad(call.outputs, call.wanted, tangents, allow_unused=True)
     except DataDependentError as error:
         raise call.refuse(f"the derivative of {call.name} reads a value of a tensor") from error
