@@ -15,7 +15,14 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.errors import DataDependentError, LeakedTensorError, OptionError, ThunderError, UnsupportedError
+from thunder_core.errors import (
+    DataDependentError,
+    LeakedTensorError,
+    OptionError,
+    ThunderError,
+    UncacheableWarning,
+    UnsupportedError,
+)
 
 
 class UserError(Exception):
@@ -505,6 +512,7 @@ def test_tensors_on_two_devices(jit: Callable[..., Any], program: Callable[..., 
 
 @pytest.mark.parametrize("restores", [False, True])
 def test_a_program_that_replaces_id(restores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs as eager PyTorch; other programs are refused while ``id`` stays replaced."""
     monkeypatch.setattr(builtins, "id", id)
     original = id
 
@@ -515,7 +523,14 @@ def test_a_program_that_replaces_id(restores: bool, monkeypatch: pytest.MonkeyPa
             builtins.id = original
         return y
 
-    with pytest.raises(UnsupportedError, match=r"builtins\.id is a function that returns other numbers") as caught:
-        thunder.jit(program)(t())
-    assert "test_errors.py" in str(caught.value)
-    assert id(caught) == original(caught)
+    x, compiled = t(), thunder.jit(program)
+    expected = x * 7
+    assert torch.equal(compiled(x), expected)
+    builtins.id = original
+    with pytest.warns(UncacheableWarning, match=r"replaces builtin functions \(id\)"):
+        assert torch.equal(compiled(x), expected)
+    assert (builtins.id is original) is restores
+    if not restores:
+        with pytest.raises(UnsupportedError, match=r"builtins\.id is a function that returns other numbers") as caught:
+            thunder.jit(lambda x: x * id(x))(t())
+        assert "test_errors.py" in str(caught.value)

@@ -8,7 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context, copy_context
-from types import CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType, TracebackType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    TracebackType,
+)
 from typing import Any, Final
 
 import torch
@@ -132,7 +141,9 @@ class Observer:
         """Put builtins back that the program has replaced: Thunder and PyTorch call them, too."""
         before, now = self._builtins_before, vars(builtins)
         self.replaced_builtins = [
-            name for name in {**before, **now} if now.get(name, MISSING) is not before.get(name, MISSING)
+            name
+            for name in {**before, **now}
+            if now.get(name, MISSING) is not before.get(name, MISSING) and not _is_own(name, now.get(name))
         ]
         for name in self.replaced_builtins:  # never without the others, which all threads call
             if name in before:
@@ -521,6 +532,11 @@ class Observer:
         name = external_call(function, frame)
         if name is not None:
             self._heap.hidden_states.external(name, getattr(function, "__self__", None))
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether a builtin is Python's own: a function that replaced it before the program ran stays away."""
+    return type(value) is BuiltinFunctionType and value.__self__ is builtins and value.__name__ == name
 
 
 def _location(frame: FrameType) -> SourceLocation:
