@@ -362,6 +362,13 @@ def test_strides_are_those_of_kernels() -> None:
     assert {name: found for name, found in different.items() if found} == {}
 
 
+def test_strides_of_calls_with_a_number() -> None:
+    mode = ObservingFakeMode()
+    with mode:
+        fake = mode.from_tensor(_COLUMNS)
+        assert [(fake // 2).stride(), (2 // fake).stride()] == [(_COLUMNS // 2).stride(), (2 // _COLUMNS).stride()]
+
+
 def test_attention_with_dropout_runs_kernels_of_matmul() -> None:
     """Dropout may be positional; PyTorch's Python implementation of it generates other random numbers."""
     function = torch.nn.functional.multi_head_attention_forward

@@ -264,9 +264,9 @@ def check_after_inference(function: Any, args: Sequence[Any], kwargs: Mapping[st
 
 # --- strides of metadata ----------------------------------------------------------------------------------------------
 
-_Infer: TypeAlias = Callable[..., torch.Tensor]
+_Infer: TypeAlias = Callable[..., Any]
 """Calls an ATen operator on fake tensors."""
-_Strides: TypeAlias = Sequence[Any]
+_Strides: TypeAlias = Any
 
 
 def _contiguous(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
@@ -276,13 +276,13 @@ def _contiguous(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _St
 
 def _elementwise(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
     """Of an elementwise function of the tensors among the arguments, as `torch.add` has them."""
-    first, second = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    return infer(_aten.add.Tensor, first, second).stride()
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    return infer(_aten.add.Tensor, tensors[0], tensors[-1]).stride()
 
 
 def _ldexp(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
     """Of the first argument times a power of two, which the kernel allocates by the shape of the second alone."""
-    power = infer(_aten.new_empty.default, args[1], args[1].shape)
+    power = infer(_aten.new_empty.default, args[1], args[1].shape) if isinstance(args[1], torch.Tensor) else args[1]
     return infer(_aten.mul.Tensor, args[0], power).stride()
 
 
@@ -314,9 +314,9 @@ def _batch_norm(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _St
 
 
 def _roll(infer: _Infer, args: Sequence[Any], result: torch.Tensor) -> _Strides:
-    """Of the concatenation of two parts, for one dimension after the other; without dimensions contiguous."""
+    """Of the concatenation of two parts, for one dimension after the other; only images and volumes have formats."""
     rolled, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else ()
-    if not dims or not rolled.numel():
+    if not dims or rolled.dim() not in (4, 5) or not rolled.numel():
         return result.stride()
     for shift, dim in zip(shifts, dims, strict=True):
         size = rolled.shape[dim]
@@ -406,7 +406,8 @@ def _laid_out(rule: Callable[..., _Strides], args: Sequence[Any], result: Any, i
     if not isinstance(result, torch.Tensor) or result.dim() < 2 or result.device.type != "cpu":
         return result
     stride = tuple(rule(infer, args, result))
-    if stride == tuple(result.stride()):
+    varies = any(isinstance(each, torch.SymInt) for each in (*stride, *result.stride()))  # comparing would be a guard
+    if not varies and stride == tuple(result.stride()):
         return result
     return infer(_aten.new_empty_strided.default, result, result.shape, stride)
 

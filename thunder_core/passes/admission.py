@@ -57,8 +57,8 @@ class AdmittedRegion:
             return self._by_pytorch(inputs) if admitted is None else self.call(*admitted)
         except RegionError as error:
             failure = error
-        copies = [strided_copy(value) if index in self._written else value for index, value in enumerate(inputs)]
-        self._by_pytorch(tuple(copies))  # raises
+        copied = [strided_copy(value) if index in self._written else value for index, value in enumerate(inputs)]
+        self._by_pytorch(tuple(copied))  # raises
         raise failure
 
     def _admitted(self, inputs: tuple[Any, ...]) -> Sequence[Any] | None:

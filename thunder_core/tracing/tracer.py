@@ -33,6 +33,7 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import decomposition_of
 from thunder_core.tracing.fake_tensors import Observed, ObservingFakeMode, lazy_bits, storage_address
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
+from thunder_core.tracing.size_floats import with_tensors
 from thunder_core.tracing.sizes import kernels_for_sizes
 
 _LARGEST_CONSTANT: Final = 64
@@ -183,6 +184,7 @@ class Tracer:
             raise LoweringError(f"{func} behaves differently without gradients")
         if func in NATIVE_ATTENTION:
             raise LoweringError(f"{func} calls operators that are not dispatched")
+        args = with_tensors(func, args, self._recorded)
         with self.mode.observing() as observed:
             result = func(*args, **kwargs)
         if func in _SAME_VALUE and isinstance(args[0], torch.Tensor) and isinstance(result, torch.Tensor):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.export import Dim
 
 import thunder
 
@@ -42,3 +44,31 @@ def test_tensors_that_are_created_are_in_regions(program: Callable[..., torch.Te
         names = [line.symbol.name for line in traces[-1].symbols]
         assert any(name.startswith("inductor_region") for name in names)
         assert not [name for name in names if "slice_backward" in name or "arange" in name or "new_zeros" in name]
+
+
+NORMALIZED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "batch_norm": lambda x, w: F.batch_norm(x, None, None, w, w, True),
+    "batch_norm of images": lambda x, w: F.batch_norm(x[..., None] * x[:, :1, None], None, None, w, w, True),
+    "group_norm": lambda x, w: F.group_norm(x[..., None] * x[:, :1, None], 2, w, w),
+    "instance_norm": lambda x, w: F.instance_norm(x[..., None] * x.T[None, :1], None, None, w, w),
+    "smooth_l1_loss": lambda x, w: F.smooth_l1_loss(x * w, x * 0),
+    "huber_loss": lambda x, w: F.huber_loss(x * w, x * 0),
+    "mse_loss": lambda x, w: F.mse_loss(x * w, x * 0),
+}
+"""Functions whose gradients PyTorch decomposes into products with a quotient of sizes."""
+
+
+def test_gradients_that_divide_by_a_size_are_in_regions() -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        losses = [function(x, weight).square().sum() for function in NORMALIZED.values()]
+        return sum(losses, torch.zeros(()))
+
+    compiled = thunder.jit(program, dynamic={"x": {0: Dim.DYNAMIC}}, executors=["inductor"])
+    weight = torch.linspace(0.5, 1.5, 4).requires_grad_()
+    for size in (3, 5, 8):
+        x = torch.randn(size, 4, requires_grad=True)
+        found, expected = (torch.autograd.grad(run(x, weight), (x, weight)) for run in (compiled, program))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert thunder.cache_misses(compiled) == 1
+    declined = [reason for line in thunder.explain(compiled).decisions for _, reason in line.declined]
+    assert not [reason for reason in declined if "varies" in reason or "vary" in reason]
