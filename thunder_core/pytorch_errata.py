@@ -106,8 +106,8 @@ ERRATA: Final = (
     ),
     Erratum(
         "derivative of prod",
-        "autograd's formula, as that of cumprod, has branches by the values of the input (how many zeros), whose results differ if some are "
-        "infinite or NaN; fake tensors take one of the branches",
+        "autograd's formulas of prod and cumprod have branches by the values of the input (its zeros), whose results "
+        "differ if some are infinite or NaN; fake tensors take one of the branches",
         "2026-11-28",
     ),
     Erratum(
