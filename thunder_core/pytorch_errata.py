@@ -117,8 +117,8 @@ ERRATA: Final = (
     ),
     Erratum(
         "derivative of prod",
-        "autograd's formula has branches by the values of the input (how many zeros), whose results differ if some are "
-        "infinite or NaN; fake tensors take one of the branches",
+        "autograd's formulas of prod and cumprod have branches by the values of the input (its zeros), whose results "
+        "differ if some are infinite or NaN; fake tensors take one of the branches",
         "2026-11-28",
     ),
     Erratum(
@@ -156,7 +156,7 @@ def depends_on_grad_mode(operator: Any) -> bool:
     return operator in _DEPENDS_ON_GRAD_MODE
 
 
-_FORMULAS: Final = frozenset({"ProdBackward0", "ProdBackward1"})
+_FORMULAS: Final = frozenset({"CumprodBackward0", "ProdBackward0", "ProdBackward1"})
 _FORMULAS_ON_CPU: Final = frozenset({"MaxBackward1", "MedianBackward0", "MinBackward1", "NanmedianBackward0"})
 
 

@@ -114,6 +114,7 @@ def _has_gradient(leaf: Any) -> bool:
 
 
 @in_every_part
+@pytest.mark.one_version  # in 2.11 metadata of Fourier transforms of permuted tensors differs as well
 @pytest.mark.timeout(900)
 def test_strides_equal_those_of_kernels() -> None:
     with warnings.catch_warnings():
