@@ -1323,6 +1323,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "aten_native_batch_norm_legit_no_stats": _operator(
         "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias"
     ),
+    "aten_local_scalar_dense": _operator("aten::_local_scalar_dense(Tensor self) -> Scalar"),
+    "aten_pad_packed_sequence": _operator("aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes"),
+    "pad_packed_sequence": lambda function: _equal(
+        function(torch.ones(3, 1), torch.tensor([2, 1]), False, 0.0, 2)[1].tolist(), [2, 1]
+    ),
     "aten_chunk_cat": _operator("aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks)"),
     "aten_log_softmax_backward_data": _operator(
         "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim"

@@ -22,6 +22,8 @@ from thunder_core.pytorch_internals import (
     aten_log_softmax_backward_data,
     aten_native_batch_norm_legit,
     aten_native_batch_norm_legit_no_stats,
+    aten_pad_packed_sequence,
+    pad_packed_sequence,
 )
 
 _aten: Final = torch.ops.aten
@@ -212,7 +214,7 @@ def _is_packed(function: Any, args: Sequence[Any]) -> bool:
 
 def trusts_values(function: Any, args: Sequence[Any]) -> bool:
     """Whether the kernel of a call may read or write out of bounds for values that the program would not pass."""
-    return function in (torch._pad_packed_sequence, _aten._pad_packed_sequence.default) or _is_packed(function, args)
+    return function in (pad_packed_sequence, aten_pad_packed_sequence) or _is_packed(function, args)
 
 
 _DROPOUTS: Final = frozenset({torch.dropout, torch.nn.functional.dropout, _aten.dropout.default})

@@ -84,6 +84,7 @@ EXPECTED = {
     "STORED_KEYS": (("a",), (1,)),
     "ATTRIBUTES": ((), ("a",)),
     "ATTRIBUTES_IN_ANY_ORDER": (frozenset(), frozenset({"a"})),
+    "SAME_ITEMS": ((), (0,)),
     "MEMBERS": ((1,), (), (PLAIN,)),
     "ARRAY": (conditions.array_content(ARRAY), conditions.array_content(ARRAY, content=False)),
     "NO_ENTRY": ("a", 1),

@@ -20,6 +20,7 @@ from thunder_core.errors import SizeVariesError, UnsupportedError
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
+    aten_local_scalar_dense,
     no_dispatch,
     schema_of,
     temporarily_clear_interpreter_stack,
@@ -52,7 +53,7 @@ def record_aten(
     if schema_of(func).name.startswith("c10d::"):
         with recorder.tensors.fake_mode:
             return communication().record(recorder, func, args, kwargs)
-    if func is torch.ops.aten._local_scalar_dense.default:
+    if func is aten_local_scalar_dense:
         with DisableTorchFunction(), recorder.suspension, temporarily_clear_interpreter_stack():
             return _value(recorder, args)
     with DisableTorchFunction(), recorder.tensors.fake_mode, warnings.catch_warnings():

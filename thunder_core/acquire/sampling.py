@@ -29,6 +29,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_errata import trusts_values
 from thunder_core.pytorch_internals import (
+    DisableTorchFunction,
     EnableTorchFunction,
     FakeTensor,
     no_dispatch,
@@ -236,7 +237,8 @@ class _CheckedCalls(TorchFunctionMode):
     ) -> Any:
         if trusts_values(func, args):
             raise ValueError(f"{func.__name__} does not check the values of its arguments")
-        return func(*args, **(kwargs or {}))
+        with DisableTorchFunction():  # the recorder's mode is below this one
+            return func(*args, **(kwargs or {}))
 
 
 def sampled_geometries(recorder: Recorder, request: ValueRequest) -> list[list[Geometry]]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_in_installed, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.torch_generators import STATE_METHODS
 
 _MODULES: Final = frozenset(
@@ -58,7 +58,7 @@ _PACKAGES: Final = sys.stdlib_module_names | {"numpy", "torch", "pybind11_builti
 """Packages whose functions in C are known."""
 _OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
 _OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
-_OF_HANDLES: Final = frozenset({"join"} if hasattr(_thread, "_ThreadHandle") else ())
+_OF_HANDLES: Final = frozenset({"join"} if sys.version_info >= (3, 13) else ())
 CONCURRENT: Final = frozenset({"asyncio", "concurrent", "multiprocessing"})
 """Packages whose functions communicate with other threads, processes or an event loop."""
 _NOT_CONCURRENT: Final = frozenset(
@@ -187,8 +187,13 @@ def is_foreign(function: Any) -> bool:
 
 
 def foreign_function(function: Any, frame: FrameType) -> str | None:
-    """The name of a function that `is_foreign` and that user code calls; None for others."""
+    """The name of a function that `is_foreign` and that user code calls, but not for Thunder; None for others."""
     if not is_foreign(function) or kind_of(frame.f_code) is not CodeKind.USER:
+        return None
+    caller: FrameType | None = frame
+    while caller is not None and not is_of_thunder(caller.f_code):
+        caller = caller.f_back
+    if caller is not None and not is_calling(caller.f_code):
         return None
     owner = getattr(function, "__self__", None)
     return f"{(owner if isinstance(owner, ModuleType) else type(owner)).__name__}.{function.__name__}"

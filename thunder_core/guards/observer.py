@@ -25,7 +25,7 @@ import torch
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_kinds import CodeKind, is_file_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.external_calls import (
@@ -151,6 +151,7 @@ class Observer:
             else:
                 del now[name]
 
+    @calls_program
     def run(self, function: Callable[..., Any]) -> Any:
         """Call ``function`` with the arguments, in a copy of the caller's context variables."""
         stand_ins = self._heap.stand_ins

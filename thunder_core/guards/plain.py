@@ -81,10 +81,12 @@ def same_items_of(value: Any) -> tuple[int, ...]:
     result: list[int] = []
 
     def number(container: Any) -> None:
+        if type(container) not in _PLAIN_CONTAINERS or type(container) is slice:
+            return
         for item in container.values() if type(container) is dict else container:
             is_new = id(item) not in numbers
             result.append(numbers.setdefault(id(item), len(numbers)))
-            if is_new and type(item) in _PLAIN_CONTAINERS and type(item) is not slice:
+            if is_new:
                 number(item)
 
     number(value)
