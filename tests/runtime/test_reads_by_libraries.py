@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,6 +179,22 @@ def a_library_in_c() -> Row:
         return x * yaml.load(text[0], Loader=loader.CSafeLoader)["a"]
 
     return program, [lambda: text.__setitem__(0, "a: 3")]
+
+
+def test_methods_of_python_are_no_foreign_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of an installed package overrides a method of a builtin class and calls it by ``super``."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    source = "class Table(dict):\n    def get(self, key):\n        return super().get(str(key)) or 2.0\n"
+    (folder / "thunder_test_table.py").write_text(source)
+    monkeypatch.syspath_prepend(folder)
+    table = importlib.import_module("thunder_test_table").Table()
+    compiled = thunder.jit(lambda x: x * table.get(1))
+    for value in (2.0, 3.0):
+        assert compiled(torch.ones(1)).item() == value
+        table["1"] = 3.0
+    assert thunder.cache_misses(compiled) == 2
+    assert not thunder.explain(compiled).fallbacks
 
 
 @pytest.fixture(autouse=True)

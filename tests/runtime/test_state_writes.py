@@ -1581,6 +1581,17 @@ def test_program(name: str, jit: Wrap) -> None:
     assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)
 
 
+def test_a_function_called_without_its_cache_compiles() -> None:
+    def table() -> torch.Tensor:
+        return torch.arange(3) * 2
+
+    with_cache = functools.lru_cache(table)
+    compiled = thunder.jit(lambda x, cached: x + (with_cache if cached else table)())
+    for _ in range(2):
+        assert torch.equal(compiled(X(), False), X() + table())
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
+
+
 def test_context_variables_that_the_compiler_sets() -> None:
     """SymPy, with which PyTorch computes sizes, has `decimal` set its context variable; the program does not."""
 

@@ -300,5 +300,12 @@ def _external_name(function: Any) -> str | None:
 
 
 def _class_with(kind: type, name: str) -> type:
-    """The class, of a class and its bases, that defines an attribute; the class itself if none does."""
-    return next((base for base in kind.__mro__ if name in vars(base)), kind)
+    """The class, of a class and its bases, that defines a method in C; the class itself if none does.
+
+    A method in Python of a class before it may call it by ``super``.
+    """
+    for base in kind.__mro__:
+        method = vars(base).get(name)
+        if method is not None and not hasattr(getattr(method, "__func__", method), "__code__"):
+            return base
+    return kind

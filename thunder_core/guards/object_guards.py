@@ -77,7 +77,6 @@ class ObjectGuards:
 
     Attributes:
         buffers: the visited NumPy arrays and other buffers.
-        cached_code: the names of the visited functions of ``functools.lru_cache``, by the code that they call.
     """
 
     def __init__(self, records: Records) -> None:
@@ -87,7 +86,7 @@ class ObjectGuards:
         self.buffers: list[Node] = []
         self._flat: list[Check] = []  # for programs that compare objects by identity
         self._cached: list[tuple[Node, tuple[int, int]]] = []
-        self.cached_code: dict[CodeType, str] = {}
+        self._misses: dict[CodeType, list[list[Any]]] = {}  # cached functions and their misses, by the code they call
 
     def guard_class_definition(self, kind: type) -> None:
         """Guard the bases of a class and the names that it defines, once per class."""
@@ -270,7 +269,7 @@ class ObjectGuards:
             self._records.visit(value.__wrapped__, AttributeSource(source, "__wrapped__"))
             wrapped = getattr(value.__wrapped__, "__func__", value.__wrapped__)
             if isinstance(wrapped, FunctionType):
-                self.cached_code[wrapped.__code__] = wrapped.__qualname__
+                self._misses.setdefault(wrapped.__code__, []).append([value, value.cache_info().misses])
         if isinstance(value, contextvars.ContextVar):
             self._read_context(node)
         if has_equality(value):
@@ -331,6 +330,18 @@ class ObjectGuards:
             child = self._records.visit(value, node.attribute_source(name))
             if child is not None and child.kind is NodeKind.OBJECT:
                 self.read_everything(child, names=names)
+
+    def cached_function_of(self, code: CodeType) -> Any:
+        """The function of ``functools.lru_cache`` that has just called this code; None if others called it.
+
+        It counts a miss before it calls its function, which others may call without the cache.
+        """
+        for known in self._misses.get(code, ()):
+            misses = known[0].cache_info().misses
+            if misses != known[1]:
+                known[1] = misses
+                return known[0]
+        return None
 
     def called_cached_functions(self) -> tuple[Any, ...]:
         """Functions of ``functools.lru_cache`` with more hits or misses than at the first visit."""

@@ -330,9 +330,9 @@ class Observer:
         if kind is CodeKind.LIBRARY:
             self._library_entered(frame, variables, names)
             return
-        cached = self._heap.objects.cached_code.get(frame.f_code)
+        cached = self._heap.objects.cached_function_of(frame.f_code)
         if cached is not None:
-            self._cached_function_runs(frame, cached, variables)
+            self._cached_function_runs(frame, cached.__qualname__, variables)
         self._storing |= names.stores
         if self._storing:
             caller, stored = next(self._callers(frame), (None, names))
