@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 
-from thunder_testing.processes import run_case
+from thunder_testing import processes
+from thunder_testing.processes import process_suite, run_case
 
 
 def _passes() -> None:
@@ -53,3 +55,19 @@ def test_the_failure_of_each_process_is_reported(tmp_path_factory: pytest.TempPa
     assert first == ""
     assert "AssertionError" in second
     assert run_case(__name__, "first", tmp_path_factory) == ["", ""]
+
+
+def test_a_case_whose_process_ends_runs_once_more(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = run_case(__name__, "ends", tmp_path_factory, processes=1)
+    test: Any = process_suite(__name__, ["ends"], processes=1)
+    for second, fails in (([""], False), (ended, True)):
+        outcomes = [second, ended]
+        monkeypatch.setattr(processes, "run_case", lambda *_, outcomes=outcomes, **__: outcomes.pop())
+        if fails:
+            with pytest.raises(pytest.fail.Exception, match="the process ended"):
+                test("ends", tmp_path_factory)
+        else:
+            test("ends", tmp_path_factory)
+        assert not outcomes

@@ -96,6 +96,12 @@ def process_suite(
         if ON_GPUS and name in of_gloo:
             pytest.skip("needs gloo")
         failures = run_case(module, name, tmp_path_factory, processes=processes)
+        if _ENDED in failures:
+            # About one run in 20 ends a process in cases of eager PyTorch's `fully_shard` with gloo and bfloat16, whose
+            # memory is damaged. A case that ends a process by itself does so again.
+            if sys.__stderr__ is not None:
+                sys.__stderr__.write(f"{name}: a process ended; the case runs once more\n")
+            failures = run_case(module, name, tmp_path_factory, processes=processes)
         shown = [f"process {rank}: {text}" for rank, text in enumerate(failures) if text]
         if shown:
             pytest.fail("\n".join(shown), pytrace=False)
@@ -133,6 +139,7 @@ def run_case(module: str, name: str, folders: pytest.TempPathFactory, *, process
 
 
 _NO_RESULT: Final = "no result"
+_ENDED: Final = "the process ended"
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,7 @@ def _receive(results: list[str]) -> bool:
             try:
                 results[number], others_wait = connection.recv()
             except EOFError:
-                results[number], others_wait = "the process ended", True
+                results[number], others_wait = _ENDED, True
             usable = usable and not others_wait
             if results[number]:
                 silence = _SECONDS_AFTER_FAILURE
