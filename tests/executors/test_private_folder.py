@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,12 @@ from thunder_core.private_folder import UnsafeFile, opened_folder
 
 OTHER_USER = 65_000
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+def for_each(table: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrize a test by the names of a table; only root can run those about another user."""
+    rows = [pytest.param(name, marks=[as_root] if "another user" in name else []) for name in table]
+    return pytest.mark.parametrize("name", rows)
 
 
 @pytest.fixture
@@ -107,9 +113,7 @@ ENTRIES: dict[str, tuple[Callable[[ArtifactCache], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[as_root] if "another user" in name else []) for name in ENTRIES]
-)
+@for_each(ENTRIES)
 def test_entries_that_others_may_have_written_are_replaced(cache: ArtifactCache, name: str) -> None:
     change, reason = ENTRIES[name]
     cache.put("key", b"data")
@@ -124,9 +128,7 @@ def test_entries_that_others_may_have_written_are_replaced(cache: ArtifactCache,
     assert mode(entry(cache).parent) == 0o700
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[as_root] if "another user" in name else []) for name in ENTRIES]
-)
+@for_each(ENTRIES)
 def test_entries_are_overwritten_without_being_read(cache: ArtifactCache, name: str) -> None:
     """A subfolder that others can write to is created again; other defects of an entry end with its replacement."""
     change, _ = ENTRIES[name]
@@ -154,9 +156,7 @@ FOLDERS: dict[str, tuple[Callable[[ArtifactCache], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[as_root] if "another user" in name else []) for name in FOLDERS]
-)
+@for_each(FOLDERS)
 def test_folders_that_others_can_change_are_not_used(cache: ArtifactCache, name: str) -> None:
     change, reason = FOLDERS[name]
     cache.put("key", b"data")

@@ -202,7 +202,7 @@ WITH_THREADS = (_thread, _timer, _low_level_thread, _pool, _pool_of_multiprocess
 
 @pytest.mark.parametrize("program", WITH_THREADS, ids=lambda program: program.__name__)
 def test_programs_with_threads_of_their_own(program: Callable[..., Any]) -> None:
-    """They run eagerly, which is said once."""
+    """PyTorch runs a program that starts threads eagerly, with one warning."""
     compiled = thunder.jit(program)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UncacheableWarning)

@@ -20,7 +20,7 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
 from thunder_core.acquire.tensors import Tensors
-from thunder_core.guards.code_kinds import calls_program, is_of_thunder
+from thunder_core.guards.code_kinds import call_for_program, is_of_thunder
 from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.location import at
@@ -120,7 +120,7 @@ class Prefix:
                 value = run.values[leaf.name]
                 return value.detach() if isinstance(value, torch.Tensor) else value
 
-            return _call(function, map_leaves(real, args), map_leaves(real, kwargs))
+            return call_for_program(function, map_leaves(real, args), map_leaves(real, kwargs))
 
     def _advanced(self) -> _Run:
         """Run all ops so far that have not run yet, and return the state after them."""
@@ -218,11 +218,6 @@ class Prefix:
         for name in [name for name, value in run.values.items() if isinstance(value, torch.Tensor)]:
             if name not in reachable:
                 del run.values[name]
-
-
-@calls_program
-def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)
 
 
 def _run_body(body: Callable[..., Any], *operands: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, calls_program, is_users, kind_of_class
+from thunder_core.guards.code_kinds import CodeKind, call_for_program, is_users, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
@@ -27,11 +27,6 @@ OnCall = Callable[[CodeNames, tuple[Any, ...], Any], None]
 _BUILTINS = vars(builtins)
 _RAISED = object()
 """The result of a call that raised an exception."""
-
-
-@calls_program
-def _call(builtin: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    return builtin(*args)
 
 
 class WatchedBuiltins:
@@ -126,9 +121,9 @@ class WatchedBuiltins:
 
         def builtin(*args: Any) -> Any:
             if not is_users(sys._getframe(1).f_code) or not self._observes():
-                return _call(original, args)
+                return call_for_program(original, args, {})
             given = replacement(*args)
-            return _call(original, args) if given is NotImplemented else given
+            return call_for_program(original, args, {}) if given is NotImplemented else given
 
         return self._named(builtin, original)
 
@@ -136,10 +131,10 @@ class WatchedBuiltins:
         def builtin(*args: Any) -> Any:
             code = sys._getframe(1).f_code
             if not is_users(code) or not self._observes():
-                return _call(original, args)
+                return call_for_program(original, args, {})
             result: Any = _RAISED
             try:
-                result = _call(original, args)
+                result = call_for_program(original, args, {})
             finally:
                 self._pause()
                 try:

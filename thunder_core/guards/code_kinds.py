@@ -157,6 +157,12 @@ def calls_program(function: _Function) -> _Function:
     return function
 
 
+@calls_program
+def call_for_program(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The result of a function that the program has called; what it raises is the program's exception."""
+    return function(*args, **kwargs)
+
+
 def is_calling(code: CodeType) -> bool:
     """Whether the function of this code was marked with `calls_program`."""
     return code in _calling

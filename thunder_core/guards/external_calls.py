@@ -169,18 +169,17 @@ def is_foreign(function: Any) -> bool:
 
     It may read anything from its arguments, which no guard knows.
     """
-    owner = function.__objclass__ if type(function) is MethodDescriptorType else function.__self__
-    key = (owner if isinstance(owner, type | ModuleType) else type(owner), function.__name__)
+    owner: Any = function.__objclass__ if type(function) is MethodDescriptorType else function.__self__
+    holder: Any = owner if isinstance(owner, type | ModuleType) else type(owner)
+    key = (holder, function.__name__)
     known = _known.get(key)
     if known is None:
         if isinstance(owner, ModuleType):
             module = owner.__name__
-        elif isinstance(owner, type):
-            module = _class_with(owner, function.__name__).__module__
         elif type(owner).__name__ == "PyCapsule":  # of pybind11
             module = str(function.__module__)
         else:
-            module = str(_class_with(type(owner), function.__name__).__module__)
+            module = str(_class_with(holder, function.__name__).__module__)
         package = module.partition(".")[0]
         known = _known[key] = package not in _PACKAGES and package not in PACKAGES and is_in_installed(module)
     return known
@@ -199,18 +198,20 @@ def foreign_function(function: Any, frame: FrameType) -> str | None:
     return f"{(owner if isinstance(owner, ModuleType) else type(owner)).__name__}.{function.__name__}"
 
 
-def used_cache(function: Any, frame: FrameType) -> str | None:
+def used_state(function: Any, frame: FrameType) -> str | None:
     """The name of a function that reads state which a program cannot repeat or guard; None for others.
 
     They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, or read that of
     the garbage collector, whose thresholds Thunder changes.
     """
-    if getattr(function, "__self__", None) is gc and function.__name__ in _OF_COLLECTOR and _is_for_user(frame):
-        return f"gc.{function.__name__}"
     name, owner = str(function.__name__), getattr(function, "__self__", None)
-    if name not in _OF_CACHES or not isinstance(owner, functools._lru_cache_wrapper) or not _is_for_user(frame):
+    if owner is gc and name in _OF_COLLECTOR:
+        shown = f"gc.{name}"
+    elif isinstance(owner, functools._lru_cache_wrapper) and name in _OF_CACHES:
+        shown = f"{getattr(owner, '__qualname__', 'a function')}.{name}"
+    else:
         return None
-    return f"{getattr(owner, '__qualname__', 'a function')}.{name}"
+    return shown if _is_for_user(frame) else None
 
 
 def concurrent_function(frame: FrameType, *, is_users: bool) -> str | None:

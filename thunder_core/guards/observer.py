@@ -36,7 +36,7 @@ from thunder_core.guards.external_calls import (
     generator_method,
     gives_memory,
     replaced_function,
-    used_cache,
+    used_state,
 )
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
@@ -524,7 +524,7 @@ class Observer:
                     "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
-        unknown = used_cache(function, frame) or foreign_function(function, frame)
+        unknown = used_state(function, frame) or foreign_function(function, frame)
         if unknown is not None:
             raise EagerCallNeeded(f"the program calls {unknown}")
         effect = self._threads.effect(function, frame)

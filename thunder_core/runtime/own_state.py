@@ -1,8 +1,8 @@
 """The state of PyTorch in which compiled programs run, whatever modes their caller has enabled.
 
-Traces contain the casts of autocast as ops, and devices and dtypes as arguments. Guards compare the modes of a call
-before forward runs. Backward runs later, in the modes of its own caller: under autocast its matmuls would return
-another dtype than the regions after them were compiled for.
+Traces contain the casts of autocast as ops, and devices and dtypes as arguments. The prologue checks the modes of a
+call before the forward program runs. The backward program runs when ``loss.backward()`` is called, perhaps under other
+modes: under autocast its matmuls would return another dtype than the regions after them were compiled for.
 """
 
 from __future__ import annotations

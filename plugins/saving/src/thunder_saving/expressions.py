@@ -111,7 +111,7 @@ class ExpressionReader:
     def _call(self, node: ast.Call) -> Any:
         """A literal in the form of a constructor call: ``torch.Size([2])``, ``torch.device("cpu")``."""
         path = dotted(node.func)
-        try:  # the latter creates a tuple of a class with a `__new__` of its own
+        try:  # traces write a tuple whose class has its own `__new__` as `tuple.__new__(Class, items)`
             kind = tuple.__new__ if path == "tuple.__new__" else self.known.constructor(path or "")
         except LookupError as error:
             raise self.not_a_literal(node) from error
