@@ -149,12 +149,15 @@ def test_a_plugin_that_interrupts_leaves_the_others(site: Site) -> None:
 
 
 def test_the_user_interrupts_an_import(site: Site) -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    site.plugin("alpha", START + "import signal\nsignal.raise_signal(signal.SIGINT)")
-    with pytest.raises(KeyboardInterrupt):
-        host().load("alpha")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs in the background
+    try:
+        site.plugin("alpha", START + "import signal\nsignal.raise_signal(signal.SIGINT)")
+        with pytest.raises(KeyboardInterrupt):
+            host().load("alpha")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert record("alpha").state is PluginState.AVAILABLE
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_plugins_are_loaded_in_other_threads_and_set_handlers(site: Site) -> None:
