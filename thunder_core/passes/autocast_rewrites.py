@@ -10,8 +10,9 @@ import torch
 
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
+from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.context import Context
-from thunder_core.ir.keys import name_key, value_key
+from thunder_core.ir.keys import call_key, name_key, value_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
@@ -57,6 +58,7 @@ class Rewrite:
 
 
 UNCHANGED = Rewrite()
+_unchanged: Final = BoundedCache[bool](1024)
 CAST: Final = registry.symbol_named("to", CallStyle.METHOD)
 
 
@@ -246,6 +248,24 @@ def same_operations(one: CallLog, other: CallLog) -> bool:
     if len(one.ops) != len(other.ops) or one.differentiable != other.differentiable:
         return False
     return _Numbering(one, numbers).results() == _Numbering(other, numbers).results()
+
+
+def is_same_without_autocast(bound: BoundSymbol, context: Context) -> bool:
+    """Whether an op calls the same operators under ``context`` as without autocast; cached."""
+    return _unchanged.get(call_key(bound, context), lambda: _is_unchanged(bound, context))
+
+
+def _is_unchanged(bound: BoundSymbol, context: Context) -> bool:
+    try:
+        log, plain = log_call(bound, context), log_call(bound, replace(context, autocast=()))
+    except LoweringError:
+        return False
+    return not acts_below(log) and same_operations(log, plain)
+
+
+def acts_below(log: CallLog) -> bool:
+    """Whether autocast may act on calls that an op of the log makes itself."""
+    return any(Tag.DISPATCHES in op.symbol.tags for op in log.ops)
 
 
 class _Numbering:

@@ -24,6 +24,7 @@ from thunder_core.passes.autocast_rewrites import (
     UNCHANGED,
     CallLog,
     Rewrite,
+    acts_below,
     candidate_rewrites,
     log_call,
     same_operations,
@@ -50,7 +51,7 @@ def _decide(bound: BoundSymbol, context: Context) -> Form:
         wanted = log_call(bound, context)
     except LoweringError:
         return None
-    if any(Tag.DISPATCHES in op.symbol.tags for op in wanted.ops):  # autocast may act below the logged ops
+    if acts_below(wanted):
         return None
     plain = replace(context, autocast=())
     for rewrite in candidate_rewrites(bound, context, wanted):

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.context import Context
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes import operations
+from thunder_core.passes.autocast_rewrites import is_same_without_autocast
 from thunder_core.passes.functionalize.blocks import View
 from thunder_core.passes.functionalize.emitter import Emitter
 from thunder_core.passes.functionalize.metadata import Metadata
@@ -26,40 +28,60 @@ _OPERATORS = (OpOverload, OpOverloadPacket)
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The functional symbol of an in-place op, and the metadata of its result."""
+    """The functional form of an in-place op.
+
+    Attributes:
+        symbol: the functional symbol.
+        like: the metadata of its result.
+        context: the modes of its call; None for those of the trace.
+    """
 
     symbol: Symbol
     like: TensorProxy
+    context: Context | None
 
 
 def find_twin(call: BoundSymbol, target: TensorProxy, metadata: Metadata, emitter: Emitter) -> Twin | None:
     """The functional symbol that computes the value which the in-place ``call`` writes to its first argument.
 
-    None if the two may differ: for random calls (the twin may draw other numbers), under autocast (which casts their
-    arguments differently), for functional variants of ATen operators with gradients (most have no derivative), and if
-    the twin returns another shape or shares storage with an argument.
+    None if the two may differ: for random calls (the twin may draw other numbers), for calls that autocast changes, for
+    functional variants of ATen operators with gradients (most have no derivative), and if the twin returns another
+    shape or shares storage with an argument. Autocast casts arguments of functions, but not of most in-place methods
+    (``torch.exp(x)``, and not ``x.exp_()``): the twin is called without it.
     """
     symbol = call.symbol.functional
-    if symbol is None or call.effects.irremovable or emitter.modes.autocast:
+    if symbol is None or call.effects.irremovable:
         return None
     if not call.args or call.args[0] != target:
         return None
     if isinstance(symbol.target, _OPERATORS) and requires_grad(call, emitter):
         return None
-    outcome = metadata.outcome(symbol, call.args, call.kwargs, emitter.modes)
+    context, modes = call.context, emitter.modes
+    if modes.autocast:
+        if import_path(call.symbol.target) is None or not is_same_without_autocast(_on_copy(call, target), modes):
+            return None
+        context = modes = replace(modes, autocast=())
+    outcome = metadata.outcome(symbol, call.args, call.kwargs, modes)
     if outcome is None or outcome.written or outcome.random or outcome.structure != Slot(0):
         return None
     result = outcome.results[0]
     if result.shares >= 0 or result.shape != target.shape:
         return None
-    return Twin(symbol, replace(target, stride=result.stride, dtype=result.dtype))
+    return Twin(symbol, replace(target, stride=result.stride, dtype=result.dtype), context)
+
+
+def _on_copy(call: BoundSymbol, target: TensorProxy) -> BoundSymbol:
+    """The in-place call on a copy of its first argument, to infer what it does."""
+    arguments = (call.symbol.target, (0,), call.args, call.kwargs)
+    symbol, args, kwargs = registry.resolve(operations.functional_call, arguments, {})
+    return BoundSymbol(symbol, args, kwargs, (target, target), replace(call.effects, mutates=()))
 
 
 def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | None, emitter: Emitter) -> TensorProxy:
     """Emit a call of the twin; its result has the dtype and strides of ``target``, and ``name`` if that is given."""
     value = emitter.fresh(twin.like, requires_grad=requires_grad(call, emitter))
     emitter.ops.append(
-        BoundSymbol(twin.symbol, call.args, call.kwargs, value, context=call.context, location=call.location)
+        BoundSymbol(twin.symbol, call.args, call.kwargs, value, context=twin.context, location=call.location)
     )
     if value.dtype != target.dtype:
         cast = replace(value, dtype=target.dtype)
