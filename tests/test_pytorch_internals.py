@@ -972,6 +972,12 @@ def _custom() -> Any:
     return twice
 
 
+def writes_several(function: Any) -> None:
+    targets = [torch.zeros(2), torch.zeros(3)]
+    function(targets, [torch.ones(2), torch.ones(3)])
+    assert [(target.sum().item(), target._version) for target in targets] == [(2.0, 1), (3.0, 1)]
+
+
 def core_decompositions(table: Any) -> None:
     assert _aten.addcmul.default in dict(table())
     assert _aten.mm.default not in dict(table())
@@ -1307,6 +1313,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "dispatch_get_all_op_names": operator_list,
     "VariableFunctions": variable_functions,
     "TensorBase": tensor_base,
+    "foreach_copy_": writes_several,
     "foreach_norm": lambda function: _equal(function([torch.ones(4)], 0.0), (torch.tensor(4.0),)),
     "namespace_nn": _namespace("_nn", "gelu"),
     "namespace_linalg": _namespace("_linalg", "linalg_det"),

@@ -151,6 +151,7 @@ ROWS: Final = (
     Name("torch._C._autograd._get_current_graph_task_keep_graph", _BACKWARD),
     Name("torch._C._autograd._top_saved_tensors_default_hooks", _SAVED_HOOKS),
     Name("torch._C._will_engine_execute_node", "backward that computes gradients of parameters only"),
+    Name("torch._foreach_copy_", "writes of many inputs at once"),
     # Replaced during recording, because no mode intercepts them.
     Name("torch.utils.checkpoint._checkpoint_without_reentrant_generator", _CHECKPOINT, kind=Kind.ENTRY_POINT,
         until="2.14"),

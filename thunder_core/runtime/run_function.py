@@ -18,6 +18,7 @@ from thunder_core.passes.functionalize.result import (
     Functionalized,
     ResultSource,
 )
+from thunder_core.passes.grouped_copies import with_grouped_copies
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.own_state import without_autocast
@@ -49,7 +50,7 @@ def run_function(
     epilogue = program.functional.epilogue
     run = _generated(
         _computation(acquired, program, checks, symbols),
-        None if epilogue is None else compile_trace(epilogue, sizes=(*symbols, *defined)),
+        None if epilogue is None else compile_trace(with_grouped_copies(epilogue), sizes=(*symbols, *defined)),
         program.functional,
         acquired.reconstruction,
         plain=acquired.has_subclasses,
