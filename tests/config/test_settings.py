@@ -43,8 +43,9 @@ class Nameless(Transform):
 
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 LATER_LAYOUTS = ("direct_views",)
-DEFAULT = ("common_subexpression", "recognize_composites", *LAYOUTS, "constant_folding")
-LAST = (*LATER_LAYOUTS, "widen_products", "overlap_gradients", "schedule_collectives", "agreement")
+DEFAULT = ("constant_masks", "recognize_composites", *LAYOUTS, "constant_folding")
+MATMULS = ("pad_matmuls", "common_subexpression", "widen_products")
+LAST = (*LATER_LAYOUTS, *MATMULS, "overlap_gradients", "schedule_collectives", "agreement")
 """What runs without being listed, in order."""
 
 

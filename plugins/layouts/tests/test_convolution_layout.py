@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -167,3 +168,29 @@ def test_inference() -> None:
     x = torch.randn(2, 3, 6, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: images on it have half precision")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_training_on_a_gpu(dtype: torch.dtype) -> None:
+    """Images and weights are moved once, and gradients have the strides of parameters."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, padding=1), *(nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(4))]
+    model = nn.Sequential(*[step for layer in layers for step in (layer, nn.BatchNorm2d(16), nn.ReLU(inplace=True))])
+    model = model.cuda()
+    twin = copy.deepcopy(model)
+    compiled = thunder.jit(model, executors=["inductor"])
+    x = torch.randn(4, 3, 16, 16, device="cuda")
+    runs = []
+    for function, owner in ((compiled, model), (twin, twin)):
+        with torch.autocast("cuda", dtype):
+            y = function(x)
+        y.float().mean((2, 3)).square().sum().backward()
+        runs.append([y, *[parameter.grad for parameter in owner.parameters()], *owner.buffers()])
+    for found, expected in zip(*runs, strict=True):
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected, rtol=5e-2, atol=5e-2)
+    text = thunder.last_traces(compiled)[-1].python()
+    assert "conv2d" in text
+    convolutions = [line for line in text.splitlines() if " = torch.nn.functional.conv2d(" in line]
+    assert all("strides" in line for line in convolutions), text

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from thunder_core.plugins import CheckSpec, SymbolsSpec, TransformSpec, hookimpl
+from pydantic import ConfigDict, Field
+
+from thunder_core.plugins import CheckSpec, SymbolsSpec, TransformOptions, TransformSpec, hookimpl
+
+
+class ConstantMasksOptions(TransformOptions):
+    """Options of the transform ``constant_masks``."""
+
+    # This module is imported whenever a program is compiled: see `thunder_core.plugins.options`.
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+    limit: int = Field(
+        default=1 << 28,
+        ge=0,
+        description="The largest mask, and value that it is computed from, which is evaluated, in bytes.",
+    )
 
 
 @hookimpl
@@ -13,13 +28,19 @@ def thunder_symbols() -> list[SymbolsSpec]:
 
 @hookimpl
 def thunder_transforms() -> list[TransformSpec]:
-    """The transform that recognizes composites, which the preset ``default`` names."""
+    """The transforms. The preset ``default`` names both."""
     return [
+        TransformSpec(
+            "constant_masks",
+            "thunder_plugin_composites.constant_masks:ConstantMasks.from_options",
+            ConstantMasksOptions,
+            "removes masks of attention that mask nothing, and replaces constant causal ones by is_causal",
+        ),
         TransformSpec(
             "recognize_composites",
             "thunder_plugin_composites.recognize_composites:RecognizeComposites.from_options",
             summary="replaces the operations of a composite by a call of it, if an executor claims that",
-        )
+        ),
     ]
 
 

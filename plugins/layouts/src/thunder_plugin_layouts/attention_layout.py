@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
 
-from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import hint_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
-from thunder_core.tracing.trace_call import rewritten_form
+from thunder_plugin_composites.attention_readers import steps_to_copy, with_readers
 
-_VALUE: Final = object()
-"""A placeholder for the argument of a step."""
-
-_MOVES: Final = frozenset({Tag.SHAPE, Tag.COPY})
-_CHEAP: Final = _MOVES | {Tag.ELEMENTWISE, Tag.INDEXING}
+_CHEAP: Final = frozenset({Tag.SHAPE, Tag.COPY, Tag.ELEMENTWISE, Tag.INDEXING})
 
 
 @dataclass(frozen=True)
@@ -55,28 +49,20 @@ class AttentionLayout(Transform):
 
 
 @dataclass(frozen=True)
-class _Relayout:
-    """Attention and the following views, with other arguments. Equal ones are recorded once.
+class _HeadsInside:
+    """Attention on arguments in the other layout.
 
     Attributes:
         attention: the operation.
         moved: whether each of query, key and value gets another layout.
-        steps: the operations on its result, in order, with arguments and keyword arguments.
     """
 
     attention: Symbol
     moved: tuple[bool, ...]
-    steps: tuple[tuple[Symbol, tuple[Any, ...], tuple[tuple[str, Any], ...]], ...]
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         first = [_heads_inside(tensor) if moved else tensor for tensor, moved in zip(args, self.moved)]
-        value = self.attention.target(*first, *args[len(first) :], **kwargs)
-        for symbol, arguments, keywords in self.steps:
-            value = symbol.target(*[value if item is _VALUE else item for item in arguments], **dict(keywords))
-        return value  # type: ignore[no-any-return]
-
-
-_SYMBOL: Final = Symbol("attention and its readers", _Relayout.__call__)
+        return self.attention.target(*first, *args[len(first) :], **kwargs)  # type: ignore[no-any-return]
 
 
 def _heads_inside(tensor: torch.Tensor) -> torch.Tensor:
@@ -98,36 +84,17 @@ class _Layout:
             return
         if any(not isinstance(argument, TensorProxy) or argument.ndim != 4 for argument in op.args[:3]):
             return
-        steps = self._steps_to_copy(value)
+        steps = steps_to_copy(value, self.trace)
         if steps and _worth_moving(op.args[0], self.trace):
             yield Match((op, *steps))
-
-    def _steps_to_copy(self, value: TensorProxy) -> list[BoundSymbol]:
-        """The operations from a value to its copy; empty if anything else reads the value or one of its views."""
-        trace, steps = self.trace, list[BoundSymbol]()
-        while isinstance(value, TensorProxy) and trace.use_count(value.name) == 1 and not trace.is_returned(value.name):
-            (step,) = trace.users(value.name)
-            if not step.symbol.tags & _MOVES or not step.effects.pure or len(tensor_inputs_of(step)) != 1:
-                break
-            steps.append(step)
-            if not step.is_view():
-                return steps
-            value = step.output
-        return []
 
     def replacement(self, match: Match) -> tuple[BoundSymbol, ...] | None:
         """Attention with other arguments; None if the result would still be copied."""
         attention, *steps = match.ops
         moved = tuple([_worth_moving(argument, self.trace) for argument in attention.args[:3]])
-        calls = tuple([(step.symbol, _template(step.args), tuple(_template(step.kwargs).items())) for step in steps])
-        function = _Relayout(attention.symbol, moved, calls)
-        op = replace(attention, symbol=_SYMBOL, output=steps[-1].output)
-        try:
-            hash(function)
-            ops = self._builder.inline(rewritten_form(op, function, self.trace.context), op)
-        except (LoweringError, TypeError):  # a list among the arguments, or a kernel that rejects the layout
-            return None
-        return ops if ops[-1].is_view() else None
+        function = _HeadsInside(attention.symbol, moved)
+        ops = with_readers(function, attention, steps, self._builder, self.trace.context)
+        return ops if ops is not None and ops[-1].is_view() else None
 
     @cached_property
     def _builder(self) -> Builder:
@@ -143,7 +110,3 @@ def _worth_moving(argument: TensorProxy, trace: Trace) -> bool:
     if producer is None or not producer.symbol.tags & _CHEAP:
         return False
     return hint_of(argument.stride[1]) > hint_of(argument.stride[2])  # only affects the time
-
-
-def _template(arguments: Any) -> Any:
-    return map_leaves(lambda leaf: _VALUE if isinstance(leaf, TensorProxy) else leaf, arguments)

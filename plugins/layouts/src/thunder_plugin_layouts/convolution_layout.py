@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -18,16 +18,21 @@ from thunder_core.passes.rewrite import Substitution
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.operation_names import called_symbol
 
+_DTYPES: Final = {"cpu": (torch.float32,), "cuda": (torch.float16, torch.bfloat16)}
+"""The dtypes for which the format was measured to be faster, by the type of the device."""
+
 
 @dataclass(frozen=True)
 class ConvolutionLayout(Transform):
-    """Has convolutions of contiguous images on a CPU, and the operations between them, use the channels-last format.
+    """Has convolutions of contiguous images, and the operations between them, use the channels-last format.
 
-    Values that are returned, or read by other operations, are copied to their original format. So the program is only
-    changed if fewer images are copied than there are convolutions. oneDNN takes 0.79 x the time for twelve convolutions
-    of 2x32x64x64 with 3x3 kernels, forward and backward (float32, one thread), and a step of a ResNet of these 0.9 x.
-    It is only useful with fusion, in which the copies join regions. It does not apply to GPUs, where it has not been
-    measured.
+    It applies to float32 on a CPU, and to float16 and bfloat16 on a GPU, where cuDNN's kernels for tensor cores work in
+    this format and otherwise convert each image and weight before, and each result after. Values that are returned, or
+    read by other operations, are copied to their original format. So the program is only changed if fewer images are
+    copied than there are convolutions. It is only useful with fusion, in which the copies join regions.
+
+    oneDNN takes 0.79 x the time for twelve convolutions of 2x32x64x64 with 3x3 kernels, forward and backward (float32,
+    one thread), and a step of a ResNet of these 0.9 x.
 
     Rounding differs from eager's by the order of sums in the kernels.
     """
@@ -41,7 +46,7 @@ class ConvolutionLayout(Transform):
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The trace with other strides inside; inputs and outputs are not changed."""
-        if not torch.backends.mkldnn.is_available() or not any(map(_may_move, trace.symbols)):
+        if not any(map(_may_move, trace.symbols)):
             return trace
         walk = _Walk(trace)
         for op in trace.symbols:
@@ -75,8 +80,12 @@ class _Walk:
     def add(self, op: BoundSymbol) -> None:
         """Add the operation in the other format if possible, else unchanged."""
         if _may_move(op):
-            if op.args[0].name not in self.last:
-                self._move(op.args[0], op)
+            image, weight = op.args[:2]
+            if image.name not in self.last:
+                self._move(image, op)
+                self.copies += 1
+            if weight.name not in self.last and weight.device.type == "cuda" and _is_image(weight):
+                self._move(weight, op)  # it joins the cast of autocast; cuDNN would make the same copy
             if self._follows(op):
                 self.moved += 1
                 return
@@ -91,6 +100,7 @@ class _Walk:
             if value.name in self.last and value.name not in self.there:
                 self.there.add(value.name)
                 self._copy(self.last[value.name], torch.contiguous_format, value, self.ops[-1])
+                self.copies += 1
 
     def _move(self, image: TensorProxy, op: BoundSymbol) -> None:
         self.there.add(image.name)
@@ -103,7 +113,6 @@ class _Walk:
         ops = self.substitution.ops_of(_copy, (source, memory_format), target, at)
         assert ops is not None, (source, target)
         self.ops += ops
-        self.copies += 1
 
     def _reads_images(self, op: BoundSymbol) -> bool:
         """Whether all arguments except numbers and per-channel vectors are channels-last."""
@@ -150,8 +159,10 @@ def _may_move(op: BoundSymbol) -> bool:
     if not all(isinstance(tensor, TensorProxy) and tensor.ndim == 4 for tensor in (image, weight, result)):
         return False
     ungrouped = image.shape[1] == weight.shape[1] > 1
-    fits = image.dtype is weight.dtype is torch.float32 and image.device.type == "cpu"
-    return ungrouped and fits and _is_image(image) and _is_image(result) and not _corrupts_memory(weight)
+    fits = image.dtype is weight.dtype and image.dtype in _DTYPES.get(image.device.type, ())
+    if not (ungrouped and fits and _is_image(image) and _is_image(result)):
+        return False
+    return image.device.type == "cuda" or (torch.backends.mkldnn.is_available() and not _corrupts_memory(weight))
 
 
 def _corrupts_memory(weight: TensorProxy) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
     from thunder_plugin_matmul.fold_transposes import FoldTransposes
     from thunder_plugin_matmul.merge_matmuls import MergeMatmuls
+    from thunder_plugin_matmul.pad_matmuls import PadMatmuls
     from thunder_plugin_matmul.widen_products import WidenProducts
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "DtypeRoundTrips",
     "FoldTransposes",
     "MergeMatmuls",
+    "PadMatmuls",
     "WidenProducts",
 ]
 
@@ -31,6 +33,7 @@ __getattr__ = lazy_imports(
         "DtypeRoundTrips": "dtype_round_trips",
         "FoldTransposes": "fold_transposes",
         "MergeMatmuls": "merge_matmuls",
+        "PadMatmuls": "pad_matmuls",
         "WidenProducts": "widen_products",
     },
 )

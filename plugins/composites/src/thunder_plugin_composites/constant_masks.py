@@ -1,0 +1,165 @@
+"""Masks of attention whose values are known when the program is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.builder import Builder
+from thunder_core.ir.program import compile_trace
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.size import are_constant
+from thunder_core.ir.storage_sizes import extent_bytes
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.dead_code import without_dead_code
+from thunder_core.passes.operations import with_strides
+from thunder_core.passes.rewrite import Match, Rule, rewrite
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_plugin_composites.attention_calls import AttentionCall
+from thunder_plugin_composites.attention_readers import steps_to_copy, with_readers
+
+
+@dataclass(frozen=True)
+class ConstantMasks(Transform):
+    """Removes masks of attention that mask nothing, and replaces constant causal ones by ``is_causal``.
+
+    Models that are written for compilers compute such masks from positions alone, with ``torch.arange``. Kernels are
+    faster without a mask, and some do not support one. Masks that depend on an input, or on a size that varies between
+    calls, are not changed.
+
+    Rounding: another kernel may sum in another order. On a GPU, dropout draws the numbers that eager PyTorch draws for
+    the call without the mask.
+
+    Attributes:
+        limit: largest size of a mask, and of each value that it is computed from, in bytes.
+    """
+
+    name: ClassVar[str] = "constant_masks"
+    place: ClassVar[Place] = Place.BEFORE_CLAIMS
+    before: ClassVar[tuple[str, ...]] = ("recognize_composites",)
+
+    limit: int = 1 << 28
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        masks = {call.mask.name for call in map(_call, trace.symbols) if call and call.mask is not None}
+        values = {name: _value(trace, name, self.limit) for name in sorted(masks - context.protected)}
+        kinds = {name: _kind(value) for name, value in values.items() if value is not None}
+        if not kinds:
+            return trace
+        removal = _Removal(trace, kinds)
+        return without_dead_code(rewrite(trace, [Rule(removal.pattern, removal.replacement)], self.name))
+
+
+@dataclass(frozen=True)
+class _Masked(Match):
+    """Attention and the operations that copy its result.
+
+    Attributes:
+        call: the attention without the mask.
+    """
+
+    call: AttentionCall
+
+
+class _Removal:
+    """The rule for one trace.
+
+    Args:
+        causal: whether a mask is causal, by name; masks that mask nothing are not; None for any other mask.
+    """
+
+    def __init__(self, trace: Trace, causal: Mapping[str, bool | None]) -> None:
+        self.trace = trace
+        self.causal = causal
+        self.builder = Builder.of(trace)
+
+    def pattern(self, op: BoundSymbol) -> Any:
+        call = _call(op)
+        causal = None if call is None or call.mask is None else self.causal.get(call.mask.name)
+        if call is not None and causal is not None:
+            steps = steps_to_copy(op.output, self.trace)
+            call = replace(call, mask=None, causal=causal)
+            yield _Masked((op, *steps), call)
+            if steps:
+                yield _Masked((op,), call)
+
+    def replacement(self, match: _Masked) -> tuple[BoundSymbol, ...] | None:
+        attention, *steps = match.ops
+        call = match.call
+        op = replace(
+            attention,
+            args=(call.query, call.key, call.value, None, call.dropout, call.causal),
+            kwargs={"scale": call.scale, "enable_gqa": call.grouped},
+        )
+        function = F.scaled_dot_product_attention if steps else _WithStrides(attention.output.stride)
+        return with_readers(function, op, steps, self.builder, self.trace.context)
+
+
+@dataclass(frozen=True)
+class _WithStrides:
+    """Attention whose result has these strides."""
+
+    stride: tuple[Any, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return with_strides(F.scaled_dot_product_attention(*args, **kwargs), self.stride)
+
+
+def _call(op: BoundSymbol) -> AttentionCall | None:
+    """A call of attention with a mask and without ``is_causal``; None for other operations."""
+    if Tag.ATTENTION not in op.symbol.tags or op.symbol.target is not F.scaled_dot_product_attention:
+        return None
+    call = AttentionCall.of(*op.args, **op.kwargs)
+    return call if isinstance(call.mask, TensorProxy) and call.causal is False else None
+
+
+def _value(trace: Trace, name: str, limit: int) -> torch.Tensor | None:
+    """The value of a tensor that depends on no input; None for others, and if a value on the way exceeds the limit."""
+    needed, ops, outputs = {name}, list[BoundSymbol](), list[Proxy]()
+    for op in reversed(trace.symbols):
+        results = [proxy for proxy in op.outputs() if proxy.name in needed]
+        if not results:
+            continue
+        if (
+            not op.effects.pure
+            or Tag.HIGHER_ORDER in op.symbol.tags
+            or not all(_fits(one, limit) for one in op.outputs())
+        ):
+            return None
+        needed.update(proxy.name for proxy in op.inputs())
+        needed.difference_update(proxy.name for proxy in op.outputs())
+        outputs += [proxy for proxy in results if proxy.name == name]
+        ops.append(op)
+    if needed or not outputs:
+        return None
+    program = replace(trace, name="mask", inputs=(), symbols=tuple(reversed(ops)), output=tuple(outputs))
+    with torch.inference_mode(False), torch.no_grad():
+        (value,) = compile_trace(program)()
+    return value  # type: ignore[no-any-return]
+
+
+def _fits(value: Proxy, limit: int) -> bool:
+    if not isinstance(value, TensorProxy) or not are_constant((*value.shape, *value.stride)):
+        return False
+    return extent_bytes(replace(value, offset=0)) <= limit and value.device.type != "meta"
+
+
+def _kind(mask: torch.Tensor) -> bool | None:
+    """False for a mask that masks nothing, True for a causal one of as many queries as keys, None for others.
+
+    In a mask that is added to the scores, the least number of its dtype masks, too: models use it for minus infinity,
+    and in a causal mask each query sees a key.
+    """
+    shown, masked = (mask, ~mask) if mask.dtype is torch.bool else (mask == 0, mask <= torch.finfo(mask.dtype).min)
+    if bool(shown.all()):
+        return False
+    if mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or not bool((shown ^ masked).all()):
+        return None
+    square = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+    return True if bool((shown == square).all()) else None
