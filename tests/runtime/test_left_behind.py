@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import itertools
+import random
 import types
 import unittest.mock
 import warnings
@@ -13,6 +15,8 @@ import pytest
 import torch
 
 import thunder
+from tests.interrupts import PROGRAMS as INTERRUPTED
+from tests.interrupts import RECORDED, Called, count_points, in_another_thread, left_by
 from thunder_core.errors import UncacheableWarning
 from thunder_core.pytorch_internals import len_torch_dispatch_stack, len_torch_function_stack
 
@@ -324,3 +328,53 @@ def raises(kind: type[BaseException]) -> Callable[[torch.Tensor], torch.Tensor]:
 @pytest.mark.parametrize("kind", [ValueError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit, Own])
 def test_exceptions_of_programs(kind: type[BaseException]) -> None:
     as_eager(raises(kind), X)
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+
+ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Python reports exceptions that are raised while it closes a generator."""
+
+
+@ignored
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_later_calls_that_a_signal_interrupts(name: str) -> None:
+    """``torch.no_grad()`` around the writes of a program stayed on."""
+    called = Called(name, executors=[])
+    for _ in range(3):
+        called()
+    found = list(left_by(called, itertools.count()))
+    assert len(found) > 30
+    assert not any(found), found
+    in_another_thread(called)
+
+
+@ignored
+@pytest.mark.parametrize("name", RECORDED)
+def test_first_calls_that_a_signal_interrupts(name: str) -> None:
+    called = Called(name, executors=[])
+    called()
+    called.again()
+    points, chosen = count_points(called), random.Random(0)
+    for _ in range(20):
+        called.again()
+        assert list(left_by(called, iter([chosen.randrange(points)]))) in ([], [""])
+        called()
+    in_another_thread(called)
+
+
+@ignored
+def test_backward_that_a_signal_interrupts() -> None:
+    """It runs under the default dtype of the compilation and without autocast."""
+    compiled = thunder.jit(torch.nn.Linear(2, 2))
+    compiled(X).sum().backward()
+    for point in itertools.count():
+        loss = compiled(X).sum()
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.set_default_dtype(torch.float64)
+            found = list(left_by(loss.backward, iter([point])))
+            torch.set_default_dtype(torch.float32)
+        assert not any(found), found
+        if not found:
+            break
+    assert point > 30

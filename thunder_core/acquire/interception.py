@@ -79,13 +79,13 @@ def _has_code(function: Any) -> bool:
     return type(getattr(function, "__func__", function)) is FunctionType
 
 
-def replace_code(attribute: Any, replacement: Callable[..., Any]) -> Callable[[], None]:
-    """Replace the code of a function by a call of ``replacement``. Returns a function that restores the code."""
+def replace_code(attribute: Any, replacement: Callable[..., Any], undo: list[Callable[[], Any]]) -> None:
+    """Replace the code of a function by a call of ``replacement``. Appends a function that restores it to ``undo``."""
     function: FunctionType = getattr(attribute, "__func__", attribute)
     original = function.__code__
-    is_generator = bool(original.co_flags & inspect.CO_GENERATOR)
-    function.__code__ = _code_that_calls(replacement, is_generator, original.co_freevars)
-    return partial(setattr, function, "__code__", original)
+    code = _code_that_calls(replacement, bool(original.co_flags & inspect.CO_GENERATOR), original.co_freevars)
+    undo.append(partial(setattr, function, "__code__", original))
+    function.__code__ = code
 
 
 @cache  # like `replacement_of`: replacements live as long as the process
@@ -224,7 +224,10 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
                 _install(row, owner, undo)
         yield
     finally:
-        _call_all(undo)
+        try:
+            _call_all(undo)
+        finally:
+            _call_all(undo)  # the exception of a signal handler may have been raised before it began
 
 
 def _call_all(functions: list[Callable[[], Any]]) -> None:
@@ -234,7 +237,9 @@ def _call_all(functions: list[Callable[[], Any]]) -> None:
     """
     try:
         while functions:
-            functions.pop()()
+            function = functions[-1]
+            del functions[-1]  # a signal handler may raise after `functions.pop()`, before the call
+            function()
     finally:
         if functions:
             _call_all(functions)
@@ -326,7 +331,7 @@ def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], An
     undo.append(partial(_originals.pop, row, None))
     if not inherited and _has_code(attribute):
         _originals[row] = unbound(copy_of(attribute))
-        undo.append(replace_code(attribute, replacement_of(row)))
+        replace_code(attribute, replacement_of(row), undo)
     else:
         _originals[row] = unbound(attribute)
         undo.append(undo_attribute)

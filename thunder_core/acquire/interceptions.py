@@ -46,17 +46,25 @@ def intercepting() -> Iterator[None]:
     several threads record programs, the first installs and the last puts everything back.
     """
     global _depth
-    with _lock:
-        if _depth == 0:
-            _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
-        _depth += 1
+    entered = False
     try:
+        with _lock:
+            if _depth == 0:
+                _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
+            _depth += 1
+            entered = True
         yield
     finally:
         with _lock:
-            _depth -= 1
-            if _depth == 0:
-                _undo.close()
+            _depth -= entered
+        uninstall_unused()
+
+
+def uninstall_unused() -> None:
+    """Put everything back, unless a thread records a program: a signal handler that raises may have prevented it."""
+    with _lock:
+        if _depth == 0:
+            _undo.close()
 
 
 def _rows_of_core() -> list[Interception | Setting]:

@@ -116,10 +116,13 @@ class _MonitoringHook:
     def stop(self) -> None:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        if self._tool < 0 or monitoring.get_tool(self._tool) is None:  # stopped already
+            return
         monitoring.set_events(self._tool, 0)
         for event in self._callbacks():
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
+        self._tool = -1
 
     def _callbacks(self) -> dict[int, Callable[..., Any]]:
         events: Any = sys.monitoring.events  # type: ignore[attr-defined,unused-ignore]

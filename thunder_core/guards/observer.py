@@ -121,8 +121,8 @@ class Observer:
             raise
 
     def __enter__(self) -> Observer:
-        self._outside = sys._getframe(1)
         self._builtins_before = vars(builtins).copy()
+        self._outside = sys._getframe(1)
         self._heap.stand_ins.start()
         self._hook.start()
         return self
@@ -130,6 +130,8 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._outside is None:
+            return
         with ExitStack() as stack:  # each of them, whatever another raises
             stack.callback(self._heap.without_stand_ins)
             stack.callback(self._restore_builtins)
@@ -242,10 +244,11 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Undo all writes, and remove all stand-ins.
+        """Undo all writes, and remove all stand-ins. Also ends the run, if an exception of a signal handler did not.
 
         The states of random generators outside of PyTorch are not restored.
         """
+        self.__exit__(None, None, None)
         self._heap.without_stand_ins()
         self._heap.forget_overwritten()
         self.generators.restore()

@@ -32,7 +32,9 @@ from thunder_core.pytorch_internals import (
     FakeTensorMode,
     OpOverload,
     is_any_autocast_enabled,
+    len_torch_dispatch_stack,
     no_dispatch,
+    pop_torch_dispatch_stack,
     schema_of,
     storage_identity,
 )
@@ -274,7 +276,17 @@ class ObservingFakeMode(FakeTensorMode):
     def __torch_dispatch__(  # type: ignore[override]  # dispatch passes tuples and dictionaries
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        modes = len_torch_dispatch_stack()
+        try:
+            return self._dispatch(func, types, args, kwargs or {})
+        except BaseException:
+            # If that of a signal handler was raised where a mode is entered or left, PyTorch, which sets this mode
+            # again now, finds it set, and ends the process.
+            while len_torch_dispatch_stack() > modes:
+                pop_torch_dispatch_stack(None)
+            raise
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         observed = self.observed
         if observed is None and self.on_escape is not None:
             return self.on_escape(func, types, args, kwargs)
