@@ -203,6 +203,8 @@ class Setting:
 
 _originals: Final[dict[Interception, Callable[..., Any]]] = {}
 """The original of each installed row."""
+_installed: Final[list[list[Callable[[], Any]]]] = []
+"""For each context of `installed`, what puts back the functions and values that it has replaced so far."""
 _apply_rows: Final[list[ApplyInterception]] = []
 """The installed rows for subclasses of `torch.autograd.Function`."""
 
@@ -215,6 +217,7 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
         AttributeError: an owner has no such attribute.
     """
     undo: list[Callable[[], Any]] = []
+    _installed.append(undo)
     try:
         for row in rows:
             if isinstance(row, ApplyInterception):
@@ -228,6 +231,13 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
             _call_all(undo)
         finally:
             _call_all(undo)  # the exception of a signal handler may have been raised before it began
+            _installed[:] = [other for other in _installed if other is not undo]
+
+
+def uninstall_all() -> None:
+    """Put back what all contexts of `installed` have replaced, also those that are just being entered or left."""
+    for undo in _installed:
+        _call_all(undo)
 
 
 def _call_all(functions: list[Callable[[], Any]]) -> None:

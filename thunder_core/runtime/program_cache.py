@@ -17,6 +17,7 @@ from thunder_core.acquire.recorder import this_thread
 from thunder_core.config.settings import Settings
 from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
+from thunder_core.forking import renew_in_child
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState
@@ -74,6 +75,7 @@ class ProgramCache:
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self.compiles_only = False
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
         self._outcomes = 0
         self._likely = LikelyOutcomes()
         limit = settings.config.outcome_limit
