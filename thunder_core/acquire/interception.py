@@ -8,6 +8,7 @@ function is replaced. Other objects have no code that could be replaced; for the
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any, Final, NoReturn
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
 from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.guards.code_kinds import calls_program
+from thunder_core.guards.global_state import ORIGINAL_BUILTINS
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.user_frames import user_location
@@ -339,6 +341,9 @@ def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], An
         setattr(owner, row.name, row.value)
         return
     undo.append(partial(_originals.pop, row, None))
+    if owner is builtins and attribute is not ORIGINAL_BUILTINS[row.name]:
+        _originals[row] = ORIGINAL_BUILTINS[row.name]  # what replaces it is observed, and may call it
+        return
     if not inherited and _has_code(attribute):
         _originals[row] = unbound(copy_of(attribute))
         replace_code(attribute, replacement_of(row), undo)
