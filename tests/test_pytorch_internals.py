@@ -1176,6 +1176,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "get_function_stack_at": function_stack,
     "len_torch_function_stack": function_stack_length,
     "len_torch_dispatch_stack": dispatch_stack_length,
+    "ensure_cuda_device_guard_set": lambda ensure: ensure(),
     "pop_torch_function_stack": pops_function_stack,
     "pop_torch_dispatch_stack": pops_dispatch_stack,
     "is_torch_function_mode_enabled": function_mode_enabled,

@@ -26,7 +26,7 @@ from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_errata import has_wide_statistics, unannotated_writes, with_kernel_strides
+from thunder_core.pytorch_errata import has_wide_statistics, keep_device_guard, unannotated_writes, with_kernel_strides
 from thunder_core.pytorch_internals import (
     FakeTensor,
     FakeTensorMode,
@@ -266,6 +266,7 @@ class ObservingFakeMode(FakeTensorMode):
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
         _import_in_thread("torch._dynamo")
+        keep_device_guard()
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
         # Equal calls are inferred once, so most calls miss PyTorch's cache, and its entries take longer than the calls:
         # a first call in a process took 8 to 18 % longer with it.
