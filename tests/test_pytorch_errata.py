@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -183,6 +186,43 @@ def _batch_sizes() -> bool:
     return run_forked(_GROWING).returncode <= 0
 
 
+_GUARD = """
+import threading
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+{before}
+
+def enter():
+    with FakeTensorMode():
+        torch.ones(2) * 2
+
+for _ in range(200):
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    others = [b"\\xff" * 8 for _ in range(1000)]
+    enter()
+"""
+_KEPT = """
+from thunder_core.pytorch_errata import keep_device_guard
+thread = threading.Thread(target=keep_device_guard)
+thread.start()
+thread.join()
+"""
+
+
+def _device_guard() -> bool:
+    if torch.version.cuda is None or torch.cuda.is_available():
+        pytest.skip("it needs PyTorch for CUDA and no GPU")
+    environment = {**os.environ, "MALLOC_PERTURB_": "165"}  # what is freed is overwritten
+    assert _run(_GUARD.format(before=_KEPT), environment) == 0
+    return _run(_GUARD.format(before=""), environment) < 0
+
+
+def _run(program: str, environment: dict[str, str]) -> int:
+    return subprocess.run([sys.executable, "-c", program], env=environment, check=False, capture_output=True).returncode
+
+
 def _prod() -> bool:
     zeros = torch.tensor([0.0, 0.0, torch.inf])
     return all(
@@ -340,6 +380,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "strides of metadata": _strides_of_metadata,
     "derivative of prod": _prod,
     "derivative of maxima on a CPU": _maxima,
+    "device guard of fake tensors": _device_guard,
 }
 
 

@@ -338,6 +338,19 @@ def function_stack_length(length: Any) -> None:
     _equal(length(), before)
 
 
+def pops_function_stack(pop: Any) -> None:
+    mode = _Functions()
+    mode.__enter__()
+    assert pop() is mode
+
+
+def pops_dispatch_stack(pop: Any) -> None:
+    for mode in (_Operators(), pytorch_internals.FakeTensorMode()):
+        mode.__enter__()
+        assert pop(None) is mode
+        _equal(pytorch_internals.len_torch_dispatch_stack(), 0)
+
+
 def dispatch_stack_length(length: Any) -> None:
     with _Operators():
         _equal(length(), 1)
@@ -1169,6 +1182,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "get_function_stack_at": function_stack,
     "len_torch_function_stack": function_stack_length,
     "len_torch_dispatch_stack": dispatch_stack_length,
+    "ensure_cuda_device_guard_set": lambda ensure: ensure(),
+    "pop_torch_function_stack": pops_function_stack,
+    "pop_torch_dispatch_stack": pops_dispatch_stack,
     "is_torch_function_mode_enabled": function_mode_enabled,
     "get_current_function_mode": current_function_mode,
     "DeviceContext": device_context,

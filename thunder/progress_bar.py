@@ -8,6 +8,8 @@ import sys
 import threading
 from typing import Any, Final
 
+from thunder_core.forking import renew_in_child
+
 _DELAY: Final = 1.0  # in seconds; shorter compilations show no bar
 
 
@@ -40,6 +42,7 @@ def _import_rich() -> None:
 
 
 _shown = threading.Lock()
+renew_in_child(sys.modules[__name__], "_shown")
 """Held by the visible bar: bars of two threads would overwrite each other."""
 
 
@@ -54,6 +57,7 @@ class ProgressBar:
         _import_rich()
         self._name = name
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
         self._state: tuple[str, int, int | None] = ("", 0, None)
         self._bar: Any = None
         self._task: Any = None

@@ -9,9 +9,11 @@ This module imports PyTorch only, so that every part of the compiler, and every 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -23,6 +25,7 @@ from thunder_core.pytorch_internals import (
     aten_native_batch_norm_legit,
     aten_native_batch_norm_legit_no_stats,
     aten_pad_packed_sequence,
+    ensure_cuda_device_guard_set,
     pad_packed_sequence,
 )
 
@@ -129,7 +132,36 @@ ERRATA: Final = (
         "fake tensors, which gives NaN for an infinite gradient; on a CPU it does not",
         "2026-11-28",
     ),
+    Erratum(
+        "device guard of fake tensors",
+        "PyTorch for CUDA on a machine without a GPU: the first thread that enters a fake mode owns the device guard "
+        "of the process, which is freed when the thread ends; the next use of it ends the process",
+        "2026-11-28",
+        fixed="2.15.0",
+    ),
 )
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def keep_device_guard() -> None:
+    """Have a thread that does not end own the device guard; called before the first fake mode is entered."""
+    if torch.version.cuda is None or torch.cuda.is_available():
+        return
+    if threading.current_thread() is threading.main_thread():
+        ensure_cuda_device_guard_set()
+        return
+    owned = threading.Event()
+
+    def own() -> None:
+        ensure_cuda_device_guard_set()
+        owned.set()
+        threading.Event().wait()
+
+    threading.Thread(target=own, name="thunder device guard", daemon=True).start()
+    owned.wait()
+
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
 

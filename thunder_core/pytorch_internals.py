@@ -63,6 +63,10 @@ ROWS: Final = (
     Name("torch._C._get_function_stack_at", "refusing to compile under torch-function modes"),
     Name("torch._C._len_torch_function_stack", "detecting torch-function modes"),
     Name("torch._C._len_torch_dispatch_stack", "detecting torch-dispatch modes"),
+    Name("torch._C._ensureCUDADeviceGuardSet", "recording in threads, with PyTorch for CUDA on a machine without a GPU",
+         name="ensure_cuda_device_guard_set"),
+    *[Name(f"torch._C._pop_torch_{kind}_stack", "leaving modes after the exception of a signal handler")
+      for kind in ("function", "dispatch")],
     Name("torch._C._is_torch_function_mode_enabled", "recording a composite or a checkpoint as one bound symbol"),
     Name("torch.overrides._get_current_function_mode", "recording a composite or a checkpoint as one bound symbol"),
     Name("torch.utils._device.DeviceContext", "torch.set_default_device around compiled programs"),

@@ -55,6 +55,7 @@ VALUES = (
         Base,
         int,
         len,
+        (len, max),
         Renamed(a=1),
         collections.OrderedDict(a=1),
         MODULE,
@@ -90,6 +91,7 @@ EXPECTED = {
     "NO_ENTRY": ("a", 1),
     "NOT_IN_DICT": ("a", "training"),
     "NO_ATTRIBUTE": ("a", "training", "two words"),
+    "BUILTINS": ((len, max), (len, min)),
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }

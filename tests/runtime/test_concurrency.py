@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import _thread as _thread_module
 import asyncio
+import builtins
+import gc
+import multiprocessing
 import queue
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -253,3 +257,105 @@ def test_programs_that_use_threads_of_others() -> None:
     finally:
         requests.put(None)
         worker.join()
+
+
+class Waits(nn.Module):
+    """Reads and writes attributes and a buffer, then waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.entered, self.waits = threading.Event(), True
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` times the number of calls, plus the sum of all of them."""
+        self.calls += 1
+        self.total = self.total + x
+        return x * max(self.calls, getattr(self, "calls")) + wait(self, self.total)  # noqa: B009
+
+
+def wait(module: Waits, x: torch.Tensor) -> torch.Tensor:
+    """``x``, once the module does not wait."""
+    module.entered.__dict__["_flag"] = True
+    while module.waits:
+        pass
+    return x
+
+
+def in_forked_child(function: Callable[[], Any]) -> Any:
+    """The result of a function in a child of this process, or its exception."""
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(function())
+        except Exception as error:
+            results.put(repr(error))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that the process has threads
+        child = context.Process(target=run)
+        child.start()
+    child.join(60)
+    if child.is_alive():
+        child.kill()
+        return "the child does not end"
+    return results.get()
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="of compilations")
+def test_fork_while_another_thread_compiles(jit: Callable[..., Any]) -> None:
+    """The child waited for the thread, which it does not have, and called functions that the thread had replaced."""
+    module, x = Waits(), torch.ones(2)
+    compiled, other = jit(module), jit(lambda x: x * max(2, 1))
+    before, frozen = {**vars(builtins)}, gc.get_freeze_count()
+
+    def in_child() -> Any:
+        module.waits = False
+        replaced = [name for name in before if getattr(builtins, name) is not before[name]]
+        state = (replaced, torch.compiler.is_compiling(), gc.get_freeze_count() - frozen, sys.getprofile())
+        return state, module.calls, other(x).tolist(), compiled(x).tolist(), compiled(x).tolist(), module.calls
+
+    thread = threading.Thread(target=compiled, args=(x,))
+    thread.start()
+    try:
+        while not module.entered.is_set():
+            pass
+        found = in_forked_child(in_child)
+    finally:
+        module.waits = False
+        thread.join()
+    assert found == (([], False, 0, None), 0, [2, 2], [2, 2], [4, 4], 2)
+    assert compiled(x).tolist() == [4, 4]
+    assert module.calls == 2
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="of compilations")
+def test_fork_at_any_time_while_others_compile(jit: Callable[..., Any]) -> None:
+    """Locks may be held that are held for a moment only."""
+    done: list[bool] = []
+    shared = jit(lambda x, n: torch.relu(x) * n)
+
+    def compile_programs() -> None:
+        count = 0
+        while not done:
+            count += 1
+            jit(lambda x: torch.sin(x) @ x)(torch.ones(2, 2))
+            shared(torch.ones(2), count % 5)
+
+    for number in range(5):
+        shared(torch.ones(2), number)
+    jit(torch.sin)(torch.ones(2))  # PyTorch's modules are imported: Python does not free locks of imports
+    threads = [threading.Thread(target=compile_programs) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(8):
+            assert in_forked_child(lambda: shared(torch.ones(2), 7).tolist()) == [7, 7]
+            assert in_forked_child(lambda: jit(lambda x: x * max(3, 1))(torch.ones(2)).tolist()) == [3, 3]
+    finally:
+        done.append(True)
+        for thread in threads:
+            thread.join()

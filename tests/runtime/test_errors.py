@@ -512,7 +512,7 @@ def test_tensors_on_two_devices(jit: Callable[..., Any], program: Callable[..., 
 
 @pytest.mark.parametrize("restores", [False, True])
 def test_a_program_that_replaces_id(restores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs as eager PyTorch; other programs are refused while ``id`` stays replaced."""
+    """It runs as eager PyTorch; so do other programs while ``id`` stays replaced."""
     monkeypatch.setattr(builtins, "id", id)
     original = id
 
@@ -531,6 +531,6 @@ def test_a_program_that_replaces_id(restores: bool, monkeypatch: pytest.MonkeyPa
         assert torch.equal(compiled(x), expected)
     assert (builtins.id is original) is restores
     if not restores:
-        with pytest.raises(UnsupportedError, match=r"builtins\.id is a function that returns other numbers") as caught:
-            thunder.jit(lambda x: x * id(x))(t())
-        assert "test_errors.py" in str(caught.value)
+        other = thunder.jit(lambda x: x * id(x))
+        assert torch.equal(other(x), expected)
+        assert thunder.cache_misses(other) == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import itertools
+import random
 import types
 import unittest.mock
 import warnings
@@ -13,6 +15,8 @@ import pytest
 import torch
 
 import thunder
+from tests.interrupts import PROGRAMS as INTERRUPTED
+from tests.interrupts import RECORDED, Called, count_points, in_another_thread, left_by
 from thunder_core.errors import UncacheableWarning
 from thunder_core.pytorch_internals import len_torch_dispatch_stack, len_torch_function_stack
 
@@ -214,6 +218,81 @@ def test_replacing_is_said_once() -> None:
     assert "(len), which Thunder and PyTorch call as well; replace them outside" in str(warned[0].message)
 
 
+# ---- builtins that others replace ------------------------------------------------------------------------------------
+
+
+def calls_builtins(x: torch.Tensor) -> torch.Tensor:
+    found = len([1, 2]) + max(1, 2) + sum([1]) + abs(-1) + isinstance(x, torch.Tensor) + getattr(HOLDER, "one", 1)
+    print("called")
+    return x * (found + sorted([2, 1])[0] + (id(x) == id(x)) + len(list(map(bool, range(3)))))
+
+
+class Counting:
+    """Counts the calls of a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+REPLACED = ("len", "max", "sum", "abs", "isinstance", "getattr", "sorted", "id", "map", "range", "list", "print")
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "same": lambda original: lambda *args: original(*args),
+    "counting": Counting,
+    "mock": lambda original: unittest.mock.MagicMock(wraps=original),
+    "other": lambda original: lambda *args: original(*args) if original in (isinstance, getattr) else [7],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*builtin functions are replaced", "ignore:.*takes values from print")
+@pytest.mark.parametrize("cached", [False, True], ids=["first call", "later call"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", REPLACED)
+def test_builtins_that_are_replaced_around_calls(name: str, kind: str, cached: bool) -> None:
+    """As libraries and ``mock.patch("builtins.len")`` do. What replaced them saw Thunder's calls, and broke them."""
+    if kind == "mock" and name in ("len", "isinstance", "getattr", "list", "map"):
+        pytest.skip("a mock calls it")
+    seen = []
+    for function in (calls_builtins, thunder.jit(calls_builtins)):
+        before = outcome(function, X) if cached else None
+        replacement = KINDS[kind](getattr(builtins, name))
+        results = []
+        for _ in range(3):
+            setattr(builtins, name, replacement)
+            try:
+                results.append(function(X).tolist())
+            except TypeError as error:
+                results.append(str(error))
+            finally:
+                restore()
+        calls = getattr(replacement, "calls", None) or getattr(replacement, "call_count", None)
+        seen.append((before, results, calls, outcome(function, X)))
+    assert seen[0] == seen[1]
+
+
+def test_replaced_builtins_are_said_once() -> None:
+    compiled = thunder.jit(calls_builtins)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            with unittest.mock.patch("builtins.sum", return_value=7):
+                compiled(X)
+    assert [one.category for one in warned] == [UncacheableWarning]
+    assert "builtin functions are replaced (sum), which Thunder and PyTorch call as well" in str(warned[0].message)
+
+
+def test_functions_that_others_add_to_the_builtins() -> None:
+    """As IPython and profilers do; they are variables."""
+    compiled = thunder.jit(lambda x: x * scale)  # type: ignore[name-defined]  # noqa: F821
+    for scale_ in (2, 3, 2):
+        builtins.scale = scale_  # type: ignore[attr-defined]
+        assert torch.equal(compiled(X), X * scale_)
+    assert thunder.cache_misses(compiled) == 2
+
+
 # ---- objects whose methods raise -------------------------------------------------------------------------------------
 
 
@@ -324,3 +403,53 @@ def raises(kind: type[BaseException]) -> Callable[[torch.Tensor], torch.Tensor]:
 @pytest.mark.parametrize("kind", [ValueError, RecursionError, SystemExit, KeyboardInterrupt, GeneratorExit, Own])
 def test_exceptions_of_programs(kind: type[BaseException]) -> None:
     as_eager(raises(kind), X)
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------------
+
+ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Python reports exceptions that are raised while it closes a generator."""
+
+
+@ignored
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_later_calls_that_a_signal_interrupts(name: str) -> None:
+    """``torch.no_grad()`` around the writes of a program stayed on."""
+    called = Called(name, executors=[])
+    for _ in range(3):
+        called()
+    found = list(left_by(called, itertools.count()))
+    assert len(found) > 30
+    assert not any(found), found
+    in_another_thread(called)
+
+
+@ignored
+@pytest.mark.parametrize("name", RECORDED)
+def test_first_calls_that_a_signal_interrupts(name: str) -> None:
+    called = Called(name, executors=[])
+    called()
+    called.again()
+    points, chosen = count_points(called), random.Random(0)
+    for _ in range(20):
+        called.again()
+        assert list(left_by(called, iter([chosen.randrange(points)]))) in ([], [""])
+        called()
+    in_another_thread(called)
+
+
+@ignored
+def test_backward_that_a_signal_interrupts() -> None:
+    """It runs under the default dtype of the compilation and without autocast."""
+    compiled = thunder.jit(torch.nn.Linear(2, 2))
+    compiled(X).sum().backward()
+    for point in itertools.count():
+        loss = compiled(X).sum()
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.set_default_dtype(torch.float64)
+            found = list(left_by(loss.backward, iter([point])))
+            torch.set_default_dtype(torch.float32)
+        assert not any(found), found
+        if not found:
+            break
+    assert point > 30

@@ -228,10 +228,11 @@ def test_frames_of_replaced_functions_can_be_looked_at() -> None:
     def program(x: int, /) -> Any:
         return x + offset + zero
 
-    restore = replace_code(program, lambda *args: dict(sys._getframe(1).f_locals))
+    undo: list[Callable[[], Any]] = []
+    replace_code(program, lambda *args: dict(sys._getframe(1).f_locals), undo)
     try:
         variables = program(3)
     finally:
-        restore()
+        undo[0]()
     assert (variables["args"], variables["offset"], variables["zero"]) == ((3,), 1, 0)
     assert program(3) == 4

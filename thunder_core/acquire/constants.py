@@ -53,6 +53,8 @@ class Constant:
             value = evaluate(recorder, symbol.target, args, kwargs)
         except NotEvaluated as reason:
             return Declined(str(reason))
+        if any(tensor.layout is not torch.strided for tensor in tensors_in(value)):  # it consists of the arguments
+            recorder.trace.storages.in_sparse.update([proxy.storage for proxy in call.proxies])
         return Resolved(map_leaves(lambda leaf: _copied(recorder, leaf), value))
 
 

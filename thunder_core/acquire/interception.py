@@ -8,6 +8,7 @@ function is replaced. Other objects have no code that could be replaced; for the
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any, Final, NoReturn
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
 from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.guards.code_kinds import calls_program
+from thunder_core.guards.global_state import ORIGINAL_BUILTINS
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.user_frames import user_location
@@ -79,13 +81,13 @@ def _has_code(function: Any) -> bool:
     return type(getattr(function, "__func__", function)) is FunctionType
 
 
-def replace_code(attribute: Any, replacement: Callable[..., Any]) -> Callable[[], None]:
-    """Replace the code of a function by a call of ``replacement``. Returns a function that restores the code."""
+def replace_code(attribute: Any, replacement: Callable[..., Any], undo: list[Callable[[], Any]]) -> None:
+    """Replace the code of a function by a call of ``replacement``. Appends a function that restores it to ``undo``."""
     function: FunctionType = getattr(attribute, "__func__", attribute)
     original = function.__code__
-    is_generator = bool(original.co_flags & inspect.CO_GENERATOR)
-    function.__code__ = _code_that_calls(replacement, is_generator, original.co_freevars)
-    return partial(setattr, function, "__code__", original)
+    code = _code_that_calls(replacement, bool(original.co_flags & inspect.CO_GENERATOR), original.co_freevars)
+    undo.append(partial(setattr, function, "__code__", original))
+    function.__code__ = code
 
 
 @cache  # like `replacement_of`: replacements live as long as the process
@@ -203,6 +205,8 @@ class Setting:
 
 _originals: Final[dict[Interception, Callable[..., Any]]] = {}
 """The original of each installed row."""
+_installed: Final[list[list[Callable[[], Any]]]] = []
+"""For each context of `installed`, what puts back the functions and values that it has replaced so far."""
 _apply_rows: Final[list[ApplyInterception]] = []
 """The installed rows for subclasses of `torch.autograd.Function`."""
 
@@ -215,6 +219,7 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
         AttributeError: an owner has no such attribute.
     """
     undo: list[Callable[[], Any]] = []
+    _installed.append(undo)
     try:
         for row in rows:
             if isinstance(row, ApplyInterception):
@@ -224,6 +229,16 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
                 _install(row, owner, undo)
         yield
     finally:
+        try:
+            _call_all(undo)
+        finally:
+            _call_all(undo)  # the exception of a signal handler may have been raised before it began
+            _installed[:] = [other for other in _installed if other is not undo]
+
+
+def uninstall_all() -> None:
+    """Put back what all contexts of `installed` have replaced, also those that are just being entered or left."""
+    for undo in _installed:
         _call_all(undo)
 
 
@@ -234,7 +249,9 @@ def _call_all(functions: list[Callable[[], Any]]) -> None:
     """
     try:
         while functions:
-            functions.pop()()
+            function = functions[-1]
+            del functions[-1]  # a signal handler may raise after `functions.pop()`, before the call
+            function()
     finally:
         if functions:
             _call_all(functions)
@@ -324,9 +341,12 @@ def _install(row: Interception | Setting, owner: Any, undo: list[Callable[[], An
         setattr(owner, row.name, row.value)
         return
     undo.append(partial(_originals.pop, row, None))
+    if owner is builtins and attribute is not ORIGINAL_BUILTINS[row.name]:
+        _originals[row] = ORIGINAL_BUILTINS[row.name]  # what replaces it is observed, and may call it
+        return
     if not inherited and _has_code(attribute):
         _originals[row] = unbound(copy_of(attribute))
-        undo.append(replace_code(attribute, replacement_of(row)))
+        replace_code(attribute, replacement_of(row), undo)
     else:
         _originals[row] = unbound(attribute)
         undo.append(undo_attribute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,8 +24,11 @@ from thunder_core.acquire.interception import (
     setting_for_private_name,
     static_attribute,
     unbound,
+    uninstall_all,
 )
 from thunder_core.acquire.interception_table import APPLY, TABLE, Rows
+from thunder_core.acquire.recorder import this_thread
+from thunder_core.forking import in_child, renew_in_child
 from thunder_core.guards.object_guards import GUARDED_APART
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C
 
@@ -34,6 +38,7 @@ _functions_of_c: Final[dict[Any, Interception]] = {}
 _stand_ins: Final[dict[Any, Any]] = {}
 """By replacement of such a function, the original."""
 _lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 _depth = 0
 _undo: Final = ExitStack()
 
@@ -46,17 +51,35 @@ def intercepting() -> Iterator[None]:
     several threads record programs, the first installs and the last puts everything back.
     """
     global _depth
-    with _lock:
-        if _depth == 0:
-            _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
-        _depth += 1
+    entered = False
     try:
+        with _lock:
+            if _depth == 0:
+                _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
+            _depth += 1
+            entered = True
         yield
     finally:
         with _lock:
-            _depth -= 1
-            if _depth == 0:
-                _undo.close()
+            _depth -= entered
+        uninstall_unused()
+
+
+def uninstall_unused() -> None:
+    """Put everything back, unless a thread records a program: a signal handler that raises may have prevented it."""
+    with _lock:
+        if _depth == 0:
+            _undo.close()
+
+
+@in_child
+def _uninstall_in_child() -> None:
+    """Put back what other threads have replaced, unless the thread that forked records a program itself."""
+    global _depth
+    _depth = 0 if this_thread.recorder is None else 1
+    if _depth == 0:
+        uninstall_all()
+        uninstall_unused()
 
 
 def _rows_of_core() -> list[Interception | Setting]:

@@ -14,11 +14,11 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, is_traced
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, as_found, known_at_most, on_fakes, with_size
 from thunder_core.ir.symbol import Symbol, Tag
@@ -61,6 +61,12 @@ class OpWriter:
         if pure and outcome.identical and outcome.results:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
+        if outcome.reads_sparse:
+            raise EagerCallNeeded(
+                f"{symbol.name} returns a part of a sparse tensor{at(location, ' at ')}, whose size recording does not "
+                "know, and through which the program may write"
+            )
+        self._trace.storages.in_sparse.update([call.proxies[index].storage for index in outcome.in_sparse])
         constant = call.foldable and not outcome.irremovable and all(map(self._tensors.is_constant, call.variables))
         proxies, objects = self._results(symbol, call, outcome, fakes, constant, location)
         written = {call.proxies[index].storage for index in outcome.written}
@@ -175,6 +181,8 @@ class OpWriter:
                 location=location,
                 advice=("clone() the tensor before it is written", "pass it as an argument"),
             )
+        if not self._trace.storages.in_sparse.isdisjoint(proxy.storage for proxy in written):
+            raise EagerCallNeeded(f"{symbol.name} writes to a part of a sparse tensor{at(location, ' at ')}")
         if not self._trace.storages.entangled.isdisjoint(proxy.storage for proxy in written):
             raise UnsupportedError(
                 f"{symbol.name} writes to a storage of which another tensor is a view at a data-dependent position",

@@ -67,6 +67,7 @@ class Storages:
         written: storages that a call wrote.
         of_inference: storages of inference tensors, which PyTorch creates in inference mode.
         entangled: storages with views at data-dependent positions, so that nothing may write to them.
+        in_sparse: storages of which a sparse tensor consists.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class Storages:
         self.written: set[int] = set()
         self.of_inference: set[int] = set()
         self.entangled: set[int] = set()
+        self.in_sparse: set[int] = set()
         self._next = 0
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []

@@ -13,12 +13,16 @@ and so do the frames of the user's code, which debuggers show. Code that catches
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
+
+import torch
 
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.reconstruction import Reconstruction
@@ -30,6 +34,7 @@ from thunder_core.ir.program import annotate_exception, location_of
 from thunder_core.tracing.user_frames import is_internal
 
 _VARIABLE: Final = "THUNDER_TRACEBACK"
+_HOLD_MODES: Final = (f"{os.path.dirname(torch.__file__)}{os.sep}", contextlib.__file__)
 
 
 def folded(error: BaseException) -> TracebackType | None:
@@ -127,6 +132,22 @@ def _at_users_line(location: SourceLocation, generated: FrameType) -> tuple[Fram
 
 class _Placed(Exception):
     """Raised to get a frame."""
+
+
+def free_frames(error: BaseException) -> None:
+    """Delete the local variables of frames of PyTorch and `contextlib` that an exception, or its cause, has ended.
+
+    Guards in these frames, and generators that were suspended in a context, restore modes when they are freed.
+    """
+    errors, seen = [error], set()
+    while errors:
+        one = errors.pop()
+        seen.add(id(one))
+        for frame, _ in walk_tb(one.__traceback__):
+            if frame.f_code.co_filename.startswith(_HOLD_MODES):
+                with suppress(RuntimeError):  # a generator that is suspended, which Python 3.13 does not clear
+                    frame.clear()
+        errors += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
 
 
 def ends_program(error: BaseException, trace: OpenTrace) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
-
-import torch
 
 from thunder_core.acquire import (
     data_dependence,
@@ -31,7 +27,7 @@ from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, original_of, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode, length
-from thunder_core.acquire.program_exceptions import contents, ends_program, note, raising
+from thunder_core.acquire.program_exceptions import contents, ends_program, free_frames, note, raising
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
@@ -65,7 +61,6 @@ from thunder_core.tracing.user_frames import raising_location
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""
-_PYTORCH: Final = f"{os.path.dirname(torch.__file__)}{os.sep}"
 _REPEATED: Final = "changes of Python objects may be those of functions that are one op"
 
 
@@ -125,6 +120,7 @@ def _record(
         trace = _trace_of(recorder, outputs, raised)
         inputs = tuple(recorder.inputs)
     except BaseException:
+        observer.undo()  # again: a signal handler may have raised before it was done
         observer.close()
         raise
     finally:
@@ -160,21 +156,8 @@ def _dispatch_keys_restored() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            _free_frames_of_pytorch(error)
+            free_frames(error)
             raise
-
-
-def _free_frames_of_pytorch(error: BaseException) -> None:
-    """Delete the local variables of PyTorch's frames that an exception, or one that led to it, has ended."""
-    errors, seen = [error], set()
-    while errors:
-        one = errors.pop()
-        seen.add(id(one))
-        for frame, _ in traceback.walk_tb(one.__traceback__):
-            if frame.f_code.co_filename.startswith(_PYTORCH):
-                with suppress(RuntimeError):  # a generator that is suspended, which Python 3.13 does not clear
-                    frame.clear()
-        errors += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
 
 
 def _source_of(observer: Observer, value: Any) -> Source | None:

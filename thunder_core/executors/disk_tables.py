@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import pickle
+import sys
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache, hardware, software
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import Effects
@@ -126,6 +128,7 @@ class DiskTable:
 
 _tables: dict[tuple[ArtifactCache, str], DiskTable] = {}
 _lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 def disk_table(key: str) -> DiskTable | None:

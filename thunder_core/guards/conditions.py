@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from thunder_core.guards.buffers import array_content, shares_memory
@@ -19,7 +19,7 @@ from thunder_core.guards.check import (
     Comparison,
     Condition,
 )
-from thunder_core.guards.code_kinds import CodeKind, is_in_installed, kind_of_class
+from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of_class
 from thunder_core.guards.guard import show, type_name
 from thunder_core.guards.plain import identical, is_plain, key_text, same_items_of
 from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
@@ -297,6 +297,31 @@ NOT_SHADOWED: Final = Condition(
     lambda expected: ", ".join(sorted(expected)),
 )
 """A Python module without global variables that have the names of these builtins."""
+
+
+def is_replaced(value: Any, original: Any) -> bool:
+    """Whether a builtin is another object than ``original``. What recordings put in its place does not count."""
+    return value is not original and not (type(value) is FunctionType and is_of_thunder(value.__code__))
+
+
+def any_replaced(values: tuple[Any, ...], originals: tuple[Any, ...]) -> bool:
+    """Whether any of the builtins is replaced. It calls none of those that may be."""
+    index = -1
+    return True in [is_replaced(value, originals[index := index + 1]) for value in values]
+
+
+def _names(functions: tuple[Any, ...]) -> str:
+    return ", ".join([getattr(function, "__name__", repr(function)) for function in functions])
+
+
+BUILTINS: Final = Condition(
+    "builtins",
+    "{value}",
+    Comparison("{actual} != {expected} and {any_replaced}({actual}, {expected})", (any_replaced,)),
+    lambda value, expected: f": expected {_names(expected)}, got {_names(value)}",
+    _names,
+)
+"""The builtins that the program names."""
 
 HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """The attributes in which a module stores its hooks."""

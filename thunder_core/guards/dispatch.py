@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+from thunder_core.forking import renew_in_child
 from thunder_core.guards.global_state import READERS
 from thunder_core.guards.guard import DispatchKey, Miss
 from thunder_core.guards.prologue import Prologue
@@ -71,6 +72,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._table = _Table()
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     @property
     def entries(self) -> tuple[Any, ...]:

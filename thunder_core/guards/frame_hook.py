@@ -38,6 +38,7 @@ class _ProfileHook:
 
     def __init__(self, on_call: OnCall, on_return: OnReturn, on_builtin: OnBuiltin, ignored: Container[int]) -> None:
         self._previous: Any = None
+        self._thread = 0
 
         def hook(frame: FrameType, event: str, value: Any, /) -> None:
             if event == "call":
@@ -57,6 +58,7 @@ class _ProfileHook:
         self.pause = self.resume = _do_nothing
 
     def start(self) -> None:
+        self._thread = threading.get_ident()
         previous: Any = sys.getprofile()
         own_hook = self._own_hook
 
@@ -72,6 +74,8 @@ class _ProfileHook:
 
     def stop(self) -> None:
         self.pause = self.resume = _do_nothing  # a pause may begin after the end of the observation
+        if threading.get_ident() != self._thread:  # in a forked process, which lacks it
+            return
         previous = self._previous
         if callable(previous) or previous is None:
             sys.setprofile(previous)
@@ -116,10 +120,13 @@ class _MonitoringHook:
     def stop(self) -> None:
         self._active = False
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        if self._tool < 0 or monitoring.get_tool(self._tool) is None:  # stopped already
+            return
         monitoring.set_events(self._tool, 0)
         for event in self._callbacks():
             monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
+        self._tool = -1
 
     def _callbacks(self) -> dict[int, Callable[..., Any]]:
         events: Any = sys.monitoring.events  # type: ignore[attr-defined,unused-ignore]

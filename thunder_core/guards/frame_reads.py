@@ -15,9 +15,10 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.class_reads import function_behind
 from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, not_in_dict
+from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, is_replaced, not_in_dict
 from thunder_core.guards.contents import MISSING, NodeKind, content_of
 from thunder_core.guards.following import Following
+from thunder_core.guards.global_state import ORIGINAL_BUILTINS
 from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
@@ -153,9 +154,13 @@ class FrameReads:
         name = chain[0]
         value = namespace.get(name, MISSING)
         if value is MISSING:
-            if hasattr(builtins, name):  # else the program raises an error
-                self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
-            return
+            value = vars(builtins).get(name, MISSING)
+            if value is MISSING:  # the program raises an error
+                return
+            self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
+            if not is_replaced(value, ORIGINAL_BUILTINS.get(name)):
+                return
+            namespace = vars(builtins)  # others have put it there, as a variable
         if self._heap.is_overwritten(namespace, name, value):  # before the program read it
             self._following.reach(value, names, name)
         else:

@@ -5,6 +5,7 @@ If a program reads a function such as `torch.get_num_threads`, `state_guard` gua
 
 from __future__ import annotations
 
+import builtins
 import decimal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from torch.nn.modules import module as _module
 
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import VALUE
+from thunder_core.guards.conditions import VALUE, is_replaced
 from thunder_core.guards.hidden_state import decimal_context
 from thunder_core.guards.source import ConstantSource, Names, ResultSource
 from thunder_core.ir.switches import SWITCHES
@@ -268,6 +269,28 @@ def state_guard(value: Any) -> Check | None:
         return None
     name, reader = row
     return Check(ResultSource(ConstantSource(reader, name)), VALUE, reader())
+
+
+_BUILTINS: Final = vars(builtins)
+ORIGINAL_BUILTINS: Final = dict(_BUILTINS)
+"""The builtins when Thunder was imported."""
+_NOT_CALLED: Final = frozenset({"print", "input", "open", "breakpoint", "help", "exit", "quit", "__import__"})
+"""Builtins that libraries and scripts replace, and that neither Thunder nor PyTorch calls during a recording."""
+
+
+def replaced_builtins() -> str | None:
+    """The reason not to compile a program while builtins are replaced, as by `unittest.mock.patch`; None if none is.
+
+    What replaces them would see the calls of Thunder, and would not see those of a cached program.
+    """
+    names = [
+        name
+        for name, original in ORIGINAL_BUILTINS.items()
+        if is_replaced(_BUILTINS.get(name), original) and name not in _NOT_CALLED
+    ]
+    if not names:
+        return None
+    return f"builtin functions are replaced ({', '.join(names)}), which Thunder and PyTorch call as well"
 
 
 def replaces_builtins(names: Iterable[str]) -> EagerCallNeeded:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import enum
 import sys
+from functools import partial
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +18,7 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
     ALIAS,
+    BUILTINS,
     CLASS_ATTRIBUTE_NAMES,
     IDENTITY,
     NOT_SHADOWED,
@@ -22,9 +26,10 @@ from thunder_core.guards.conditions import (
     VALUE,
     class_attribute_names,
     identity_check,
+    is_replaced,
 )
 from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
-from thunder_core.guards.global_state import state_guard
+from thunder_core.guards.global_state import ORIGINAL_BUILTINS, state_guard
 from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
@@ -33,6 +38,7 @@ from thunder_core.guards.source import (
     AttributeSource,
     ConstantSource,
     HeldSource,
+    ResultSource,
     Source,
     StoredAttributeSource,
 )
@@ -251,7 +257,14 @@ class Heap(Records):
         self.guards.extend(self.facts.guards(self.tensors.requested, self.tensors.find))
 
     def _guard_builtins(self) -> None:
-        """Guard that the user's Python modules do not shadow a builtin; those of installed packages are not guarded."""
+        """Guard the builtins in code, and that Python modules, except installed ones, do not shadow them."""
+        named = sorted(set().union(*[names for _, names in self.builtins_read.values()]) & ORIGINAL_BUILTINS.keys())
+        if named:
+            read = partial(itemgetter(*named, named[0]), vars(builtins))  # a tuple, also of one
+            originals = tuple([ORIGINAL_BUILTINS[name] for name in (*named, named[0])])
+            values = zip(read(), originals, strict=True)
+            expected = tuple([value if is_replaced(value, original) else original for value, original in values])
+            self.guards.append(Check(ResultSource(ConstantSource(read, "builtins")), BUILTINS, expected))
         for namespace, names in self.builtins_read.values():
             if not is_installed(str(namespace.get("__file__", ""))):
                 name = str(namespace.get("__name__", "")).rpartition(".")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context, copy_context
@@ -23,6 +24,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.forking import in_child
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, kind_of
@@ -54,6 +56,8 @@ from thunder_core.guards.writes import Write, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.tree import iterate_leaves
 
+_running: Final[list[Observer]] = []
+"""The observers of the programs that run now, in all threads."""
 _NO_CONTEXT: Final = Context()
 _SKIPPED = ATOM_TYPES
 _NUMBERS = frozenset({("int",), ("float",)})
@@ -109,6 +113,7 @@ class Observer:
         self._codes: dict[int, tuple[CodeType, CodeKind, CodeNames]] = {}
         self._import: FrameType | None = None
         self._outside: FrameType | None = None  # the frame that runs the program
+        self._thread = 0
         self._builtins_before: dict[str, Any] = {}
         self.replaced_builtins: list[str] = []
         try:
@@ -121,8 +126,10 @@ class Observer:
             raise
 
     def __enter__(self) -> Observer:
-        self._outside = sys._getframe(1)
         self._builtins_before = vars(builtins).copy()
+        self._thread = threading.get_ident()
+        self._outside = sys._getframe(1)
+        _running.append(self)
         self._heap.stand_ins.start()
         self._hook.start()
         return self
@@ -130,12 +137,16 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._outside is None:
+            return
         with ExitStack() as stack:  # each of them, whatever another raises
             stack.callback(self._heap.without_stand_ins)
             stack.callback(self._restore_builtins)
             stack.callback(self._builtins.watched.restore)
             stack.callback(self._hook.stop)
             self._import = self._outside = None
+            if self in _running:
+                _running.remove(self)
 
     def _restore_builtins(self) -> None:
         """Put builtins back that the program has replaced: Thunder and PyTorch call them, too."""
@@ -242,10 +253,11 @@ class Observer:
         return find_writes(self._heap)
 
     def undo(self) -> None:
-        """Undo all writes, and remove all stand-ins.
+        """Undo all writes, and remove all stand-ins. Also ends the run, if an exception of a signal handler did not.
 
         The states of random generators outside of PyTorch are not restored.
         """
+        self.__exit__(None, None, None)
         self._heap.without_stand_ins()
         self._heap.forget_overwritten()
         self.generators.restore()
@@ -580,3 +592,10 @@ def _parameter_names(function: Any, code: CodeType | None) -> tuple[str, ...]:
     if code is None:
         return ()
     return code.co_varnames[0 if isinstance(function, FunctionType) else 1 : code.co_argcount]
+
+
+@in_child
+def _undo_in_child() -> None:
+    """End and undo the programs that other threads were running: they do not go on."""
+    for observer in [one for one in _running if one._thread != threading.get_ident()]:
+        observer.undo()

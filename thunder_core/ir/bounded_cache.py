@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
+from thunder_core.forking import renew_in_child
+
 Value = TypeVar("Value")
 
 
@@ -28,6 +30,7 @@ class BoundedCache(Generic[Value]):
         self._size = size
         self._results: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
 
     def get(self, key: Hashable | None, compute: Callable[[], Value]) -> Value:
         """The cached result for ``key``, or else that of ``compute``, which is cached. Exceptions are not cached.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import linecache
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import CHECK, CHECKED, PrintedTrace, render_trace
@@ -17,6 +18,7 @@ from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.trace import Trace
 
 _numbers = itertools.count()
+_BUILTINS: Final = dict(vars(builtins))
 _locations: dict[str, Mapping[int, SourceLocation]] = {}
 
 
@@ -39,6 +41,7 @@ def compile_source(
     """
     filename = f"<thunder {title} {next(_numbers)}>"
     code = compile(source, filename, "exec", dont_inherit=True)
+    namespace["__builtins__"] = _BUILTINS  # not those that a library or the program has put in their place
     exec(code, namespace)
     # removed from its globals, so that its last reference frees it and not the garbage collector
     function: Callable[..., Any] = namespace.pop(function_name)

@@ -71,8 +71,11 @@ def _autocast(kind: str) -> tuple[Switch, Switch]:
 
 
 def _autocast_nesting() -> int:
-    torch.autocast_increment_nesting()
-    return int(torch.autocast_decrement_nesting())
+    try:
+        torch.autocast_increment_nesting()
+    finally:  # a signal handler may raise in between
+        level = int(torch.autocast_decrement_nesting())
+    return level
 
 
 def _set_autocast_nesting(level: int) -> None:
@@ -187,6 +190,7 @@ SWITCHES: Final = (
     Switch(THREADS_OF_BACKWARD, torch.autograd.is_multithreading_enabled, torch.autograd.set_multithreading_enabled),
 )
 _BY_NAME: Final = {switch.name: switch for switch in SWITCHES}
+_OF_OPS: Final = tuple([switch for switch in SWITCHES if switch.of_ops])
 _BETWEEN_OPS: Final = tuple([switch for switch in SWITCHES if not switch.of_ops])
 
 _READERS_BETWEEN_OPS: Final = tuple([switch.get for switch in _BETWEEN_OPS])
@@ -218,7 +222,21 @@ def index_between_ops(name: str) -> int:
 
 def set_between_ops(values: list[Any]) -> None:
     """Set these switches to a result of `read_between_ops`."""
-    for switch, value in zip(_BETWEEN_OPS, values, strict=True):
+    _set(_BETWEEN_OPS, values)
+
+
+def read_of_ops() -> list[Any]:
+    """The values of the switches that the context of each op records, in order."""
+    return [switch.get() for switch in _OF_OPS]
+
+
+def set_of_ops(values: list[Any]) -> None:
+    """Set these switches to a result of `read_of_ops`."""
+    _set(_OF_OPS, values)
+
+
+def _set(switches: tuple[Switch, ...], values: list[Any]) -> None:
+    for switch, value in zip(switches, values, strict=True):
         if switch.get() != value:
             switch.set(value)
 

@@ -15,6 +15,7 @@ import pluggy
 
 from thunder_core._version import __version__
 from thunder_core.errors import PluginError, is_strict
+from thunder_core.forking import renew_in_child
 from thunder_core.plugins import builtin, hookspecs
 from thunder_core.plugins.discovery import discover
 from thunder_core.plugins.distributions import CORE, CORE_PLUGIN, repair
@@ -48,6 +49,7 @@ class Host:
         # Held while records change. No module of a plugin is imported under it: Python has a lock for each import, and
         # two threads that acquire both locks in different orders would deadlock.
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
 
     @property
     def records(self) -> tuple[PluginRecord, ...]:
@@ -213,6 +215,9 @@ class _Process:
 
     lock = threading.Lock()
     host: Host | None = None
+
+
+renew_in_child(_Process, "lock")
 
 
 def host() -> Host:

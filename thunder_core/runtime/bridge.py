@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.program_exceptions import folded
+from thunder_core.acquire.program_exceptions import folded, free_frames
 from thunder_core.passes.operations import with_strides
 from thunder_core.pytorch_internals import (
     get_current_graph_task_keep_graph,
@@ -74,27 +74,37 @@ class Bridge(torch.autograd.Function):
         if program.related:
             check_unobserved(ctx, ctx.watched, program.related, cotangents)
         given = [cotangents[index] for index in program.joint.cotangent_of]
-        wanted = _wanted(ctx.next_functions, program.edges)
-        gradients: Sequence[Any]
-        with own_state(program.default_dtype):
-            if torch.is_grad_enabled():
-                values = _values(ctx, program, program.saved_inputs)
-                gradients = program.second_derivatives.gradients(ctx.inputs, values, given, wanted, ctx.sizes)
-            else:
-                present = tuple([cotangent is not None for cotangent in given])
-                backward = program.backward(present, wanted, ctx.sizes)
-                arguments = _saved(ctx, program, backward, all(present))
-                pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
-                arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
-                arguments += ctx.sizes
-                del cotangents, given  # so that the program has the only references
-                try:
-                    gradients = backward.function(arguments)
-                except Exception as error:
-                    error.__traceback__ = folded(error)
-                    raise
+        del cotangents
+        default_dtype = torch.get_default_dtype()
+        try:
+            with own_state(program.default_dtype):
+                gradients = _gradients(ctx, program, given)
+        except BaseException as error:  # also of a signal handler, within `own_state`
+            free_frames(error)  # autograd itself restores other modes
+            torch.set_default_dtype(default_dtype)
+            raise
         gradients = (*gradients, None)
         return (None, *[gradients[position] for position in program.gradient_of])
+
+
+def _gradients(ctx: Any, program: DifferentiatedProgram, given: list[Any]) -> Sequence[Any]:
+    """The gradients for these cotangents, a list that is emptied so that the program has the only references."""
+    wanted = _wanted(ctx.next_functions, program.edges)
+    if torch.is_grad_enabled():
+        values = _values(ctx, program, program.saved_inputs)
+        return program.second_derivatives.gradients(ctx.inputs, values, given, wanted, ctx.sizes)
+    present = tuple([cotangent is not None for cotangent in given])
+    backward = program.backward(present, wanted, ctx.sizes)
+    arguments = _saved(ctx, program, backward, all(present))
+    pairs = zip(given, program.cotangent_strides(*ctx.sizes), strict=True)
+    arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
+    arguments += ctx.sizes
+    given.clear()
+    try:
+        return backward.function(arguments)
+    except Exception as error:
+        error.__traceback__ = folded(error)
+        raise
 
 
 def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:

@@ -30,10 +30,16 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.pass_manager import PassManager, StageReport
-from thunder_core.pytorch_internals import top_saved_tensors_default_hooks
+from thunder_core.pytorch_internals import (
+    ForceDispatchKeyGuard,
+    dispatch_tls_local_exclude_set,
+    dispatch_tls_local_include_set,
+    top_saved_tensors_default_hooks,
+)
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.guesses import guesses_of
+from thunder_core.runtime.own_state import StateBefore
 from thunder_core.runtime.run_function import run_function
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram, transform
@@ -82,10 +88,16 @@ def compile_program(
         The entry, and the inputs of its computation for this call.
     """
     name = name_of(function)
-    for each in settings.transforms:
-        each.before_compilation()
-    with frozen_heap(), _without_saved_tensors_hooks(), progress.compiling(name):
-        return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
+    before = StateBefore.current()
+    with ForceDispatchKeyGuard(dispatch_tls_local_include_set(), dispatch_tls_local_exclude_set()):
+        try:
+            for each in settings.transforms:
+                each.before_compilation()
+            with frozen_heap(), _without_saved_tensors_hooks(), progress.compiling(name):
+                return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
+        except BaseException as error:
+            before.restore(error)
+            raise
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import torch
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
 from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.program import compile_sizes, compile_trace
 from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.result_checks import ResultChecks
@@ -152,6 +153,7 @@ class DifferentiatedProgram:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        renew_in_child(self, "_lock")
         self.default_dtype = torch.get_default_dtype()
         self._settings = kernel_settings()
         self.sizes = () if self.late.sizes is None else tuple(self.late.sizes.hints)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from thunder_core.forking import in_child
 
 _BY_PYTHON: Final = 1000
 """More objects than Python freezes when it starts (375 in 3.12, none in 3.11 and 3.13), and far fewer than users do."""
 _YOUNG: Final = 50_000
 """New objects before the collector looks at them, instead of Python's 700 to 2,000."""
+
+_thaw: Final[dict[int, Callable[[], None]]] = {}
+"""By thread, what ends its context."""
 
 
 @contextmanager
@@ -33,11 +39,25 @@ def frozen_heap(*, imports: bool = False) -> Iterator[None]:
     young, *older = gc.get_threshold()
     raised = (0 if imports else _YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
     gc.set_threshold(*raised)
-    try:
-        yield
-    finally:
+
+    def thaw() -> None:
         if gc.get_threshold() == raised:
             gc.set_threshold(young, *older)
         if imports:
             gc.freeze()
         gc.unfreeze()
+
+    thread = threading.get_ident()
+    _thaw[thread] = thaw
+    try:
+        yield
+    finally:
+        del _thaw[thread]
+        thaw()
+
+
+@in_child
+def _thaw_in_child() -> None:
+    for thread, thaw in _thaw.items():
+        if thread != threading.get_ident():
+            thaw()

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from thunder_core.errors import UnsupportedError
+from thunder_core.forking import renew_in_child
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
@@ -28,6 +29,7 @@ _COMPOSABLE: Final = "torch.distributed._composable.contract"
 
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _lock: Final = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 class _ReplacingClass(type):

@@ -7,18 +7,27 @@ modes: under autocast its matmuls would return another dtype than the regions af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
+from thunder_core.acquire.interceptions import uninstall_unused
+from thunder_core.acquire.program_exceptions import free_frames
+from thunder_core.acquire.recorder import set_active_recorder
 from thunder_core.guards.global_state import autocast_state
+from thunder_core.ir.switches import Values, read_switches, set_switches
 from thunder_core.pytorch_internals import (
     get_deterministic_algorithms,
     get_deterministic_algorithms_warn_only,
     get_float32_matmul_precision,
     is_any_autocast_enabled,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+    pop_torch_dispatch_stack,
+    pop_torch_function_stack,
 )
 
 _UNCHANGED: Final = nullcontext()
@@ -30,45 +39,70 @@ def own_state(default_dtype: torch.dtype) -> AbstractContextManager[None]:
     Torch-function modes need no care: PyTorch disables them where they handle the call that starts backward.
     """
     if is_any_autocast_enabled() or torch.get_default_dtype() is not default_dtype:
-        return _own_state(default_dtype)
+        return _OwnState(default_dtype)
     return _UNCHANGED
 
 
-@contextmanager
-def _own_state(default_dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    with _without_autocast():
-        try:
-            torch.set_default_dtype(default_dtype)
-            yield
-        finally:
-            torch.set_default_dtype(before)
-
-
-@contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Autocast is disabled.
+class _OwnState:
+    """The context of `own_state`.
 
     Unlike `torch.autocast` it is not a region, so PyTorch's cache of cast weights, which belongs to the caller, stays.
+    No generator: one that an exception of a signal handler leaves suspended restores the state whenever it is freed.
     """
-    kinds = [kind for kind, _ in autocast_state()]
-    try:
-        for kind in kinds:
-            torch.set_autocast_enabled(kind, False)
-        yield
-    finally:
-        for kind in kinds:
-            torch.set_autocast_enabled(kind, True)
+
+    def __init__(self, default_dtype: torch.dtype) -> None:
+        self._default_dtype = default_dtype
+        self._before = torch.get_default_dtype()
+        self._autocast = [kind for kind, _ in autocast_state()]
+
+    def __enter__(self) -> None:
+        self._set(False, self._default_dtype)
+
+    def __exit__(self, *error: object) -> None:
+        self._set(True, self._before)
+
+    def _set(self, autocast: bool, default_dtype: torch.dtype) -> None:
+        for kind in self._autocast:
+            torch.set_autocast_enabled(kind, autocast)
+        torch.set_default_dtype(default_dtype)
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of positional arguments that calls ``function`` with autocast disabled."""
 
     def run(*args: Any) -> Any:
-        with _without_autocast():
+        with _OwnState(torch.get_default_dtype()):
             return function(*args)
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class StateBefore:
+    """PyTorch's modes before a compilation.
+
+    An exception of a signal handler may be raised within a context manager, which then does not restore its mode.
+    """
+
+    switches: Values
+    function_modes: int
+    dispatch_modes: int
+
+    @classmethod
+    def current(cls) -> StateBefore:
+        """The modes of the calling thread, in which no program is recorded."""
+        return cls(read_switches(), len_torch_function_stack(), len_torch_dispatch_stack())
+
+    def restore(self, error: BaseException) -> None:
+        """Restore them after an exception of the compilation."""
+        free_frames(error)
+        while len_torch_dispatch_stack() > self.dispatch_modes:
+            pop_torch_dispatch_stack(None)
+        while len_torch_function_stack() > self.function_modes:
+            pop_torch_function_stack()
+        set_switches(self.switches)
+        uninstall_unused()
+        set_active_recorder(None)
 
 
 def kernel_settings() -> tuple[Any, ...]:

@@ -17,9 +17,10 @@ from thunder_core.acquire.recorder import this_thread
 from thunder_core.config.settings import Settings
 from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
+from thunder_core.forking import renew_in_child
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.dispatch import Dispatcher
-from thunder_core.guards.global_state import GlobalState
+from thunder_core.guards.global_state import GlobalState, replaced_builtins
 from thunder_core.guards.guard import Miss
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
@@ -74,6 +75,7 @@ class ProgramCache:
         self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
         self.compiles_only = False
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
         self._outcomes = 0
         self._likely = LikelyOutcomes()
         limit = settings.config.outcome_limit
@@ -136,8 +138,13 @@ class ProgramCache:
         return self._run(*new, args, kwargs)
 
     def _bypass_reason(self) -> str | None:
-        """Why a call cannot be compiled under the active modes; None if it can."""
-        return GlobalState.current().bypass_reason()
+        """Why a call cannot be compiled under the active modes, or while builtins are replaced; None if it can."""
+        reason = replaced_builtins()
+        if reason is None:
+            return GlobalState.current().bypass_reason()
+        if self.fallbacks[reason] == 1:
+            warn_user(f"{self.name} is run by eager PyTorch in several calls: {reason}", UncacheableWarning)
+        return reason
 
     def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call with an entry, or, if a value that the entry checks differs, with the entry for it."""

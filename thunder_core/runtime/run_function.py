@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.program_exceptions import note
+from thunder_core.acquire.program_exceptions import free_frames, note
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.guards.sizes import SizesGuard
 from thunder_core.ir.program import compile_source, compile_trace
 from thunder_core.ir.result_checks import ResultChecks
+from thunder_core.ir.switches import read_of_ops, set_of_ops
 from thunder_core.passes.functionalize.result import (
     FromComputation,
     FromEpilogue,
@@ -19,7 +21,7 @@ from thunder_core.passes.functionalize.result import (
     ResultSource,
 )
 from thunder_core.passes.grouped_copies import with_grouped_copies
-from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, set_grad_enabled
 from thunder_core.runtime.bridge import join
 from thunder_core.runtime.own_state import without_autocast
 from thunder_core.runtime.rollback import Rollback
@@ -57,6 +59,8 @@ def run_function(
         sizes=hints,
         varying=bool(symbols),
         defined=defined,
+        modes=_enters_modes(acquired, program),
+        grad_enabled=acquired.trace.context.grad_enabled,
     )
     if not undoes:
         return run
@@ -77,6 +81,17 @@ def _computation(
     return without_autocast(run) if acquired.trace.context.autocast else run  # the same in each call: a guard
 
 
+def _enters_modes(acquired: Acquired, program: ExecutableProgram) -> bool:
+    """Whether a run enters modes other than the grad mode: `without_autocast`, or those of an op."""
+    ambient = acquired.trace.context
+    contexts = {op.context for trace in program.final.programs() for op in trace.symbols}
+    return bool(ambient.autocast) or any(
+        replace(context, grad_enabled=ambient.grad_enabled, inference=ambient.inference) != ambient
+        for context in contexts
+        if context is not None
+    )
+
+
 def _generated(
     computation: Callable[..., Any],
     epilogue: Callable[..., Any] | None,
@@ -87,6 +102,8 @@ def _generated(
     sizes: Mapping[str, int],
     varying: bool,
     defined: Mapping[str, int],
+    modes: bool,
+    grad_enabled: bool,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]:
     """The generated function: computation, epilogue, then the statements of the reconstruction.
 
@@ -95,33 +112,38 @@ def _generated(
         sizes: the size symbols, with their values when the program was recorded.
         varying: whether these sizes vary; then they are the last inputs.
         defined: the symbols that ops of the computation define, each with its position among the results.
+        modes: whether computation or epilogue enter modes of PyTorch other than the grad mode.
+        grad_enabled: the grad mode of each call, which is a guard.
     """
     names = tuple(sizes)
-    lines = ["def run(inputs, args, kwargs):", "    values = computation(*inputs)"]
-    if epilogue is not None or reconstruction.writes:  # these come last
-        lines[1:] = [
-            "    try:",
-            f"    {lines[1]}",
-            "    except Exception as failure:",
-            "        note(failure, 'a line of the compiled program raised it')",
-            "        raise",
-        ]
-    lines.extend(f"    {name} = {_result(functional.results[position])}" for name, position in defined.items())
+    calls = ["values = computation(*inputs)"]
+    calls += [f"{name} = {_result(functional.results[position])}" for name, position in defined.items()]
     if epilogue is not None:
         taken = (*(names if varying else ()), *defined)
         arguments = ", ".join([*[_result(argument) for argument in functional.epilogue_arguments], *taken])
-        lines.append(f"    after = epilogue({arguments})")
+        calls.append(f"after = epilogue({arguments})")
+    lines = ["def run(inputs, args, kwargs):"]
     if sizes and varying:
-        lines.insert(1, f"    {', '.join(names)}, = inputs[{-len(names)}:]")
+        lines.append(f"    {', '.join(names)}, = inputs[{-len(names)}:]")
     elif sizes:
-        lines.insert(1, f"    {', '.join(names)}, = {tuple(sizes.values())}")
+        lines.append(f"    {', '.join(names)}, = {tuple(sizes.values())}")
+    if modes:
+        lines.append("    modes = read_of_ops()")
+    lines += ["    try:", *[f"        {call}" for call in calls], "    except BaseException as failure:"]
+    # a signal handler may raise within a context manager, which then does not restore its mode
+    lines.append("        free_frames(failure)")
+    lines.append("        set_of_ops(modes)" if modes else f"        set_grad_enabled({grad_enabled})")
+    if epilogue is not None or reconstruction.writes:  # these come last
+        lines.append("        note(failure, 'a line of the compiled program raised it')")
+    lines.append("        raise")
     if plain:
         lines[1:] = ["    with plain():", *[f"    {line}" for line in lines[1:]]]
     lines.extend(f"    o{index} = {_result(source)}" for index, source in enumerate(functional.results))
     lines.extend(f"    {line}" for line in reconstruction.statements)
     lines.append(f"    return {reconstruction.result}")
     namespace = {**reconstruction.namespace, "computation": computation, "epilogue": epilogue, "note": note}
-    namespace["plain"] = DisableTorchFunctionSubclass
+    namespace |= {"read_of_ops": read_of_ops, "set_of_ops": set_of_ops, "set_grad_enabled": set_grad_enabled}
+    namespace |= {"free_frames": free_frames, "plain": DisableTorchFunctionSubclass}
     return compile_source("\n".join(lines) + "\n", "run", namespace, title="run")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import schema_of
 from thunder_core.symbols import functions, opaque
@@ -188,6 +189,7 @@ class Registry:
         self._catalogue: Catalogue | None = None
         self._metadata: frozenset[Function] | None = None
         self._lock = threading.RLock()
+        renew_in_child(self, "_lock")
 
     def resolve(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Call:
         """The symbol and the canonical arguments of a call.

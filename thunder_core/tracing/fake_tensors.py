@@ -26,13 +26,15 @@ from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_errata import has_wide_statistics, unannotated_writes, with_kernel_strides
+from thunder_core.pytorch_errata import has_wide_statistics, keep_device_guard, unannotated_writes, with_kernel_strides
 from thunder_core.pytorch_internals import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
     is_any_autocast_enabled,
+    len_torch_dispatch_stack,
     no_dispatch,
+    pop_torch_dispatch_stack,
     schema_of,
     storage_identity,
 )
@@ -264,6 +266,7 @@ class ObservingFakeMode(FakeTensorMode):
 
     def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
         _import_in_thread("torch._dynamo")
+        keep_device_guard()
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
         # Equal calls are inferred once, so most calls miss PyTorch's cache, and its entries take longer than the calls:
         # a first call in a process took 8 to 18 % longer with it.
@@ -274,7 +277,17 @@ class ObservingFakeMode(FakeTensorMode):
     def __torch_dispatch__(  # type: ignore[override]  # dispatch passes tuples and dictionaries
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        modes = len_torch_dispatch_stack()
+        try:
+            return self._dispatch(func, types, args, kwargs or {})
+        except BaseException:
+            # If that of a signal handler was raised where a mode is entered or left, PyTorch, which sets this mode
+            # again now, finds it set, and ends the process.
+            while len_torch_dispatch_stack() > modes:
+                pop_torch_dispatch_stack(None)
+            raise
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         observed = self.observed
         if observed is None and self.on_escape is not None:
             return self.on_escape(func, types, args, kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -66,6 +66,9 @@ class Outcome:
         external: whether it had an effect visible outside of its tensors.
         channels: the channels that it communicated in.
         cacheable: whether an equal call has the same outcome and need not run on fakes.
+        in_sparse: indices of the dense tensor arguments that are parts of a sparse tensor, such as its values, after
+            the call.
+        reads_sparse: whether a result is a part of a sparse tensor among the arguments.
         irremovable: whether the call had effects besides writes, as `Effects.irremovable`.
         identical: whether all tensors of the result are arguments of the call.
     """
@@ -77,6 +80,8 @@ class Outcome:
     cacheable: bool
     external: bool = False
     channels: tuple[str, ...] = ()
+    in_sparse: tuple[int, ...] = ()
+    reads_sparse: bool = False
     irremovable: bool = field(init=False)
     identical: bool = field(init=False)
 
@@ -149,7 +154,24 @@ def _described(
     plain = all(leaf.layout is torch.strided and not (leaf.is_conj() or leaf.is_neg()) for leaf in tensors)
     cacheable = plain and not written and bool(results)
     effects = observed.random, cacheable, observed.external, tuple(observed.channels)
-    return Outcome(structure, tuple(results), written, *effects), tensors
+    parts = {storage_address(part) for tensor in (*fakes, *tensors) for part in _parts(tensor)}
+    in_sparse = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in parts)
+    reads_sparse = not parts.isdisjoint(result_storages.keys() - storages.keys())
+    return Outcome(structure, tuple(results), written, *effects, in_sparse, reads_sparse), tensors
+
+
+_PARTS: Final[dict[torch.layout, tuple[str, ...]]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+"""By layout, the methods that return the dense tensors of which a sparse tensor consists."""
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    return [getattr(tensor, name)() for name in _PARTS.get(tensor.layout, ())]
 
 
 def _result(fake: torch.Tensor, same_as: int, shares: int, shares_result: int) -> Result:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from typing import Final, Literal
 
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_plugin_debug.difference import Difference
 from thunder_plugin_debug.divergence import Divergence, Skipped
@@ -17,6 +19,7 @@ from thunder_plugin_debug.suspects import suspects
 Action = Literal["error", "warn", "record"]
 
 _LOCK: Final = threading.Lock()  # shared by all, because it is only held for an addition
+renew_in_child(sys.modules[__name__], "_LOCK")
 
 
 class Journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.forking import renew_in_child
 from thunder_plugin_debug.line import Line
 from thunder_plugin_debug.line_call import LineCall
 
 _LOCK: Final = threading.Lock()  # shared by all, because it is only held for an addition
+renew_in_child(sys.modules[__name__], "_LOCK")
 _PENDING: Final = 256  # number of pending measurements of a device above which completed ones are collected
 
 Events = tuple[torch.cuda.Event, torch.cuda.Event]

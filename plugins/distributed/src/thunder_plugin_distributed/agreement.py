@@ -15,6 +15,7 @@ import datetime
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ import torch
 from thunder.report.collectives_report import CollectiveReport
 from thunder_core.acquire.program_exceptions import contents
 from thunder_core.errors import CollectiveMismatchError, OptionError
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
@@ -244,6 +246,7 @@ class _Known:
 
 
 _lock: Final = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 _known: Final[WeakKeyDictionary[Any, _Known]] = WeakKeyDictionary()  # each default process group has another store
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from thunder_core.forking import renew_in_child
 from thunder_plugin_inductor.caught_errors import with_caught_errors
 from thunder_plugin_inductor.cpp_batches import Batches, Kernel
 from thunder_plugin_inductor.preparation import Preparation
 from thunder_plugin_inductor.pytorch_internals import AsyncCompile, TritonBundler, get_compile_threads
 
 _lock = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 @dataclass(frozen=True, slots=True)
