@@ -101,6 +101,7 @@ class Following:
             self._heap.objects.read_buffer(node)
         if node.kind is NodeKind.SEQUENCE and not node.reached:
             if names.dictionaries.only_appends(label):
+                self._heap.objects.guard_class_of(node)
                 return
             self._heap.objects.guard_content(node)
         if id(names) in node.followed:

@@ -67,6 +67,7 @@ from thunder_core.guards.stored_content import is_overridden
 
 GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
+_CLASS = "type()"
 _IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
 _NESTED = frozenset({list, dict, set, tuple})
@@ -162,6 +163,12 @@ class ObjectGuards:
                 self._records.visit(item, path)
             self._guard_key(key)
 
+    def guard_class_of(self, node: Node) -> None:
+        """Guard the class of a container, of whose content code reads nothing or single items."""
+        if not node.reached and _CLASS not in node.guarded:
+            node.guarded.add(_CLASS)
+            self._guards.append(Check(node.source, TYPE, type(node.object)))
+
     def _read_set(self, node: Node) -> None:
         """Guard the items of a set and their order; their paths begin at the items themselves."""
         self._guards.append(Check(node.source, MEMBERS, node.content))
@@ -183,6 +190,7 @@ class ObjectGuards:
         if node.reached or key in node.guarded_keys:
             return
         node.guarded_keys.add(key)
+        self.guard_class_of(node)
         if key not in node.content:
             if key not in node.object:  # else the program has stored it before it could read it
                 self._guards.append(Check(node.source, NO_ENTRY, key))
