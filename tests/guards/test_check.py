@@ -90,6 +90,7 @@ EXPECTED = {
     "NO_ENTRY": ("a", 1),
     "NOT_IN_DICT": ("a", "training"),
     "NO_ATTRIBUTE": ("a", "training", "two words"),
+    "EMPTY_SLOT": ("__name__", "__defaults__"),
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }

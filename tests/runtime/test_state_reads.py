@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -1770,6 +1771,148 @@ def reprbad(jit: Wrap) -> Iterator[Any]:
     yield g(X)
     d[k] = X + 1
     yield g(X)
+
+
+class Slotted:
+    """A slot that is filled, and one that is empty."""
+
+    __slots__ = ("full", "other")
+
+    def __init__(self) -> None:
+        self.full = 2.0
+
+
+class HiddenByProperty(Slotted):
+    """The property has the name of the empty slot."""
+
+    __slots__ = ()
+
+    @property
+    def other(self) -> Any:
+        return self.full * 4
+
+    @other.setter
+    def other(self, value: Any) -> None:
+        Slotted.other.__set__(self, value)
+
+
+class HiddenByError(Slotted):
+    """No read of the object may run the property."""
+
+    @property
+    def other(self) -> Any:
+        raise RuntimeError("there is none")
+
+
+class HiddenByConstant(Slotted):
+    """An attribute of the class has the name of the empty slot."""
+
+    other = 3.0
+
+
+class ComputedForSlot(Slotted):
+    """What stands for an empty slot is computed without side effects."""
+
+    __slots__ = ("third",)
+
+    def __getattr__(self, name: str) -> float:
+        if name == "other":
+            return 5.0
+        raise AttributeError(name)
+
+
+class FilledOnRead(Slotted):
+    """The first read of the slot fills it."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "other":
+            self.other = self.full + 1
+            return self.other
+        raise AttributeError(name)
+
+
+class SlotOfThread(threading.local):
+    """A slot beside attributes of a thread."""
+
+    __slots__ = ("other",)
+
+    def __init__(self) -> None:
+        self.full = 2.0
+
+
+def content_of_slots(value: Any) -> list[Any]:
+    kind = SlotOfThread if isinstance(value, SlotOfThread) else Slotted
+    content = []
+    for name in kind.__slots__:
+        try:
+            content.append(vars(kind)[name].__get__(value))
+        except AttributeError:
+            content.append("empty")
+    return content
+
+
+def of_slots(functions: Any, jit: Wrap) -> Iterator[Any]:
+    f, kind = functions
+    o = kind()
+    g = jit(lambda x: f(x, o))
+    for _ in range(2):
+        yield g(X), content_of_slots(o)
+    slot = vars(SlotOfThread if kind is SlotOfThread else Slotted)["other"]
+    slot.__set__(o, 7.0)
+    yield g(X), content_of_slots(o)
+    slot.__delete__(o)
+    yield g(X), content_of_slots(o)
+
+
+def reads_full(x: torch.Tensor, o: Any) -> torch.Tensor:
+    return x * o.full
+
+
+def other_or_default(x: torch.Tensor, o: Any) -> torch.Tensor:
+    return x * getattr(o, "other", 3)
+
+
+def reads_other(x: torch.Tensor, o: Any) -> torch.Tensor:
+    try:
+        return x * o.other
+    except AttributeError:
+        return x * 9
+
+
+def fills_other(x: torch.Tensor, o: Any) -> torch.Tensor:
+    if not hasattr(o, "other"):
+        o.other = x * 2
+    return x + 1
+
+
+def creates_like(x: torch.Tensor, o: Any) -> list[Any]:
+    made = type(o)()
+    made.full = x * o.full
+    return [made.full, content_of_slots(made), [made] if type(o) is not SlotOfThread else []]
+
+
+def stores_in_slot(x: torch.Tensor, o: Any) -> torch.Tensor:
+    Slotted.other.__set__(o, x * 2)
+    return x * o.full
+
+
+SLOTTED = (HiddenByProperty, HiddenByConstant, ComputedForSlot, FilledOnRead)
+PROGRAMS.update(
+    {
+        f"slots_{f.__name__}_{kind.__name__}": functools.partial(of_slots, (f, kind))
+        for f, kinds in {
+            reads_full: (*SLOTTED, HiddenByError, SlotOfThread),
+            other_or_default: (*SLOTTED, SlotOfThread),
+            reads_other: (*SLOTTED, SlotOfThread),
+            fills_other: (*SLOTTED, SlotOfThread),
+            creates_like: (*SLOTTED, HiddenByError, SlotOfThread),
+            stores_in_slot: (*SLOTTED, HiddenByError),
+        }.items()
+        for kind in kinds
+    }
+)
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")

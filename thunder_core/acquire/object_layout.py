@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType, MemberDescriptorType
 from typing import Any, Final
 
-from thunder_core.guards.contents import cached_by_class
+from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of, put_attribute, slot_item, slot_names
 
 _WORD: Final = 8
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
@@ -48,7 +48,7 @@ def contents_of(value: Any) -> Contents | None:
     base: Any = _base_of_c(type(value))
     if base is None:
         return None
-    state = object.__getstate__(value)
+    state = _attributes(value)
     if issubclass(base, BaseException):
         return Contents(base, vars(BaseException)["args"].__get__(value), state)
     if base in _VALUES:
@@ -63,6 +63,13 @@ def contents_of(value: Any) -> Contents | None:
     return Contents(base, (), state)
 
 
+def _attributes(value: Any) -> Any:
+    """The attributes of an object as ``object.__getstate__`` returns them, but of slots that properties hide, too."""
+    slots = {name: item for name in slot_names(type(value)) if (item := slot_item(value, name)) is not MISSING}
+    own = dict(namespace_of(value) or ()) or None
+    return (own, slots) if slots else own
+
+
 def set_attributes(value: Any, state: Any) -> None:
     """Store what ``object.__getstate__`` returned."""
     slots = None
@@ -71,7 +78,7 @@ def set_attributes(value: Any, state: Any) -> None:
     if state:
         object.__getattribute__(value, "__dict__").update(state)
     for name, item in (slots or {}).items():
-        object.__setattr__(value, name, item)
+        put_attribute(value, name, item)
 
 
 def set_default_factory(value: collections.defaultdict[Any, Any], factory: Any) -> None:

@@ -20,10 +20,10 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, class_attribute_names, not_in_dict
-from thunder_core.guards.contents import MISSING, PARTS, NodeKind, namespace_of
+from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
+from thunder_core.guards.contents import MISSING, PARTS, NodeKind, is_filled, namespace_of, slot_names
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.lookup_methods import COMPUTED, has_pure_lookup, look_up, replaces_lookup
+from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, has_pure_lookup, look_up, replaces_lookup
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.ir.location import SourceLocation
@@ -56,11 +56,22 @@ class ComputedReads:
             return
         on_class = self._class_names.of(type(node.object))
         for name in sorted(names.attributes):
-            if name in node.guarded or name in node.attributes or name in on_class or name.startswith("__"):
+            if name in node.guarded or name in node.attributes or name.startswith("__"):
+                continue
+            if name in on_class:
+                if name in slot_names(type(node.object)):
+                    self.read_empty_slot(node, name, names)
                 continue
             if is_attribute_of_module(node, name):
                 continue
             self.look_up(node, name, names)
+
+    def read_empty_slot(self, node: Node, name: str, names: CodeNames) -> None:
+        """Read a slot that was empty at the first visit, and what ``__getattr__`` returns in its place."""
+        if has_own_lookup(type(node.object)) and not is_filled(node.object, name):  # else the program has filled it
+            self.look_up(node, name, names)
+        node.guarded.add(name)
+        self._heap.guards.append(Check(node.source, EMPTY_SLOT, name))
 
     def look_up_held(self, node: Node, name: str, names: CodeNames) -> None:
         """Read an attribute that the object or its class stores, if the class defines ``__getattribute__``.

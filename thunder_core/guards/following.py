@@ -14,7 +14,7 @@ import builtins
 import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
-from types import MemberDescriptorType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from thunder_core.guards.contents import (
     NodeKind,
     namespace_of,
     parts_of,
+    slot_names,
 )
 from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.heap import Heap, is_unread
@@ -316,8 +317,8 @@ class Following:
                 if own is not None and name in own:
                     source, unchanged = StoredAttributeSource(node.source, name), own[name] is value
                 else:  # in a slot, or deleted since
-                    source = AttributeSource(node.source, name)
-                    unchanged = getattr(node.object, name, MISSING) is value
+                    source = node.attribute_source(name)
+                    unchanged = node.kind.tables[0].get(node.object, name) is value
                 if unchanged:
                     child = self._heap.visit(value, source, by_key=True)
             label = names.label_of(name) if labelled else None
@@ -402,7 +403,7 @@ class DynamicReads:
             self._whole(node, names)
         for name in names.probed(label):
             if name not in node.guarded and name not in node.attributes:
-                self._probe(node, name)
+                self._probe(node, name, names)
 
     def _whole(self, node: Node, names: CodeNames) -> None:
         if node.kind is NodeKind.CLASS:
@@ -417,12 +418,11 @@ class DynamicReads:
                 for name, value in content.items():
                     self._following.modules.entry(node, dictionary, name, value, names)
 
-    def _probe(self, node: Node, name: str) -> None:
+    def _probe(self, node: Node, name: str, names: CodeNames) -> None:
         """Guard that the object has no such attribute."""
         kind = type(node.object)
-        if isinstance(self._following.classes.names.of(kind).get(name), MemberDescriptorType):  # an empty slot
-            node.guarded.add(name)
-            self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
+        if name in slot_names(kind):
+            self._following.computed.read_empty_slot(node, name, names)
             return
         if name in self._following.classes.names.of(kind):
             return

@@ -18,7 +18,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
-from thunder_core.guards.contents import slot_names
+from thunder_core.guards.contents import put_attribute, slot_item, slot_names
 from thunder_core.guards.source import (
     PATH_ERRORS,
     Args,
@@ -218,7 +218,7 @@ class StandIns:
         self._replace(partial(stored_item, holder, key), partial(store_item, holder, key), value)
 
     def _put_attribute(self, holder: Any, name: str, value: Any) -> None:
-        self._replace(partial(getattr, holder, name), partial(object.__setattr__, holder, name), value)
+        self._replace(partial(slot_item, holder, name), partial(put_attribute, holder, name), value)
 
     def _replace(self, read: Callable[[], Any], write: Callable[[Any], None], value: Any) -> None:
         before = read()
