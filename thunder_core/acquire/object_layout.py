@@ -7,10 +7,13 @@ stored (``__setitem__``), while an object that a program creates has to be creat
 from __future__ import annotations
 
 import collections
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType, MemberDescriptorType
 from typing import Any, Final
+
+import torch
 
 from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of, put_attribute, slot_item, slot_names
 
@@ -79,6 +82,21 @@ def set_attributes(value: Any, state: Any) -> None:
         object.__getattribute__(value, "__dict__").update(state)
     for name, item in (slots or {}).items():
         put_attribute(value, name, item)
+
+
+def copy_module(module: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy of a module, without the methods by which its class and those of its submodules copy themselves."""
+    parts = [part for part in module.modules() if _base_of_c(type(part)) is object and not _is_scripted(part)]
+    memo: dict[int, Any] = {id(part): object.__new__(type(part)) for part in parts}
+    for part in parts:
+        set_attributes(memo[id(part)], copy.deepcopy(_attributes(part), memo))
+    copied: torch.nn.Module = copy.deepcopy(module, memo)
+    return copied
+
+
+def _is_scripted(module: torch.nn.Module) -> bool:
+    """Whether the attributes of a module are in C++."""
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def set_default_factory(value: collections.defaultdict[Any, Any], factory: Any) -> None:
