@@ -1915,6 +1915,92 @@ PROGRAMS.update(
 )
 
 
+def named(scale: list[float]) -> Any:
+    """A class whose attributes have names of attributes of its metaclass."""
+
+    class Meta(type):
+        @property
+        def factor(cls) -> str:
+            return "of the class"
+
+        @factor.setter
+        def factor(cls, value: Any) -> None:
+            raise AssertionError
+
+    class Named(metaclass=Meta):
+        @property
+        def __name__(self) -> str:
+            return "n" * int(scale[0])
+
+        @property
+        def factor(self) -> float:
+            return scale[0] * 2
+
+        @classmethod
+        def __mro__(cls) -> float:
+            return scale[0] * 3
+
+        __doc__ = property(lambda self: scale[0])  # type: ignore[assignment]
+
+    return Named
+
+
+def of_names_of_the_metaclass(f: Any, jit: Wrap) -> Iterator[Any]:
+    scale = [2.0]
+    o = named(scale)()
+    g = jit(lambda x: f(x, o))
+    yield g(X)
+    scale[0] = 3.0
+    yield g(X)
+    yield g(X)
+
+
+cases(
+    of_names_of_the_metaclass,
+    name_of_object=lambda x, o: x * len(o.__name__),
+    name_of_class=lambda x, o: x * len(type(o).__name__),
+    factor_of_object=lambda x, o: x * o.factor,
+    factor_of_class=lambda x, o: x * len(type(o).factor),
+    method_of_object=lambda x, o: x * o.__mro__(),
+    doc_of_object=lambda x, o: x * o.__doc__,
+)
+
+
+class NameRaises:
+    """Only the program reads this name."""
+
+    n = 2.0
+
+    @property
+    def __name__(self) -> str:
+        raise RuntimeError("there is none")
+
+
+class NameIsList:
+    """A name that is no string."""
+
+    n = 2.0
+    __name__ = ["list"]
+
+
+def of_other_names(kind: Any, jit: Wrap) -> Iterator[Any]:
+    o = kind()
+    g = jit(lambda x: x * o.n)
+    yield g(X)
+
+
+cases(of_other_names, name_raises=NameRaises, name_is_list=NameIsList)
+
+
+def test_a_property_with_a_name_of_the_metaclass_is_guarded() -> None:
+    scale = [2.0]
+    o = named(scale)()
+    compiled = thunder.jit(lambda x: x * len(o.__name__) * o.factor)
+    for _ in range(3):
+        assert torch.equal(compiled(X), X * 8)
+    assert thunder.cache_misses(compiled) == 1
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, jit: Wrap) -> None:

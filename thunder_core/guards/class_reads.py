@@ -173,9 +173,7 @@ class ClassReads:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""
         if (kind, name) not in self._edges:
             self._edges.add((kind, name))
-            owner = next(base for base in kind.__mro__ if name in base.__dict__)
-            held = AttributeSource(ConstantSource(owner, owner.__name__), "__dict__")
-            self._heap.visit(attribute, ItemSource(held, name))
+            self._heap.visit(attribute, _stored(kind, name)[0])
 
     def _guard_not_overridden(self, node: Node, name: str) -> None:
         """Guard that an object does not override a method of its class; of PyTorch's modules only ``forward``."""
@@ -231,7 +229,17 @@ class ClassReads:
         if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
             return
         source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
+        if hasattr(type(inspect.getattr_static(type(kind), name, None)), "__set__"):
+            # of the metaclass, such as ``__name__``: it precedes the attribute that the class stores
+            source, held = _stored(kind, name)
+            suffix = suffix or ("__func__" if isinstance(held, staticmethod) else "")
         self._heap.visit(function, AttributeSource(source, suffix) if suffix else source)
+
+
+def _stored(kind: type, name: str) -> tuple[Source, Any]:
+    """The path to the attribute that a class or one of its bases stores, and the attribute, which is not bound."""
+    owner = next(base for base in kind.__mro__ if name in base.__dict__)
+    return ItemSource(AttributeSource(ConstantSource(owner, owner.__name__), "__dict__"), name), owner.__dict__[name]
 
 
 def _is_user_descriptor(attribute: Any) -> bool:
