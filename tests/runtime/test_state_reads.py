@@ -2001,6 +2001,51 @@ def test_a_property_with_a_name_of_the_metaclass_is_guarded() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
+class Scales(Box):
+    """Is called and iterated through a proxy."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.n
+
+    def __iter__(self) -> Iterator[float]:
+        return iter([self.n, 2.0])
+
+
+def behind_a_proxy(f: Any, jit: Wrap) -> Iterator[Any]:
+    o = Scales(2.0)
+    p = weakref.proxy(o)
+    g = jit(f)
+    for n in (2.0, 3.0, 3.0):
+        o.n = n
+        yield g(X, p), vars(o)
+    other = Scales(5.0)
+    yield g(X, weakref.proxy(other)), vars(other)
+
+
+def stored_behind_a_proxy(x: torch.Tensor, p: Any) -> torch.Tensor:
+    p.kept = x * 2
+    return p.kept * p.n
+
+
+cases(
+    behind_a_proxy,
+    proxy_attribute=lambda x, p: x * p.n,
+    proxy_default=lambda x, p: x * getattr(p, "missing", p.n),
+    proxy_call=lambda x, p: p(x),
+    proxy_items=lambda x, p: x * sum(p),
+    proxy_store=stored_behind_a_proxy,
+)
+
+
+def test_an_object_behind_a_proxy_is_guarded() -> None:
+    o = Scales(2.0)
+    compiled = thunder.jit(lambda x, p: p(x) * p.n)
+    for n in (2.0, 2.0, 3.0, 2.0):
+        o.n = n
+        assert torch.equal(compiled(X, weakref.proxy(o)), X * n * n)
+    assert thunder.cache_misses(compiled) == 2
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, jit: Wrap) -> None:

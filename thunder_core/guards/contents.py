@@ -391,6 +391,20 @@ PARTS: Final[Mapping[type, tuple[str, ...]]] = {
 """Classes whose objects call functions of the user, with the attributes, which do not change, that refer to these."""
 
 
+PROXIES: Final = frozenset(weakref.ProxyTypes)
+"""The classes of weak proxies, which have the attributes and, for `isinstance`, the class of their object."""
+
+
+def referent_of(value: Any) -> Any:
+    """The object behind a weak reference or proxy, or None; None for other objects, too."""
+    if type(value) in PROXIES:
+        try:
+            return value.__init__.__self__
+        except ReferenceError:
+            return None
+    return weakref.ref.__call__(value) if isinstance(value, weakref.ref) else None
+
+
 class NodeKind(enum.Enum):
     """The kinds of objects; the first whose classes fit an object is its kind.
 

@@ -11,7 +11,6 @@ of classes, those of modules, those that objects compute, and those with compute
 from __future__ import annotations
 
 import builtins
-import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
 from types import ModuleType
@@ -35,6 +34,7 @@ from thunder_core.guards.contents import (
     NodeKind,
     namespace_of,
     parts_of,
+    referent_of,
     slot_names,
 )
 from thunder_core.guards.global_state import replaces_builtins
@@ -127,8 +127,7 @@ class Following:
     def read_attributes(self, node: Node, names: CodeNames) -> None:
         """Read attributes of an object whose class belongs to a library."""
         self._heap.state_read(node, names)
-        if isinstance(node.object, weakref.ref):
-            self.follow_all((node.object(),), names)
+        self.follow_all((referent_of(node.object),), names)
         if isinstance(node.object, ContextVar):
             self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)

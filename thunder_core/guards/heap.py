@@ -23,7 +23,7 @@ from thunder_core.guards.conditions import (
     class_attribute_names,
     identity_check,
 )
-from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
+from thunder_core.guards.contents import MODULE_DICTIONARIES, PROXIES, NodeKind, node_kind
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
@@ -89,7 +89,7 @@ class Heap(Records):
                 self.stand_ins.lost_number |= varies
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self.objects.guard_class_definition(value if isinstance(value, type) else type(value))
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and type(value) not in PROXIES:
             self.tensors.visit(value, source)
             return None
         original = original_of(value)

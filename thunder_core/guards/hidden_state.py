@@ -25,7 +25,7 @@ from typing import Any, Final
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 from thunder_core.guards.conditions import VALUE, keys_check
-from thunder_core.guards.contents import cached_by_class
+from thunder_core.guards.contents import PROXIES, cached_by_class
 from thunder_core.guards.external_calls import CONCURRENT
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
@@ -243,6 +243,8 @@ def _names_of_hidden_state(kind: Any) -> frozenset[str]:
 
 def _iterates(kind: type) -> bool:
     """Whether instances are iterators, as `collections.abc.Iterator` decides without comparing classes."""
+    if kind in PROXIES:  # these methods are those of the object behind it, if it has them
+        return False
     return all(any(vars(base).get(name) is not None for base in kind.__mro__) for name in ("__iter__", "__next__"))
 
 

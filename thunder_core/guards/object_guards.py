@@ -40,11 +40,13 @@ from thunder_core.guards.contents import (
     CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
+    PROXIES,
     NodeKind,
     content_of,
     namespace_of,
     node_kind,
     parts_of,
+    referent_of,
 )
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import Node, is_compiled, make_node
@@ -56,6 +58,7 @@ from thunder_core.guards.source import (
     ConstantSource,
     ContextSource,
     ItemSource,
+    ProxySource,
     ResultSource,
     Source,
     StoredAttributeSource,
@@ -259,9 +262,10 @@ class ObjectGuards:
         self._records.getters.visit(value)
         if isinstance(value, MethodWrapperType):
             self._records.visit_receiver(value, source)
-        if isinstance(value, weakref.ref):
+        if kind in PROXIES or isinstance(value, weakref.ref):
             self._guards.append(Check(source, TYPE, kind))
-            self._records.visit(value(), ResultSource(source))
+            path = ProxySource(source) if kind in PROXIES else ResultSource(source)
+            self._records.visit(referent_of(value), path)
             return
         if is_buffer(value):
             if is_array(value) and value.dtype.hasobject:

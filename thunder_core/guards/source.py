@@ -22,7 +22,7 @@ from thunder_core.guards.stored_content import delete_item, is_overridden, store
 Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
 
-PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, ReferenceError)
 """The exceptions of a read whose path does not exist in this call, or leads through objects of other types."""
 
 
@@ -449,6 +449,17 @@ class ResultSource(StepSource):
 
     def step(self, base: str, names: Names) -> str:
         return f"{base}()"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySource(StepSource):
+    """The object behind a `weakref.proxy`, to which that has no other path than a bound method."""
+
+    def describe(self) -> str:
+        return self.base.describe()
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.__init__.__self__"
 
 
 class Unset(enum.Enum):
