@@ -45,7 +45,7 @@ from thunder_core.errors import (
     UnsupportedError,
     recording,
 )
-from thunder_core.guards.code_kinds import calls_program
+from thunder_core.guards.code_kinds import CodeKind, calls_program, kind_of
 from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
@@ -171,7 +171,8 @@ def _free_frames_of_pytorch(error: BaseException) -> None:
         one = errors.pop()
         seen.add(id(one))
         for frame, _ in traceback.walk_tb(one.__traceback__):
-            if frame.f_code.co_filename.startswith(_PYTORCH):
+            code = frame.f_code  # frames of modules stay: they show which module the exception ended
+            if code.co_filename.startswith(_PYTORCH) and kind_of(code) is CodeKind.IGNORED:
                 with suppress(RuntimeError):  # a generator that is suspended, which Python 3.13 does not clear
                     frame.clear()
         errors += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
