@@ -354,7 +354,8 @@ def _conformed(call: DifferentiableCall, tensor: torch.Tensor, gradient: torch.T
     described = f"the gradient that {call.name} returns"
     if type(gradient) is not type(tensor) and (is_wrapper(tensor) or is_wrapper(gradient)):
         expected = type(tensor).__qualname__
-        raise call.refuse(f"{described} is not of the class of the tensor, {expected}", type(gradient))
+        kind = type(gradient if is_wrapper(gradient) else tensor)
+        raise call.refuse(f"{described} is not of the class of the tensor, {expected}", kind)
     if not is_wrapper(tensor) or _fits(tensor, gradient):
         return gradient
     coerce = getattr(gradient, "__coerce_same_metadata_as_tangent__", None)
