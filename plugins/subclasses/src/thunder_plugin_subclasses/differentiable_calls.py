@@ -37,9 +37,9 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_subclasses.gradient_boundary import InnerTensorsSource, inner_tensors
 from thunder_plugin_subclasses.parts import (
-    carries_gradient,
     carrying,
     flattened,
+    gradient_parts,
     is_wrapper,
     made_like,
     not_recorded,
@@ -187,9 +187,9 @@ def _renew(recording: Recording, wrapper: torch.Tensor, defined: set[str]) -> No
     """Replace inner tensors of a wrapper that are also arguments of the call by views of them."""
     if not is_wrapper(wrapper):
         return
-    for name, part in flattened(wrapper)[0].items():
-        if not carries_gradient(part):
-            continue
+    parts = flattened(wrapper)[0]
+    for name in gradient_parts(parts):
+        part = parts[name]
         if is_wrapper(part):
             _renew(recording, part, defined)
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,17 @@ def made_like(wrapper: torch.Tensor, parts: dict[str, Any], context: Any) -> tor
         return wrapper_
 
 
-def carries_gradient(part: Any) -> bool:
-    """Whether a part is a tensor that carries gradients. A tensor without elements is none: it may represent a size."""
-    if not isinstance(part, torch.Tensor) or not part.numel():
-        return False
+def gradient_parts(parts: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the parts that are tensors with gradients.
+
+    A tensor without elements is none, as it may represent a size, but if no other has elements, the first one is: the
+    shard of a process may be empty.
+    """
+    names = [name for name, part in parts.items() if isinstance(part, torch.Tensor) and _is_continuous(part)]
+    return frozenset([name for name in names if parts[name].numel()] or names[:1])
+
+
+def _is_continuous(part: torch.Tensor) -> bool:
     return part.dtype.is_floating_point or part.dtype.is_complex
 
 
@@ -129,6 +136,8 @@ def carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if not is_wrapper(tensor):
         yield tensor
         return
-    for part in flattened(tensor)[0].values():
-        if carries_gradient(part):
+    parts = flattened(tensor)[0]
+    names = gradient_parts(parts)
+    for name, part in parts.items():
+        if name in names:
             yield from carrying(part)
