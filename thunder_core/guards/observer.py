@@ -360,9 +360,9 @@ class Observer:
         own = [caller for caller in callers if not is_installed(caller.f_code.co_filename)]
         return _location((own or callers)[0]) if callers else None
 
-    def created_at(self, module: torch.nn.Module) -> SourceLocation | None:
-        """The line of the program that has created a module; None for other modules."""
-        return self._created.get(id(module), (None, None))[1]
+    def created_at(self, value: object) -> SourceLocation | None:
+        """The line of the program that has created a module; None for other objects."""
+        return self._created.get(id(value), (None, None))[1]
 
     def check_may_record(self) -> None:
         """Raise `EagerCallNeeded` in a function of ``functools.lru_cache``, which would store what is recorded."""

@@ -23,6 +23,7 @@ import torch
 from thunder_core.acquire.autograd_functions import Applied
 from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable, is_traced, metadata_key, variable_of
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.source import ItemSource, Source
 from thunder_core.ir.location import SourceLocation
@@ -73,8 +74,8 @@ class DifferentiableCall:
     outputs: list[torch.Tensor]
     op: WrapperOp
 
-    def refuse(self, problem: str, kind: type | None = None) -> Exception:
-        """The error about this call, at its line."""
+    def refuse(self, problem: str, kind: type | None = None) -> UnsupportedError | EagerCallNeeded:
+        """What to raise about this call, at its line."""
         return not_recorded(kind or self.kind, problem, location=self.location)
 
 

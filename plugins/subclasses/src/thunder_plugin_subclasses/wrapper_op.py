@@ -171,7 +171,7 @@ class _Programs(OpPrograms):
     ) -> None:
         self.forward, self.backward = compile_trace(forward), compile_trace(backward)
         gradients = zip(places, backward.output, strict=True)
-        self.unlike = [place for place, gradient in gradients if forward.inputs[place].shape != gradient.shape]
+        self.unlike = [place for place, gradient in gradients if _shape(forward.inputs[place]) != _shape(gradient)]
         self.traces = forward, backward
         self.returned, self.arguments, self.places = returned, arguments, places
         self.expected = backward.inputs[: self.differentiable]
@@ -209,6 +209,11 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
     cls: Any = Wrapper
     cls.programs = programs
     return Wrapper
+
+
+def _shape(proxy: Proxy) -> tuple[Any, ...]:
+    assert isinstance(proxy, TensorProxy)
+    return proxy.shape
 
 
 def _cotangent(given: torch.Tensor | None, proxy: Proxy) -> torch.Tensor:
