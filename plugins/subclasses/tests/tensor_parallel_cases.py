@@ -329,12 +329,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], Any], str]] = {
         "the program creates a tensor that requires grad",
     ),
     "gradients inside": (_inner_gradient, lambda: (local(4, 4),), "in a program that itself computes gradients"),
+    "masked partial sums": (
+        lambda w: F.embedding(from_local(torch.tensor([0, 3, 1]), WHOLE), w),
+        lambda: (distributed(4, 4),),
+        "returns or stores a DTensor whose placement is a _MaskPartial",
+    ),
     "a value": (lambda x: x.sum().item(), lambda: (distributed(4, 4),), "returns a value of a tensor to Python"),
 }
 
 
 def refused(name: str) -> None:
     program, make, message = REFUSED[name]
+    mesh()  # made outside of the program
     with pytest.raises(UnsupportedError, match=message) as caught:
         thunder.jit(program)(*make())
     assert "tensor_parallel_cases.py" in str(caught.value)
