@@ -2037,6 +2037,27 @@ cases(
 )
 
 
+@case
+def proxy_of_an_object_that_is_gone(jit: Wrap) -> Iterator[Any]:
+    holder = Box(2.0)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * holder.held.n
+        except ReferenceError:
+            return x * 7
+
+    o, g = Scales(3.0), jit(program)
+    holder.held = weakref.proxy(o)
+    yield g(X)
+    del o
+    yield g(X)
+    yield g(X)
+    o = Scales(4.0)
+    holder.held = weakref.proxy(o)
+    yield g(X)
+
+
 def test_an_object_behind_a_proxy_is_guarded() -> None:
     o = Scales(2.0)
     compiled = thunder.jit(lambda x, p: p(x) * p.n)

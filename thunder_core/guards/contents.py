@@ -246,7 +246,7 @@ def _is_of_library(value: Any, name: str, held: Any) -> bool:
 def own_attributes(value: Any) -> dict[str, Any]:
     """A copy of the attributes that an object stores in ``__dict__`` and ``__slots__``."""
     attributes = dict(namespace_of(value) or ())
-    if isinstance(value, Module | torch.Tensor):
+    if attributes and isinstance(value, Module | torch.Tensor):
         attributes = {name: held for name, held in attributes.items() if not _is_of_library(value, name, held)}
     for name in slot_names(type(value)):
         if (held := slot_item(value, name)) is not MISSING:
@@ -256,7 +256,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 def forget_cached_methods(value: Any) -> None:
     """Delete the methods that a scripted module caches in its ``__dict__``, which `own_attributes` does not return."""
-    if isinstance(value, torch.jit.ScriptModule):
+    if issubclass(type(value), torch.jit.ScriptModule):
         for name in [name for name, held in value.__dict__.items() if type(held) is ScriptMethod]:
             del value.__dict__[name]
 

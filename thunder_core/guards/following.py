@@ -31,6 +31,7 @@ from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_ch
 from thunder_core.guards.contents import (
     MISSING,
     MODULE_DICTIONARIES,
+    PROXIES,
     NodeKind,
     namespace_of,
     parts_of,
@@ -126,8 +127,10 @@ class Following:
 
     def read_attributes(self, node: Node, names: CodeNames) -> None:
         """Read attributes of an object whose class belongs to a library."""
-        self._heap.state_read(node, names)
         self.follow_all((referent_of(node.object),), names)
+        if type(node.object) in PROXIES:
+            return
+        self._heap.state_read(node, names)
         if isinstance(node.object, ContextVar):
             self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
@@ -210,6 +213,8 @@ class Following:
         pending, seen = [(label, value)], dict[int, Any]()
         while pending:
             label, value = pending.pop()
+            if type(value) in PROXIES:  # `isinstance` would ask the object behind it, which may be gone
+                value = referent_of(value)
             if isinstance(value, torch.Tensor):
                 self.follow_tensor(value, names, label)
                 continue
@@ -321,7 +326,7 @@ class Following:
                 if unchanged:
                     child = self._heap.visit(value, source, by_key=True)
             label = names.label_of(name) if labelled else None
-            if isinstance(value, ModuleType):
+            if issubclass(type(value), ModuleType):
                 self.follow_python_module(value, names.attributes, names)
                 self.probe_python_module(value, names, label)
             if child is not None:

@@ -79,6 +79,8 @@ class Heap(Records):
 
     def visit(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
         held, value = value, self.stand_ins.original(value)
+        if type(value) in PROXIES:  # before any `isinstance`, which asks the object behind it
+            return self._visit_proxy(value, source)
         if type(value) in ATOM_TYPES or is_plain(value):
             varies = source in self.stand_ins.numbers
             if varies and held is not value:
@@ -89,7 +91,7 @@ class Heap(Records):
                 self.stand_ins.lost_number |= varies
             return self._enum_node(value, source) if isinstance(value, enum.Enum) else None
         self.objects.guard_class_definition(value if isinstance(value, type) else type(value))
-        if isinstance(value, Tensor) and type(value) not in PROXIES:
+        if isinstance(value, Tensor):
             self.tensors.visit(value, source)
             return None
         original = original_of(value)
@@ -116,6 +118,14 @@ class Heap(Records):
             self.guards.append(identity_check(source, value))
             return None
         return self._make(value, source, by_key)
+
+    def _visit_proxy(self, proxy: Any, source: Source) -> Node:
+        node = self.nodes.get(id(proxy))
+        if node is None:
+            return self._make(proxy, source, by_key=True)
+        if node.source != source:
+            self.guards.append(Check(source, ALIAS, node.source))
+        return node
 
     def visit_receiver(self, function: Any, source: Source) -> None:
         receiver = getattr(function, "__self__", None)

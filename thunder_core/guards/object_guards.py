@@ -23,6 +23,7 @@ from thunder_core.guards.conditions import (
     CACHED_RESULTS,
     CODE,
     EQUALITY,
+    GONE,
     IDENTITY,
     LENGTH,
     MEMBERS,
@@ -258,14 +259,16 @@ class ObjectGuards:
         """Guard an object whose reads cannot be observed by its ``__eq__``, or by identity if it has none."""
         value, source = node.object, node.source
         kind = type(value)
+        if kind in PROXIES:
+            self._guard_proxy(node)
+            return
         self._records.watch(value, source)
         self._records.getters.visit(value)
         if isinstance(value, MethodWrapperType):
             self._records.visit_receiver(value, source)
-        if kind in PROXIES or isinstance(value, weakref.ref):
+        if isinstance(value, weakref.ref):
             self._guards.append(Check(source, TYPE, kind))
-            path = ProxySource(source) if kind in PROXIES else ResultSource(source)
-            self._records.visit(referent_of(value), path)
+            self._records.visit(value(), ResultSource(source))
             return
         if is_buffer(value):
             if is_array(value) and value.dtype.hasobject:
@@ -289,6 +292,15 @@ class ObjectGuards:
             self._guards.extend([Check(source, EQUALITY, value), *([] if state is None else [state])])
             return
         self._guards.append(identity_check(source, value))
+
+    def _guard_proxy(self, node: Node) -> None:
+        """Guard the object behind a weak proxy, or that there is none."""
+        referent = referent_of(node.object)
+        self._guards.append(Check(node.source, TYPE, type(node.object)))
+        if referent is None:
+            self._guards.append(Check(node.source, GONE, None))
+        else:
+            self._records.visit(referent, ProxySource(node.source))
 
     def guard_buffer(self, node: Node) -> None:
         """Guard the content of an array or buffer, unless the program turns it into a tensor."""
