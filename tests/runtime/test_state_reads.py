@@ -1898,6 +1898,21 @@ def stores_in_slot(x: torch.Tensor, o: Any) -> torch.Tensor:
     return x * o.full
 
 
+@case
+def a_constant_that_hides_a_filled_slot(jit: Wrap) -> Iterator[Any]:
+    class Hidden(Slotted):
+        other = 3.0
+
+    o = Hidden()
+    Slotted.other.__set__(o, 7.0)
+    g = jit(lambda x: x * o.other)
+    yield g(X)
+    Hidden.other = 4.0
+    yield g(X)
+    del Hidden.other
+    yield g(X)
+
+
 SLOTTED = (HiddenByProperty, HiddenByConstant, ComputedForSlot, FilledOnRead)
 PROGRAMS.update(
     {

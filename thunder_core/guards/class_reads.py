@@ -148,7 +148,7 @@ class ClassReads:
         on_class = self.names.of(kind)
         for name in sorted(on_class.keys() & names.attributes):
             attribute = on_class[name]
-            if name in node.attributes and not isinstance(attribute, property):
+            if name in node.attributes and not (isinstance(attribute, property) or _hides_slot(kind, name, attribute)):
                 continue
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
@@ -159,7 +159,7 @@ class ClassReads:
                 if replaces_lookup(kind):  # which may return another value
                     self._computed.look_up_held(node, name, names)
                 else:
-                    self._value(node, name, attribute, names)
+                    self._value(node, name, attribute, names, is_hiding=_hides_slot(kind, name, attribute))
             elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
                 self._descriptor(kind, name, attribute)
 
@@ -185,9 +185,10 @@ class ClassReads:
         if namespace_of(node.object) is not None:
             self._heap.guards.append(not_in_dict(node.source, name))
 
-    def _value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
-        if name not in node.guarded:
-            node.guarded.add(name)
+    def _value(self, node: Node, name: str, attribute: Any, names: CodeNames, *, is_hiding: bool = False) -> None:
+        key = f"type().{name}" if is_hiding else name
+        if key not in node.guarded:
+            node.guarded.add(key)
             self._heap.visit(attribute, AttributeSource(node.source, name), by_key=True)
         self._following.follow_all((attribute,), names, name)
 
@@ -240,6 +241,11 @@ def _stored(kind: type, name: str) -> tuple[Source, Any]:
     """The path to the attribute that a class or one of its bases stores, and the attribute, which is not bound."""
     owner = next(base for base in kind.__mro__ if name in base.__dict__)
     return ItemSource(AttributeSource(ConstantSource(owner, owner.__name__), "__dict__"), name), owner.__dict__[name]
+
+
+def _hides_slot(kind: type, name: str, attribute: Any) -> bool:
+    """Whether an object's attribute of this name is that of its class, though the object has a slot with the name."""
+    return name in slot_names(kind) and not isinstance(attribute, MemberDescriptorType)
 
 
 def _is_user_descriptor(attribute: Any) -> bool:

@@ -186,10 +186,10 @@ def slot_names(kind: type) -> Collection[str]:
     return _slots(kind).keys()
 
 
-def _is_direct(kind: type, name: str) -> bool:
-    """Whether ``object.__getattribute__`` and ``object.__setattr__`` access a slot: no attribute hides it."""
-    found = next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
-    return found is _slots(kind)[name] and not issubclass(kind, threading.local)
+def reaches_slot(kind: type, name: str) -> bool:
+    """Whether a class has a slot with a name that no attribute of a subclass hides."""
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return found is not None and found is _slots(kind).get(name)
 
 
 @cached_by_class
@@ -301,9 +301,9 @@ def _attribute_path(value: Any, source: Source, name: str) -> Source:
     kind = type(value)
     if name not in slot_names(kind):
         return StoredAttributeSource(source, name)
-    return (
-        DirectAttributeSource(source, name) if _is_direct(kind, name) else SlotSource(source, name, _slots(kind)[name])
-    )
+    if reaches_slot(kind, name) and not issubclass(kind, threading.local):  # which `object.__setattr__` refuses
+        return DirectAttributeSource(source, name)
+    return SlotSource(source, name, _slots(kind)[name])
 
 
 def _module_dictionary(name: str) -> Table:
