@@ -256,6 +256,10 @@ class RecompileWarning(UserWarning):
     """A program is recompiled again and again; the message lists the reasons."""
 
 
+class UncompiledWarning(UserWarning):
+    """Methods of a compiled module call its submodules, and nothing that is compiled."""
+
+
 class UncacheableWarning(UserWarning):
     """An entry was not cached because the program consumed Python's or NumPy's random state."""
 

@@ -96,7 +96,7 @@ Pair = collections.namedtuple("Pair", "left right")
 def test_plain_values_by_type_and_value(observe, x, before, after):
     def program(x, value):
         # a use that works for every kind of value
-        return x + (value.scale if isinstance(value, Frozen) else 1)
+        return x + (value.scale if isinstance(value, Frozen) else len([value]))
 
     program_entry = observe(program, x, before)
     assert program_entry.hits(x, before)

@@ -120,7 +120,7 @@ def run(program: Callable[..., Any], make: Callable[[], Any]) -> list[Any]:
 
 @pytest.mark.parametrize(("function", "make"), WRITES)
 def test_writes_are_those_of_eager(function: Callable[..., Any], make: Callable[[], Any]) -> None:
-    with pytest.warns(UncacheableWarning, match="the program writes to held"):
+    with pytest.warns(UncacheableWarning, match=r"the program (writes to held|calls numpy\.ndarray\.resize)"):
         compiled = run(thunder.jit(function), make)
     assert compiled == run(function, make)
 
@@ -283,3 +283,81 @@ def test_bytes_of_a_tensor_are_refused_or_those_of_eager() -> None:
     with pytest.warns(UncacheableWarning, match="shares memory with held"):
         compiled = results(thunder.jit(function))
     assert compiled == results(function)
+
+
+def shape_of(a):
+    a.shape = (2, 3)
+
+
+def dtype_of(a):
+    a.dtype = numpy.int64
+
+
+def dtype_and_shape(a):
+    a.dtype = numpy.int32
+    a.shape = (-1, 1)
+    a.fill(7)
+
+
+def read_only(a):
+    a.sort()
+    a.flags.writeable = False
+
+
+def writeable(a):
+    a.flags.writeable = True
+    a[0] = 9
+
+
+def read_only_array():
+    a = numpy.arange(6.0)
+    a.flags.writeable = False
+    return a
+
+
+LAYOUTS = {
+    "shape": (shape_of, lambda: numpy.arange(6.0)),
+    "shape of a view": (shape_of, lambda: numpy.arange(12.0)[:6]),
+    "dtype": (dtype_of, lambda: numpy.arange(6.0)),
+    "dtype and shape": (dtype_and_shape, lambda: numpy.arange(6.0)),
+    "read-only": (read_only, lambda: numpy.arange(6.0)[::-1].copy()),
+    "no longer read-only": (writeable, read_only_array),
+    "resized": (lambda a: a.resize(8, refcheck=False), lambda: numpy.arange(6.0)),
+    "resized by its class": (lambda a: numpy.ndarray.resize(a, 4, refcheck=False), lambda: numpy.arange(6.0)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.filterwarnings("ignore:Setting the .* on a NumPy array:DeprecationWarning")
+def test_the_layout_of_an_array_changes(name: str) -> None:
+    change, make = LAYOUTS[name]
+
+    def outcomes(wrap):
+        a = make()
+
+        def function(x):
+            change(a)
+            return x * float(a.sum())
+
+        program, found = wrap(function), []
+        for _ in range(3):
+            try:
+                found.append(program(torch.ones(2)).tolist())
+            except ValueError as error:  # of the second call
+                found.append(str(error))
+            found.append((a.dtype, a.shape, a.strides, a.flags.writeable, a.tolist()))
+        return found
+
+    assert outcomes(thunder.jit) == outcomes(lambda function: function)
+
+
+def test_an_array_that_the_program_creates_is_resized() -> None:
+    def function(x):
+        a = numpy.zeros(3)
+        a.resize(5)  # NumPy counts the references to it
+        return x * len(a)
+
+    compiled = thunder.jit(function)
+    with pytest.warns(UncacheableWarning, match=r"numpy\.ndarray\.resize"):
+        assert [compiled(torch.ones(2)).tolist() for _ in range(3)] == [[5.0, 5.0]] * 3

@@ -6,6 +6,7 @@ import abc
 import collections
 import functools
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ VALUES = (
         ARRAY,
         ARRAY + 1,
         cached,
+        weakref.ref(PLAIN),
     ),
     *(Plain.__init__, lambda: 1, types.SimpleNamespace(a=1), torch.zeros(2), torch),
 )
@@ -92,6 +94,8 @@ EXPECTED = {
     "NOT_IN_DICT": ("a", "training"),
     "NO_ATTRIBUTE": ("a", "training", "two words"),
     "BUILTINS": ((len, max), (len, min)),
+    "GONE": (None,),
+    "EMPTY_SLOT": ("__name__", "__defaults__"),
     "NOT_SHADOWED": (frozenset({"a"}), frozenset({"len", "b"})),
     "NO_HOOKS": (None,),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -145,3 +146,67 @@ def _shallow_and_written(x: Tensor) -> Any:
 @pytest.mark.parametrize("program", [_shallow, _shallow_and_written])
 def test_shallow_copies(program: Callable[..., Any], grad: bool, check_gradients: Callable[..., None]) -> None:
     check_gradients(program, lambda: (torch.arange(3.0).requires_grad_(grad),))
+
+
+class Counting(nn.Linear):
+    """Its copy is a new module with other parameters at first, and is counted."""
+
+    made = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counting:
+        Counting.made += 1
+        copied = Counting(self.in_features, self.out_features)
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+
+class Timed(nn.Linear):
+    """Its state has the time of the copy."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "copied_at": time.time()}
+
+
+class Refusing(nn.Linear):
+    """As modules with parametrizations."""
+
+    def __getstate__(self) -> Any:
+        raise RuntimeError("copy its state_dict")
+
+
+class Experts(nn.Module):
+    """Each expert gets the rows that it selects."""
+
+    def __init__(self, kind: type[nn.Linear]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([kind(4, 4), kind(4, 4)])
+        self.first = self.experts[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.first(x) * Counting.made
+        for expert in self.experts:
+            rows = torch.where(expert(x)[:, 0] > 0)[0]
+            result = result.index_add(0, rows, expert(x[rows]))
+        return result
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, Counting, Timed, Refusing])
+def test_a_copy_that_thunder_makes_is_not_the_programs(kind: type[nn.Linear]) -> None:
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 4), Experts(kind)
+    module = nn.Sequential(*layers)
+    compiled = thunder.jit(module)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(6, 4)
+        gradients = []
+        for call in (module, compiled):
+            call.zero_grad()
+            torch.manual_seed(seed)
+            result = call(x)
+            result.sum().backward()
+            gradients.append([result, torch.rand(2), *[parameter.grad for parameter in call.parameters()]])
+        assert all(map(torch.equal, *gradients))
+    assert thunder.cache_misses(compiled) == 1
+    assert Counting.made == 0
+    assert "call_module" in str(thunder.last_traces(compiled)[0])

@@ -148,5 +148,25 @@ def test_random_generators_draw_once_in_eager_calls(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 def test_an_eager_call_cannot_follow_an_advanced_iterator() -> None:
     step = numbers()
-    with pytest.raises(UnsupportedError, match="has advanced in the first"):
+    with pytest.raises(UnsupportedError, match="items may have advanced meanwhile"):
         SUBJECT(lambda x: step() * cached(x))(torch.ones(2))
+
+
+class Keeps:
+    """Has an iterator, and what programs store."""
+
+    def __init__(self) -> None:
+        self.items = map(abs, [1, 2])
+        self.kept: Any = None
+
+
+def test_the_refusal_of_an_eager_call_says_why() -> None:
+    def program(x: torch.Tensor, holder: Keeps) -> torch.Tensor:
+        holder.kept = torch.nn.ReLU()
+        return x * next(holder.items)
+
+    with pytest.raises(
+        UnsupportedError, match=r"creates \(ReLU, at .*test_second_recording.py.* in .*program: "
+    ) as raised:
+        SUBJECT(program)(torch.ones(2), Keeps())
+    assert "holder.items may have advanced" in str(raised.value)

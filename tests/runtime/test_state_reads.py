@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -1770,6 +1771,315 @@ def reprbad(jit: Wrap) -> Iterator[Any]:
     yield g(X)
     d[k] = X + 1
     yield g(X)
+
+
+class Slotted:
+    """A slot that is filled, and one that is empty."""
+
+    __slots__ = ("full", "other")
+
+    def __init__(self) -> None:
+        self.full = 2.0
+
+
+class HiddenByProperty(Slotted):
+    """The property has the name of the empty slot."""
+
+    __slots__ = ()
+
+    @property
+    def other(self) -> Any:
+        return self.full * 4
+
+    @other.setter
+    def other(self, value: Any) -> None:
+        Slotted.other.__set__(self, value)
+
+
+class HiddenByError(Slotted):
+    """No read of the object may run the property."""
+
+    @property
+    def other(self) -> Any:
+        raise RuntimeError("there is none")
+
+
+class HiddenByConstant(Slotted):
+    """An attribute of the class has the name of the empty slot."""
+
+    other = 3.0
+
+
+class ComputedForSlot(Slotted):
+    """What stands for an empty slot is computed without side effects."""
+
+    __slots__ = ("third",)
+
+    def __getattr__(self, name: str) -> float:
+        if name == "other":
+            return 5.0
+        raise AttributeError(name)
+
+
+class FilledOnRead(Slotted):
+    """The first read of the slot fills it."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "other":
+            self.other = self.full + 1
+            return self.other
+        raise AttributeError(name)
+
+
+class SlotOfThread(threading.local):
+    """A slot beside attributes of a thread."""
+
+    __slots__ = ("other",)
+
+    def __init__(self) -> None:
+        self.full = 2.0
+
+
+def content_of_slots(value: Any) -> list[Any]:
+    kind = SlotOfThread if isinstance(value, SlotOfThread) else Slotted
+    content = []
+    for name in kind.__slots__:
+        try:
+            content.append(vars(kind)[name].__get__(value))
+        except AttributeError:
+            content.append("empty")
+    return content
+
+
+def of_slots(functions: Any, jit: Wrap) -> Iterator[Any]:
+    f, kind = functions
+    o = kind()
+    g = jit(lambda x: f(x, o))
+    for _ in range(2):
+        yield g(X), content_of_slots(o)
+    slot = vars(SlotOfThread if kind is SlotOfThread else Slotted)["other"]
+    slot.__set__(o, 7.0)
+    yield g(X), content_of_slots(o)
+    slot.__delete__(o)
+    yield g(X), content_of_slots(o)
+
+
+def reads_full(x: torch.Tensor, o: Any) -> torch.Tensor:
+    return x * o.full
+
+
+def other_or_default(x: torch.Tensor, o: Any) -> torch.Tensor:
+    return x * getattr(o, "other", 3)
+
+
+def reads_other(x: torch.Tensor, o: Any) -> torch.Tensor:
+    try:
+        return x * o.other
+    except AttributeError:
+        return x * 9
+
+
+def fills_other(x: torch.Tensor, o: Any) -> torch.Tensor:
+    if not hasattr(o, "other"):
+        o.other = x * 2
+    return x + 1
+
+
+def creates_like(x: torch.Tensor, o: Any) -> list[Any]:
+    made = type(o)()
+    made.full = x * o.full
+    return [made.full, content_of_slots(made), [made] if type(o) is not SlotOfThread else []]
+
+
+def stores_in_slot(x: torch.Tensor, o: Any) -> torch.Tensor:
+    Slotted.other.__set__(o, x * 2)
+    return x * o.full
+
+
+@case
+def a_constant_that_hides_a_filled_slot(jit: Wrap) -> Iterator[Any]:
+    class Hidden(Slotted):
+        other = 3.0
+
+    o = Hidden()
+    Slotted.other.__set__(o, 7.0)
+    g = jit(lambda x: x * o.other)
+    yield g(X)
+    Hidden.other = 4.0
+    yield g(X)
+    del Hidden.other
+    yield g(X)
+
+
+SLOTTED = (HiddenByProperty, HiddenByConstant, ComputedForSlot, FilledOnRead)
+PROGRAMS.update(
+    {
+        f"slots_{f.__name__}_{kind.__name__}": functools.partial(of_slots, (f, kind))
+        for f, kinds in {
+            reads_full: (*SLOTTED, HiddenByError, SlotOfThread),
+            other_or_default: (*SLOTTED, SlotOfThread),
+            reads_other: (*SLOTTED, SlotOfThread),
+            fills_other: (*SLOTTED, SlotOfThread),
+            creates_like: (*SLOTTED, HiddenByError, SlotOfThread),
+            stores_in_slot: (*SLOTTED, HiddenByError),
+        }.items()
+        for kind in kinds
+    }
+)
+
+
+def named(scale: list[float]) -> Any:
+    """A class whose attributes have names of attributes of its metaclass."""
+
+    class Meta(type):
+        @property
+        def factor(cls) -> str:
+            return "of the class"
+
+        @factor.setter
+        def factor(cls, value: Any) -> None:
+            raise AssertionError
+
+    class Named(metaclass=Meta):
+        @property
+        def __name__(self) -> str:
+            return "n" * int(scale[0])
+
+        @property
+        def factor(self) -> float:
+            return scale[0] * 2
+
+        @classmethod
+        def __mro__(cls) -> float:
+            return scale[0] * 3
+
+        __doc__ = property(lambda self: scale[0])  # type: ignore[assignment]
+
+    return Named
+
+
+def of_names_of_the_metaclass(f: Any, jit: Wrap) -> Iterator[Any]:
+    scale = [2.0]
+    o = named(scale)()
+    g = jit(lambda x: f(x, o))
+    yield g(X)
+    scale[0] = 3.0
+    yield g(X)
+    yield g(X)
+
+
+cases(
+    of_names_of_the_metaclass,
+    name_of_object=lambda x, o: x * len(o.__name__),
+    name_of_class=lambda x, o: x * len(type(o).__name__),
+    factor_of_object=lambda x, o: x * o.factor,
+    factor_of_class=lambda x, o: x * len(type(o).factor),
+    method_of_object=lambda x, o: x * o.__mro__(),
+    doc_of_object=lambda x, o: x * o.__doc__,
+)
+
+
+class NameRaises:
+    """Only the program reads this name."""
+
+    n = 2.0
+
+    @property
+    def __name__(self) -> str:
+        raise RuntimeError("there is none")
+
+
+class NameIsList:
+    """A name that is no string."""
+
+    n = 2.0
+    __name__ = ["list"]
+
+
+def of_other_names(kind: Any, jit: Wrap) -> Iterator[Any]:
+    o = kind()
+    g = jit(lambda x: x * o.n)
+    yield g(X)
+
+
+cases(of_other_names, name_raises=NameRaises, name_is_list=NameIsList)
+
+
+def test_a_property_with_a_name_of_the_metaclass_is_guarded() -> None:
+    scale = [2.0]
+    o = named(scale)()
+    compiled = thunder.jit(lambda x: x * len(o.__name__) * o.factor)
+    for _ in range(3):
+        assert torch.equal(compiled(X), X * 8)
+    assert thunder.cache_misses(compiled) == 1
+
+
+class Scales(Box):
+    """Is called and iterated through a proxy."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.n
+
+    def __iter__(self) -> Iterator[float]:
+        return iter([self.n, 2.0])
+
+
+def behind_a_proxy(f: Any, jit: Wrap) -> Iterator[Any]:
+    o = Scales(2.0)
+    p = weakref.proxy(o)
+    g = jit(f)
+    for n in (2.0, 3.0, 3.0):
+        o.n = n
+        yield g(X, p), vars(o)
+    other = Scales(5.0)
+    yield g(X, weakref.proxy(other)), vars(other)
+
+
+def stored_behind_a_proxy(x: torch.Tensor, p: Any) -> torch.Tensor:
+    p.kept = x * 2
+    return p.kept * p.n
+
+
+cases(
+    behind_a_proxy,
+    proxy_attribute=lambda x, p: x * p.n,
+    proxy_default=lambda x, p: x * getattr(p, "missing", p.n),
+    proxy_call=lambda x, p: p(x),
+    proxy_items=lambda x, p: x * sum(p),
+    proxy_store=stored_behind_a_proxy,
+)
+
+
+@case
+def proxy_of_an_object_that_is_gone(jit: Wrap) -> Iterator[Any]:
+    holder = Box(2.0)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * holder.held.n
+        except ReferenceError:
+            return x * 7
+
+    o, g = Scales(3.0), jit(program)
+    holder.held = weakref.proxy(o)
+    yield g(X)
+    del o
+    yield g(X)
+    yield g(X)
+    o = Scales(4.0)
+    holder.held = weakref.proxy(o)
+    yield g(X)
+
+
+def test_an_object_behind_a_proxy_is_guarded() -> None:
+    o = Scales(2.0)
+    compiled = thunder.jit(lambda x, p: p(x) * p.n)
+    for n in (2.0, 2.0, 3.0, 2.0):
+        o.n = n
+        assert torch.equal(compiled(X, weakref.proxy(o)), X * n * n)
+    assert thunder.cache_misses(compiled) == 2
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")

@@ -271,12 +271,6 @@ def fake() -> Tensor:
         return torch.empty(3)
 
 
-def masked() -> Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.masked.masked_tensor(numbers(), torch.tensor([True, False, True]))
-
-
 def nested(layout: torch.layout) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -285,7 +279,6 @@ def nested(layout: torch.layout) -> Tensor:
 
 REFUSED: dict[str, tuple[Callable[[], Tensor], str]] = {
     "fake": (fake, "FakeTensor"),
-    "masked": (masked, "MaskedTensor"),
     "nested": (lambda: nested(torch.strided), "nested"),
     "functional": (lambda: torch._to_functional_tensor(numbers()), "functional"),
 }

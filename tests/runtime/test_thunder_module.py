@@ -19,6 +19,7 @@ from torch import nn
 import thunder
 from tests.runtime.young_heap import young_heap
 from tests.subjects import SUBJECT, eager
+from thunder_core.errors import UncompiledWarning
 
 pytestmark = pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules")
 
@@ -372,3 +373,49 @@ def test_inputs_and_results_are_not_kept(jit: Callable[..., Any]) -> None:
         watched = [weakref.ref(value), weakref.ref(result)]
         del value, result
         assert [reference() for reference in watched] == [None, None]
+
+
+class Adversarial(nn.Module):
+    """Methods call parts of it, as those of modules of Lightning do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Linear(4, 4)
+        self.critic = nn.Linear(4, 1)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.generator(z)
+
+    def of_parts(self, z: torch.Tensor) -> torch.Tensor:
+        return self.critic(self.generator(z)).mean()
+
+    def of_itself(self, z: torch.Tensor) -> torch.Tensor:
+        return self.critic(self(z)).mean()
+
+    def sizes(self, z: torch.Tensor) -> torch.Tensor:
+        return z * self.generator.in_features * len(list(self.critic.parameters()))
+
+
+@pytest.mark.filterwarnings("error")
+def test_calls_of_submodules_that_compile_nothing_are_reported_once() -> None:
+    module = Adversarial()
+    compiled, z = thunder.jit(module), torch.randn(3, 4)
+    for _ in range(3):
+        compiled.sizes(z)
+    compiled.of_parts(z)  # a call of the module may follow
+    with pytest.warns(UncompiledWarning, match=r"of_parts calls submodules .*\(critic, generator\).*thunder.jit"):
+        compiled.of_parts(z)
+    compiled.of_parts(z)
+    compiled.critic = thunder.jit(module.critic)
+    assert torch.equal(compiled.of_parts(z), module.critic(module.generator(z)).mean())
+    assert thunder.cache_misses(compiled.critic) == 1
+    assert module.state_dict().keys() == Adversarial().state_dict().keys()
+
+
+@pytest.mark.filterwarnings("error")
+def test_methods_that_call_the_module_are_not_reported() -> None:
+    compiled, z = thunder.jit(Adversarial()), torch.randn(3, 4)
+    for _ in range(3):
+        compiled.of_itself(z)
+        compiled.of_parts(z)
+    assert thunder.cache_misses(compiled) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -176,17 +177,59 @@ def test_is_set_to_with_a_tensor_of_the_program_as_keyword() -> None:
         thunder.jit(lambda x, y: (x.is_set_to(tensor=y.view(2)), y + 1))(whole[:], whole)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(),
-        lambda x: torch.quantize_per_tensor(x, 0.1, 0, dtype=torch.quint8).int_repr(),
-    ],
-)
-def test_quantized_tensors_are_refused(program: Callable[..., Any]) -> None:
-    """PyTorch's fake tensors have another dtype, and ``dequantize`` of these returns its argument."""
-    with pytest.raises(UnsupportedError, match=r"quantized tensor, of the dtype torch\.qu?int8"):
-        thunder.jit(program)(t())
+def quantized() -> torch.Tensor:
+    return torch.quantize_per_tensor(t(), 0.1, 0, torch.qint8)
+
+
+def of_onednn() -> torch.Tensor:
+    return t().reshape(1, -1).to_mkldnn()
+
+
+HELD: dict[str, Any] = {}
+
+
+def stores_quantized(x: torch.Tensor) -> torch.Tensor:
+    HELD["made"] = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    return x * 2
+
+
+UNTRACED: dict[str, tuple[Callable[..., Any], Callable[[], torch.Tensor], str]] = {
+    "dequantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(), t, "quantized.*qint8"),
+    "integers": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, dtype=torch.quint8).int_repr(), t, "quantized.*quint8"),
+    "quantized result": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), t, "quantized.*qint8"),
+    "quantized, stored": (stores_quantized, t, "quantized.*qint8"),
+    "quantized argument": (lambda x: (x.dequantize() * 2, x.q_scale()), quantized, "x is a quantized tensor"),
+    "quantized, passed on": (lambda x: [x, x.shape], quantized, "x is a quantized tensor"),
+    "argument of oneDNN": (lambda x: x.to_dense() * 2, of_onednn, "x is a tensor in the format of oneDNN"),
+    "passed on, of oneDNN": (lambda x: {"x": x}, of_onednn, "x is a tensor in the format of oneDNN"),
+    "made for oneDNN": (lambda x: (x.to_mkldnn() * 2).to_dense(), t, "to_mkldnn returns a tensor in the format"),
+    "result of oneDNN": (lambda x: x.to_mkldnn(), t, "to_mkldnn returns a tensor in the format"),
+}
+
+
+def comparable(value: Any) -> Any:
+    """``value`` with tensors as text, which has their format and values."""
+    return [comparable(item) for item in value] if isinstance(value, list | tuple) else repr(value)
+
+
+@pytest.mark.parametrize("name", UNTRACED)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # deprecated since PyTorch 2.13
+def test_tensors_that_cannot_be_traced_run_eagerly(name: str) -> None:
+    """PyTorch's fake tensors have another dtype, and ``dequantize`` of these returns its argument; or no format."""
+    program, make, message = UNTRACED[name]
+    compiled = thunder.jit(program)
+    for seed in range(2):
+        found = []
+        for call in (program, compiled):
+            HELD.clear()
+            torch.manual_seed(seed)
+            found.append(comparable((call(make()), list(HELD.values()))))
+        assert found[0] == found[1]
+    ((reason, count),) = thunder.explain(compiled).fallbacks.items()
+    assert count == 2
+    assert re.search(message, reason)
+    assert "test_unusual_programs.py" in reason
 
 
 def test_errors_name_the_line_that_calls_the_standard_library() -> None:

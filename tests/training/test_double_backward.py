@@ -104,6 +104,33 @@ def test_gradient_penalty(name: str) -> None:
     assert_same_or_refused(MODULES[name], scenario)
 
 
+STATISTICS: dict[str, Callable[[], nn.Module]] = {
+    # without biases, whose gradients are only rounding errors
+    "batch norm": lambda: nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.BatchNorm1d(8)),
+    "cumulative average": lambda: nn.Sequential(
+        nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, momentum=None), nn.Tanh()
+    ),
+    "without parameters": lambda: nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2)),
+    "instance norm": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, affine=True, track_running_stats=True), nn.Flatten()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_second_derivatives_of_normalizations_that_have_updated_statistics(name: str) -> None:
+    def scenario(model: Any) -> Any:
+        seen = []
+        for _ in range(3):
+            x = leaf(6, 4)
+            (gradient,) = torch.autograd.grad(model(x).pow(3).sum(), x, create_graph=True)
+            gradient.square().sum().backward()
+            seen.append([x.grad, *[value.grad for value in model.parameters()], *map(torch.clone, model.buffers())])
+        return seen
+
+    assert_same(STATISTICS[name], scenario)
+
+
 def test_gradient_of_the_cotangent() -> None:
     """The derivative with respect to what is passed to backward, which is linear in it."""
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
+from tests.subjects import eager
 from tests.training.steps import LOW_PRECISION, assert_same, assert_same_training, detached, leaf
 
 
@@ -210,3 +211,25 @@ class Bags(nn.Module):
 
 def test_functional_embeddings() -> None:
     assert_same_training(Bags, words)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_cumulative_average_is_compiled_once_for_all_batches(grad: bool) -> None:
+    """As `torch.optim.swa_utils.update_bn` calls a module: its momentum depends on the number of batches."""
+    make = lambda: nn.Sequential(nn.Linear(4, 4, bias=False), nn.BatchNorm1d(4, momentum=None), nn.Tanh())  # noqa: E731
+    modules = []
+    for wrap in (eager, thunder.jit):
+        torch.manual_seed(0)
+        modules.append(wrap(make()))
+    for rows in (5, 5, 5, 3, 6, 4):
+        x, results = torch.randn(rows, 4), []
+        for module in modules:
+            module.zero_grad()
+            with torch.set_grad_enabled(grad):
+                results.append([module(x)])
+            if grad:
+                results[-1][0].square().sum().backward()
+                results[-1] += [parameter.grad for parameter in module.parameters()]
+            results[-1] += map(torch.clone, module.buffers())
+        torch.testing.assert_close(*results)
+    assert thunder.cache_misses(modules[1]) == 2

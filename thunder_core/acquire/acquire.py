@@ -52,8 +52,8 @@ def acquire(
         try:
             with recording_turn():
                 return record(function, args, kwargs, attempt, advanced)
-        except EagerCallNeeded:
-            _check_repeatable(advanced)
+        except EagerCallNeeded as needed:
+            _check_repeatable(advanced, needed)
             raise
         except RecordAgain as again:
             attempt = again.following(attempt)
@@ -113,7 +113,16 @@ def _with_fewer_symbols(attempt: Attempt, error: Exception, guesses: Guesses | N
     return None
 
 
-def _check_repeatable(advanced: list[str]) -> None:
+def _check_repeatable(advanced: list[str], needed: EagerCallNeeded | None = None) -> None:
+    if advanced and needed is not None:
+        raise UnsupportedError(
+            f"{needed}; it has to run in eager PyTorch, but has been recorded, and {', '.join(advanced)} may have "
+            "advanced meanwhile",
+            advice=(
+                "do that outside of the compiled function",
+                "read no object that has iterators or files inside of the compiled function",
+            ),
+        ) from needed
     if advanced:
         raise UnsupportedError(
             f"the program has to be recorded a second time, and {', '.join(advanced)} has advanced in the first",

@@ -13,8 +13,9 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import Variable, variable_of
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
@@ -155,14 +156,9 @@ def _convert(value: Any, call: CallArguments) -> Any:
     return _convert_rare(value, kind, call)
 
 
-def _quantized(dtype: torch.dtype) -> UnsupportedError:
-    return UnsupportedError(
-        f"the program creates a quantized tensor, of the dtype {dtype}; only dense and sparse tensors can be traced",
-        location=user_location(),
-        advice=(
-            "torch.fake_quantize_per_tensor_affine rounds to the quantized values and returns a plain tensor",
-            "or do this outside of the compiled function, and pass the result of dequantize()",
-        ),
+def _quantized(dtype: torch.dtype) -> EagerCallNeeded:
+    return EagerCallNeeded(
+        f"the program creates a quantized tensor, of the dtype {dtype}, which cannot be traced{at(user_location())}"
     )
 
 

@@ -13,7 +13,6 @@ If such a call cannot be recorded, the program is recorded again with one op for
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from thunder_core.acquire import data_dependence
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.attempt import Key, RecordAgain, key_of
 from thunder_core.acquire.data_dependence import Declined, ValueRequest
+from thunder_core.acquire.object_layout import copy_module
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_sampled
 from thunder_core.guards.writes import same_writes
@@ -80,10 +80,15 @@ def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any,
         raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
     args = (module, *args)
     duplicate: list[torch.nn.Module] = []
+    observer = recorder.mode.observer
 
     def try_copy(_module: Any, *tried: Any, **named: Any) -> Any:
         if not duplicate:
-            duplicate.append(copy.deepcopy(module))
+            observer.pause()
+            try:
+                duplicate.append(copy_module(module))
+            finally:
+                observer.resume()
         return duplicate[0](*tried, **named)
 
     first = len(recorder.trace.ops)

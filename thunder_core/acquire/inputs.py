@@ -16,12 +16,13 @@ from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_tensor import Variable, variable_of
-from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.trace import with_bodies
@@ -359,10 +360,12 @@ class Inputs:
 
 
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:
-    if tensor.is_quantized or tensor.is_nested:
-        kind = "quantized" if tensor.is_quantized else "nested"
+    if tensor.is_quantized or tensor.is_mkldnn:
+        kind = "a quantized tensor" if tensor.is_quantized else "a tensor in the format of oneDNN"
+        raise EagerCallNeeded(f"{source.describe()} is {kind}, which cannot be traced{at(user_location())}")
+    if tensor.is_nested:
         raise UnsupportedError(
-            f"{source.describe()} is a {kind} tensor; only dense and sparse tensors can be traced",
+            f"{source.describe()} is a nested tensor; only dense and sparse tensors can be traced",
             location=user_location(),
-            advice=("convert it with .to_padded_tensor() or .dequantize() before the compiled function",),
+            advice=("convert it with .to_padded_tensor() before the compiled function",),
         )

@@ -7,12 +7,15 @@ stored (``__setitem__``), while an object that a program creates has to be creat
 from __future__ import annotations
 
 import collections
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType, MemberDescriptorType
 from typing import Any, Final
 
-from thunder_core.guards.contents import cached_by_class
+import torch
+
+from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of, put_attribute, slot_item, slot_names
 
 _WORD: Final = 8
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
@@ -48,7 +51,7 @@ def contents_of(value: Any) -> Contents | None:
     base: Any = _base_of_c(type(value))
     if base is None:
         return None
-    state = object.__getstate__(value)
+    state = _attributes(value)
     if issubclass(base, BaseException):
         return Contents(base, vars(BaseException)["args"].__get__(value), state)
     if base in _VALUES:
@@ -63,6 +66,13 @@ def contents_of(value: Any) -> Contents | None:
     return Contents(base, (), state)
 
 
+def _attributes(value: Any) -> Any:
+    """The attributes of an object as ``object.__getstate__`` returns them, but of slots that properties hide, too."""
+    slots = {name: item for name in slot_names(type(value)) if (item := slot_item(value, name)) is not MISSING}
+    own = dict(namespace_of(value) or ()) or None
+    return (own, slots) if slots else own
+
+
 def set_attributes(value: Any, state: Any) -> None:
     """Store what ``object.__getstate__`` returned."""
     slots = None
@@ -71,7 +81,22 @@ def set_attributes(value: Any, state: Any) -> None:
     if state:
         object.__getattribute__(value, "__dict__").update(state)
     for name, item in (slots or {}).items():
-        object.__setattr__(value, name, item)
+        put_attribute(value, name, item)
+
+
+def copy_module(module: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy of a module, without the methods by which its class and those of its submodules copy themselves."""
+    parts = [part for part in module.modules() if _base_of_c(type(part)) is object and not _is_scripted(part)]
+    memo: dict[int, Any] = {id(part): object.__new__(type(part)) for part in parts}
+    for part in parts:
+        set_attributes(memo[id(part)], copy.deepcopy(_attributes(part), memo))
+    copied: torch.nn.Module = copy.deepcopy(module, memo)
+    return copied
+
+
+def _is_scripted(module: torch.nn.Module) -> bool:
+    """Whether the attributes of a module are in C++."""
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def set_default_factory(value: collections.defaultdict[Any, Any], factory: Any) -> None:

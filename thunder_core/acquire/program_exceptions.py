@@ -28,13 +28,13 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import EndsRecording, ThunderError, WrongGuess
-from thunder_core.guards.code_kinds import is_calling, is_of_thunder
+from thunder_core.guards.code_kinds import CodeKind, is_calling, is_of_thunder, kind_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import annotate_exception, location_of
 from thunder_core.tracing.user_frames import is_internal
 
 _VARIABLE: Final = "THUNDER_TRACEBACK"
-_HOLD_MODES: Final = (f"{os.path.dirname(torch.__file__)}{os.sep}", contextlib.__file__)
+_PYTORCH: Final = f"{os.path.dirname(torch.__file__)}{os.sep}"
 
 
 def folded(error: BaseException) -> TracebackType | None:
@@ -144,10 +144,17 @@ def free_frames(error: BaseException) -> None:
         one = errors.pop()
         seen.add(id(one))
         for frame, _ in walk_tb(one.__traceback__):
-            if frame.f_code.co_filename.startswith(_HOLD_MODES):
+            if _holds_modes(frame.f_code):
                 with suppress(RuntimeError):  # a generator that is suspended, which Python 3.13 does not clear
                     frame.clear()
         errors += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]
+
+
+def _holds_modes(code: CodeType) -> bool:
+    """Whether a frame of this code is freed. Those of modules stay: they show which module the exception ended."""
+    if code.co_filename == contextlib.__file__:
+        return True
+    return code.co_filename.startswith(_PYTORCH) and kind_of(code) is CodeKind.IGNORED
 
 
 def ends_program(error: BaseException, trace: OpenTrace) -> bool:

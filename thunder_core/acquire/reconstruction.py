@@ -43,6 +43,7 @@ from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.guards.writes import Write
 from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.switches import Values, set_switch
@@ -273,7 +274,8 @@ class Reconstructor(ReconstructionWriter):
             return self.output(self._inputs.object(value))
         for base, word in _NEEDS_EAGER_CALL.items():
             if isinstance(value, base):
-                raise EagerCallNeeded(f"the program returns or stores a {word} that it creates")
+                created = f" ({type(value).__qualname__}{at(self._observer.created_at(value))})"
+                raise EagerCallNeeded(f"the program returns or stores a {word} that it creates{created}")
         if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):
             return self.constant(value)
         contents = contents_of(value)

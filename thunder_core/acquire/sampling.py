@@ -20,9 +20,10 @@ from thunder_core.acquire.data_dependence import Declined, Resolved, ValueReques
 from thunder_core.acquire.prefix import real_calls
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.result_sizes import Geometry, Values, geometry_of, likely_geometry, samples, value_at
-from thunder_core.errors import UnsupportedError, trying
+from thunder_core.errors import EagerCallNeeded, UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
@@ -287,6 +288,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
 
     Raises:
         UnsupportedError: the result has a nested tensor with the strided layout.
+        EagerCallNeeded: the result has a tensor in the format of oneDNN.
         Exception: any exception of the call.
     """
     tensors = tensors_in((args, kwargs))
@@ -294,8 +296,11 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
     result = target(*args, **kwargs)
     leaves: list[Any] = []
     map_leaves(leaves.append, result)  # the leaves that `_to_meta` will get: `iterate_leaves` enters subclasses of dict
+    name = getattr(target, "__name__", str(target))
+    if any(isinstance(leaf, torch.Tensor) and leaf.is_mkldnn for leaf in leaves):
+        made = f"{name} returns a tensor in the format of oneDNN"
+        raise EagerCallNeeded(f"{made}, which cannot be traced{at(user_location())}")
     if any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in leaves):
-        name = getattr(target, "__name__", str(target))
         raise UnsupportedError(
             f"{name} returns a nested tensor with the strided layout, which has no shape that a trace can represent",
             location=user_location(),

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 ATTRIBUTE_LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+JUMPS_IF_NONE: Final = frozenset(name for name in dis.opmap if name.endswith(("_IF_NONE", "_IF_NOT_NONE")))
 FIRST_ASSIGNMENT: Final = 13
 """The arguments of ``BINARY_OP`` from this one on are assignments, such as ``+=``; those below are operators."""
 JOIN: Final = "JOIN"

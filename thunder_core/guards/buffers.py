@@ -90,12 +90,29 @@ class _Held:
 
     def restore(self) -> None:
         if is_array(self.value):
-            if self.value.shape != self.copy.shape:
-                self.value.resize(self.copy.shape, refcheck=False)
-            self.value[...] = self.copy
+            with warnings.catch_warnings():  # NumPy deprecates to assign these attributes
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._restore_array()
         else:
             with memoryview(self.value) as view, view.cast("B") as own:
                 own[:] = self.copy
+
+    def _restore_array(self) -> None:
+        array, (_, (shape, strides, writeable), _) = self.value, self.content
+        if writeable:
+            array.flags.writeable = True
+        if array.dtype != self.copy.dtype:
+            if array.flags.c_contiguous:
+                array.shape = (-1,)
+            array.dtype = self.copy.dtype
+        if array.shape != shape:
+            if array.size != self.copy.size:
+                array.resize(shape, refcheck=False)
+            array.shape = shape
+        if array.strides != strides:
+            array.strides = strides
+        array[...] = self.copy
+        array.flags.writeable = writeable
 
 
 class Buffers:

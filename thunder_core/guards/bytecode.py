@@ -12,6 +12,7 @@ from thunder_core.guards.abstract_stack import (
     ATTRIBUTE_LOADS,
     FIRST_ASSIGNMENT,
     GLOBAL_LOADS,
+    JUMPS_IF_NONE,
     UNKNOWN,
     Instruction,
     StackValue,
@@ -36,6 +37,8 @@ _KEYWORDS = 0x08
 _GETTERS = frozenset({"attrgetter", "methodcaller"})
 _IDENTITY = frozenset({"is_", "is_not"})
 _TYPES = frozenset({"type", "callable", "id"})
+_OF_FIRST = frozenset((name,) for name in (*_TYPES, "isinstance"))
+"""Global functions that read no content of their first argument, only its class or identity."""
 _MEMBERSHIP = frozenset(
     {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
     | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
@@ -170,6 +173,12 @@ class _Reader:
                 if value.chain and _is_accessor(value):  # passed to a function, or called with unpacked arguments
                     self.names.whole.add(UNKNOWN)
 
+    def use_identity(self, values: Iterable[StackValue]) -> None:
+        """Values are used without their content."""
+        for value in values:
+            self.names.uses_class |= value.is_class or value.chain == ("type",)
+            self._use_chain(value)
+
     def _use_chain(self, value: StackValue) -> None:
         if value.chain:
             self._used.add(value.chain)
@@ -198,7 +207,9 @@ class _Reader:
         self._use_chain(callee)
         self.names.uses_class |= callee.is_class
         self.names.dictionaries.called(callee, arguments)
-        self.use(arguments, as_tensors=callee.chain[:1] == ("torch",))
+        without_content = 1 if callee.chain in _OF_FIRST else 0
+        self.use_identity(arguments[:without_content])
+        self.use(arguments[without_content:], as_tensors=callee.chain[:1] == ("torch",))
         if not _is_accessor(callee):
             return
         owner = arguments[0].label if arguments else UNKNOWN
@@ -247,7 +258,11 @@ class _Reader:
         constants = [value.constant for value in instruction.operands if value.is_constant]
         self.names.compares_identity |= not constants
         self._compares_constants |= any(constant is not None for constant in constants)
-        self.use(instruction.operands)
+        self.use_identity(instruction.operands)
+
+    def jump_if_none(self, instruction: Instruction) -> None:
+        """A comparison with None."""
+        self.use_identity(instruction.operands)
 
     def comparison(self, instruction: Instruction) -> None:
         self.names.compares_objects |= not any(value.is_constant for value in instruction.operands)
@@ -308,6 +323,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "BINARY_OP": _Reader.operator,
     "CONTAINS_OP": _Reader.membership,
     "IS_OP": _Reader.identity,
+    **dict.fromkeys(JUMPS_IF_NONE, _Reader.jump_if_none),
     "COMPARE_OP": _Reader.comparison,
     "BUILD_SET": _Reader.hashed,
     "SET_ADD": _Reader.hashed,

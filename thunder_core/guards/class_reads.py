@@ -20,10 +20,10 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.guards.check import Check
 from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, class_attribute_names, not_in_dict
-from thunder_core.guards.contents import MISSING, PARTS, NodeKind, namespace_of
+from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
+from thunder_core.guards.contents import MISSING, PARTS, NodeKind, is_filled, namespace_of, slot_names
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.lookup_methods import COMPUTED, has_pure_lookup, look_up, replaces_lookup
+from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, has_pure_lookup, look_up, replaces_lookup
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.ir.location import SourceLocation
@@ -56,11 +56,22 @@ class ComputedReads:
             return
         on_class = self._class_names.of(type(node.object))
         for name in sorted(names.attributes):
-            if name in node.guarded or name in node.attributes or name in on_class or name.startswith("__"):
+            if name in node.guarded or name in node.attributes or name.startswith("__"):
+                continue
+            if name in on_class:
+                if name in slot_names(type(node.object)):
+                    self.read_empty_slot(node, name, names)
                 continue
             if is_attribute_of_module(node, name):
                 continue
             self.look_up(node, name, names)
+
+    def read_empty_slot(self, node: Node, name: str, names: CodeNames) -> None:
+        """Read a slot that was empty at the first visit, and what ``__getattr__`` returns in its place."""
+        if has_own_lookup(type(node.object)) and not is_filled(node.object, name):  # else the program has filled it
+            self.look_up(node, name, names)
+        node.guarded.add(name)
+        self._heap.guards.append(Check(node.source, EMPTY_SLOT, name))
 
     def look_up_held(self, node: Node, name: str, names: CodeNames) -> None:
         """Read an attribute that the object or its class stores, if the class defines ``__getattribute__``.
@@ -137,7 +148,7 @@ class ClassReads:
         on_class = self.names.of(kind)
         for name in sorted(on_class.keys() & names.attributes):
             attribute = on_class[name]
-            if name in node.attributes and not isinstance(attribute, property):
+            if name in node.attributes and not (isinstance(attribute, property) or _hides_slot(kind, name, attribute)):
                 continue
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
@@ -148,7 +159,7 @@ class ClassReads:
                 if replaces_lookup(kind):  # which may return another value
                     self._computed.look_up_held(node, name, names)
                 else:
-                    self._value(node, name, attribute, names)
+                    self._value(node, name, attribute, names, is_hiding=_hides_slot(kind, name, attribute))
             elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
                 self._descriptor(kind, name, attribute)
 
@@ -162,9 +173,7 @@ class ClassReads:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""
         if (kind, name) not in self._edges:
             self._edges.add((kind, name))
-            owner = next(base for base in kind.__mro__ if name in base.__dict__)
-            held = AttributeSource(ConstantSource(owner, owner.__name__), "__dict__")
-            self._heap.visit(attribute, ItemSource(held, name))
+            self._heap.visit(attribute, _stored(kind, name)[0])
 
     def _guard_not_overridden(self, node: Node, name: str) -> None:
         """Guard that an object does not override a method of its class; of PyTorch's modules only ``forward``."""
@@ -176,9 +185,10 @@ class ClassReads:
         if namespace_of(node.object) is not None:
             self._heap.guards.append(not_in_dict(node.source, name))
 
-    def _value(self, node: Node, name: str, attribute: Any, names: CodeNames) -> None:
-        if name not in node.guarded:
-            node.guarded.add(name)
+    def _value(self, node: Node, name: str, attribute: Any, names: CodeNames, *, is_hiding: bool = False) -> None:
+        key = f"type().{name}" if is_hiding else name
+        if key not in node.guarded:
+            node.guarded.add(key)
             self._heap.visit(attribute, AttributeSource(node.source, name), by_key=True)
         self._following.follow_all((attribute,), names, name)
 
@@ -220,7 +230,22 @@ class ClassReads:
         if kind_of(function.__code__) is not CodeKind.USER and name != "forward":
             return
         source: Source = AttributeSource(ConstantSource(kind, kind.__name__), name)
+        if hasattr(type(inspect.getattr_static(type(kind), name, None)), "__set__"):
+            # of the metaclass, such as ``__name__``: it precedes the attribute that the class stores
+            source, held = _stored(kind, name)
+            suffix = suffix or ("__func__" if isinstance(held, staticmethod) else "")
         self._heap.visit(function, AttributeSource(source, suffix) if suffix else source)
+
+
+def _stored(kind: type, name: str) -> tuple[Source, Any]:
+    """The path to the attribute that a class or one of its bases stores, and the attribute, which is not bound."""
+    owner = next(base for base in kind.__mro__ if name in base.__dict__)
+    return ItemSource(AttributeSource(ConstantSource(owner, owner.__name__), "__dict__"), name), owner.__dict__[name]
+
+
+def _hides_slot(kind: type, name: str, attribute: Any) -> bool:
+    """Whether an object's attribute of this name is that of its class, though the object has a slot with the name."""
+    return name in slot_names(kind) and not isinstance(attribute, MemberDescriptorType)
 
 
 def _is_user_descriptor(attribute: Any) -> bool:

@@ -20,6 +20,7 @@ from thunder_core.guards.check import (
     Condition,
 )
 from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of_class
+from thunder_core.guards.contents import is_filled, referent_of
 from thunder_core.guards.guard import show, type_name
 from thunder_core.guards.plain import identical, is_plain, key_text, same_items_of
 from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
@@ -289,6 +290,21 @@ NO_ATTRIBUTE: Final = Condition(
     Comparison("hasattr({actual}, {expected})"),
     lambda value, expected: f".{expected}: {_ADDED}",
 )
+EMPTY_SLOT: Final = Condition(
+    "absent",
+    "{value}",
+    Comparison("{is_filled}({actual}, {expected})", (is_filled,)),
+    lambda value, expected: f".{expected}: {_ADDED}",
+)
+"""An object without a value in a slot; a ``__getattr__`` of its class, which may return one, is not called."""
+GONE: Final = Condition(
+    "gone",
+    "{referent_of}({value})",
+    IS,
+    lambda value, expected: ": refers to an object",
+    uses=(referent_of,),
+)
+"""A weak proxy whose object is gone; no other check can have it as its expected value."""
 NOT_SHADOWED: Final = Condition(
     "not shadowed",
     "{value}.keys()",

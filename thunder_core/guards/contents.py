@@ -23,7 +23,14 @@ from typing import Any, Final, TypeVar
 import torch
 from torch.nn import Module
 
-from thunder_core.guards.source import DirectAttributeSource, Source, StoredAttributeSource, global_source, item_source
+from thunder_core.guards.source import (
+    DirectAttributeSource,
+    SlotSource,
+    Source,
+    StoredAttributeSource,
+    global_source,
+    item_source,
+)
 from thunder_core.guards.stored_content import (
     delete_item,
     entries,
@@ -159,14 +166,30 @@ _SLOTS_IN_C: Final[Mapping[type, tuple[str, ...]]] = {
 
 
 @cached_by_class
-def slot_names(kind: type) -> tuple[str, ...]:
+def _slots(kind: type) -> dict[str, Any]:
+    """The descriptors of the slots of a class and its bases, the first of each name.
+
+    An attribute of a subclass may hide a slot, for example a property, which no access to the slot may run.
+    """
+    if kind in _SLOTS_IN_C:
+        return {name: vars(kind)[name] for name in _SLOTS_IN_C[kind]}
+    slots: dict[str, Any] = {}
+    for base in kind.__mro__:
+        for name, member in base.__dict__.items() if "__slots__" in base.__dict__ else ():
+            if type(member) is MemberDescriptorType:
+                slots.setdefault(name, member)
+    return slots
+
+
+def slot_names(kind: type) -> Collection[str]:
     """The names of the slots of a class and its bases."""
-    return _SLOTS_IN_C.get(kind) or tuple(
-        name
-        for base in kind.__mro__
-        for name, member in base.__dict__.items()
-        if type(member) is MemberDescriptorType and "__slots__" in base.__dict__
-    )
+    return _slots(kind).keys()
+
+
+def reaches_slot(kind: type, name: str) -> bool:
+    """Whether a class has a slot with a name that no attribute of a subclass hides."""
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return found is not None and found is _slots(kind).get(name)
 
 
 @cached_by_class
@@ -189,23 +212,28 @@ def namespace_of(value: Any) -> dict[str, Any] | None:
     return own
 
 
-def _slot(value: Any, name: str) -> Any:
+def slot_item(value: Any, name: str) -> Any:
     """The object in a slot, or `MISSING`."""
     try:
-        return object.__getattribute__(value, name)
+        return _slots(type(value))[name].__get__(value)
     except (AttributeError, ValueError):  # of an empty cell
         return MISSING
 
 
 def content_of(cell: CellType) -> Any:
     """The value of a closure variable; `MISSING` if it has none."""
-    return _slot(cell, "cell_contents")
+    return slot_item(cell, "cell_contents")
 
 
 _CACHED_BY_PYTORCH: Final = frozenset(
     {f"_sym_{what}_capsule{end}" for what in ("sizes", "strides") for end in ("", "_len")}
 )
 """Attributes in which PyTorch caches the sizes and strides that a wrapper subclass returned."""
+
+
+def is_filled(value: Any, name: str) -> bool:
+    """Whether an object has a slot with a name, and an object in it."""
+    return name in slot_names(type(value)) and slot_item(value, name) is not MISSING
 
 
 def _is_of_library(value: Any, name: str, held: Any) -> bool:
@@ -218,17 +246,17 @@ def _is_of_library(value: Any, name: str, held: Any) -> bool:
 def own_attributes(value: Any) -> dict[str, Any]:
     """A copy of the attributes that an object stores in ``__dict__`` and ``__slots__``."""
     attributes = dict(namespace_of(value) or ())
-    if isinstance(value, Module | torch.Tensor):
+    if attributes and isinstance(value, Module | torch.Tensor):
         attributes = {name: held for name, held in attributes.items() if not _is_of_library(value, name, held)}
     for name in slot_names(type(value)):
-        if (held := _slot(value, name)) is not MISSING:
+        if (held := slot_item(value, name)) is not MISSING:
             attributes[name] = held
     return attributes
 
 
 def forget_cached_methods(value: Any) -> None:
     """Delete the methods that a scripted module caches in its ``__dict__``, which `own_attributes` does not return."""
-    if isinstance(value, torch.jit.ScriptModule):
+    if issubclass(type(value), torch.jit.ScriptModule):
         for name in [name for name, held in value.__dict__.items() if type(held) is ScriptMethod]:
             del value.__dict__[name]
 
@@ -249,19 +277,20 @@ def _put(store: Callable[[Any, Any, Any], None], delete: Callable[[Any, Any], No
 def _get_attribute(value: Any, name: str) -> Any:
     """Also one of PyTorch, which `own_attributes` leaves out."""
     if name in slot_names(type(value)):
-        return _slot(value, name)
+        return slot_item(value, name)
     own = namespace_of(value)
     return MISSING if own is None else own.get(name, MISSING)
 
 
-_put_slot = _put(object.__setattr__, object.__delattr__)
-
-
-def _put_attribute(value: Any, name: str, item: Any) -> None:
-    if name in slot_names(type(value)):
-        _put_slot(value, name, item)
-    else:
+def put_attribute(value: Any, name: str, item: Any) -> None:
+    """Store an attribute in its slot or in ``__dict__``, or delete it if ``item`` is `MISSING`; runs no code."""
+    slot = _slots(type(value)).get(name)
+    if slot is None:
         _put_entry(namespace_of(value), name, item)
+    elif item is MISSING:
+        slot.__delete__(value)
+    else:
+        slot.__set__(value, item)
 
 
 _put_entry = _put(store_item, delete_item)
@@ -269,8 +298,12 @@ _put_entry = _put(store_item, delete_item)
 
 def _attribute_path(value: Any, source: Source, name: str) -> Source:
     """Assigned without ``__setattr__`` of the class and properties, which have run when the program was recorded."""
-    step = DirectAttributeSource if name in slot_names(type(value)) else StoredAttributeSource
-    return step(source, name)
+    kind = type(value)
+    if name not in slot_names(kind):
+        return StoredAttributeSource(source, name)
+    if reaches_slot(kind, name) and not issubclass(kind, threading.local):  # which `object.__setattr__` refuses
+        return DirectAttributeSource(source, name)
+    return SlotSource(source, name, _slots(kind)[name])
 
 
 def _module_dictionary(name: str) -> Table:
@@ -304,7 +337,7 @@ def _whole(read: Callable[[Any], Any], content_class: type, identity: Callable[[
     )
 
 
-_ATTRIBUTES = Table(own_attributes, _get_attribute, _put_attribute, _attribute_path)
+_ATTRIBUTES = Table(own_attributes, _get_attribute, put_attribute, _attribute_path)
 _CLASS_ATTRIBUTES = Table(
     lambda value: dict(vars(value)),
     lambda value, name: vars(value).get(name, MISSING),
@@ -356,6 +389,20 @@ PARTS: Final[Mapping[type, tuple[str, ...]]] = {
     functools.singledispatchmethod: ("func", "dispatcher"),
 }
 """Classes whose objects call functions of the user, with the attributes, which do not change, that refer to these."""
+
+
+PROXIES: Final = frozenset(weakref.ProxyTypes)
+"""The classes of weak proxies, which have the attributes and, for `isinstance`, the class of their object."""
+
+
+def referent_of(value: Any) -> Any:
+    """The object behind a weak reference or proxy, or None; None for other objects, too."""
+    if type(value) in PROXIES:
+        try:
+            return value.__init__.__self__
+        except ReferenceError:
+            return None
+    return weakref.ref.__call__(value) if isinstance(value, weakref.ref) else None
 
 
 class NodeKind(enum.Enum):

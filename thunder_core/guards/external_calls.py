@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.guards.buffers import is_array
 from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.torch_generators import STATE_METHODS
 
@@ -57,6 +58,7 @@ _OF_COLLECTOR: Final = frozenset({"get_count", "get_objects", "get_stats", "get_
 _PACKAGES: Final = sys.stdlib_module_names | {"numpy", "torch", "pybind11_builtins"}
 """Packages whose functions in C are known."""
 _OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
+_RESIZE: Final = "resize"
 _OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
 _OF_HANDLES: Final = frozenset({"join"} if sys.version_info >= (3, 13) else ())
 CONCURRENT: Final = frozenset({"asyncio", "concurrent", "multiprocessing"})
@@ -90,7 +92,7 @@ _GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
 
 
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
+    named = {_SUBCLASSES, _RESIZE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
     named |= _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
@@ -201,17 +203,24 @@ def foreign_function(function: Any, frame: FrameType) -> str | None:
 def used_state(function: Any, frame: FrameType) -> str | None:
     """The name of a function that reads state which a program cannot repeat or guard; None for others.
 
-    They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, or read that of
-    the garbage collector, whose thresholds Thunder changes.
+    They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, read that of the
+    garbage collector, whose thresholds Thunder changes, or count the references to an array, of which recording adds.
     """
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if owner is gc and name in _OF_COLLECTOR:
         shown = f"gc.{name}"
     elif isinstance(owner, functools._lru_cache_wrapper) and name in _OF_CACHES:
         shown = f"{getattr(owner, '__qualname__', 'a function')}.{name}"
+    elif name == _RESIZE and (is_array(owner) or _is_method_of_arrays(function)):
+        shown = f"numpy.ndarray.{name}"
     else:
         return None
     return shown if _is_for_user(frame) else None
+
+
+def _is_method_of_arrays(function: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and getattr(function, "__objclass__", None) is numpy.ndarray
 
 
 def concurrent_function(frame: FrameType, *, is_users: bool) -> str | None:

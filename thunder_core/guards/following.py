@@ -11,10 +11,9 @@ of classes, those of modules, those that objects compute, and those with compute
 from __future__ import annotations
 
 import builtins
-import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
-from types import MemberDescriptorType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,9 +31,12 @@ from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_ch
 from thunder_core.guards.contents import (
     MISSING,
     MODULE_DICTIONARIES,
+    PROXIES,
     NodeKind,
     namespace_of,
     parts_of,
+    referent_of,
+    slot_names,
 )
 from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.heap import Heap, is_unread
@@ -101,6 +103,7 @@ class Following:
             self._heap.objects.read_buffer(node)
         if node.kind is NodeKind.SEQUENCE and not node.reached:
             if names.dictionaries.only_appends(label):
+                self._heap.objects.guard_class_of(node)
                 return
             self._heap.objects.guard_content(node)
         if id(names) in node.followed:
@@ -124,9 +127,10 @@ class Following:
 
     def read_attributes(self, node: Node, names: CodeNames) -> None:
         """Read attributes of an object whose class belongs to a library."""
+        self.follow_all((referent_of(node.object),), names)
+        if type(node.object) in PROXIES:
+            return
         self._heap.state_read(node, names)
-        if isinstance(node.object, weakref.ref):
-            self.follow_all((node.object(),), names)
         if isinstance(node.object, ContextVar):
             self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
@@ -209,6 +213,8 @@ class Following:
         pending, seen = [(label, value)], dict[int, Any]()
         while pending:
             label, value = pending.pop()
+            if type(value) in PROXIES:  # `isinstance` would ask the object behind it, which may be gone
+                value = referent_of(value)
             if isinstance(value, torch.Tensor):
                 self.follow_tensor(value, names, label)
                 continue
@@ -315,12 +321,12 @@ class Following:
                 if own is not None and name in own:
                     source, unchanged = StoredAttributeSource(node.source, name), own[name] is value
                 else:  # in a slot, or deleted since
-                    source = AttributeSource(node.source, name)
-                    unchanged = getattr(node.object, name, MISSING) is value
+                    source = node.attribute_source(name)
+                    unchanged = node.kind.tables[0].get(node.object, name) is value
                 if unchanged:
                     child = self._heap.visit(value, source, by_key=True)
             label = names.label_of(name) if labelled else None
-            if isinstance(value, ModuleType):
+            if issubclass(type(value), ModuleType):
                 self.follow_python_module(value, names.attributes, names)
                 self.probe_python_module(value, names, label)
             if child is not None:
@@ -401,7 +407,7 @@ class DynamicReads:
             self._whole(node, names)
         for name in names.probed(label):
             if name not in node.guarded and name not in node.attributes:
-                self._probe(node, name)
+                self._probe(node, name, names)
 
     def _whole(self, node: Node, names: CodeNames) -> None:
         if node.kind is NodeKind.CLASS:
@@ -416,12 +422,11 @@ class DynamicReads:
                 for name, value in content.items():
                     self._following.modules.entry(node, dictionary, name, value, names)
 
-    def _probe(self, node: Node, name: str) -> None:
+    def _probe(self, node: Node, name: str, names: CodeNames) -> None:
         """Guard that the object has no such attribute."""
         kind = type(node.object)
-        if isinstance(self._following.classes.names.of(kind).get(name), MemberDescriptorType):  # an empty slot
-            node.guarded.add(name)
-            self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
+        if name in slot_names(kind):
+            self._following.computed.read_empty_slot(node, name, names)
             return
         if name in self._following.classes.names.of(kind):
             return

@@ -28,7 +28,7 @@ from thunder_core.guards.conditions import (
     identity_check,
     is_replaced,
 )
-from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
+from thunder_core.guards.contents import MODULE_DICTIONARIES, PROXIES, NodeKind, node_kind
 from thunder_core.guards.global_state import ORIGINAL_BUILTINS, state_guard
 from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
 from thunder_core.guards.object_guards import ObjectGuards
@@ -85,6 +85,8 @@ class Heap(Records):
 
     def visit(self, value: Any, source: Source, *, by_key: bool = False) -> Node | None:
         held, value = value, self.stand_ins.original(value)
+        if type(value) in PROXIES:  # before any `isinstance`, which asks the object behind it
+            return self._visit_proxy(value, source)
         if type(value) in ATOM_TYPES or is_plain(value):
             varies = source in self.stand_ins.numbers
             if varies and held is not value:
@@ -122,6 +124,14 @@ class Heap(Records):
             self.guards.append(identity_check(source, value))
             return None
         return self._make(value, source, by_key)
+
+    def _visit_proxy(self, proxy: Any, source: Source) -> Node:
+        node = self.nodes.get(id(proxy))
+        if node is None:
+            return self._make(proxy, source, by_key=True)
+        if node.source != source:
+            self.guards.append(Check(source, ALIAS, node.source))
+        return node
 
     def visit_receiver(self, function: Any, source: Source) -> None:
         receiver = getattr(function, "__self__", None)

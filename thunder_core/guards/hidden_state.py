@@ -23,9 +23,9 @@ from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperTy
 from typing import Any, Final
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 from thunder_core.guards.conditions import VALUE, keys_check
-from thunder_core.guards.contents import cached_by_class
+from thunder_core.guards.contents import PROXIES, cached_by_class
 from thunder_core.guards.external_calls import CONCURRENT
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
@@ -133,7 +133,9 @@ class HiddenStates:
         """Record the state of a random generator or an iterator, to detect changes."""
         if id(generator) in self._objects:
             return
-        if not has_own_lookup(type(generator)) and getattr(generator, "__name__", None) in _OF_STATES:
+        is_users = kind_of_class(type(generator)) is CodeKind.USER  # a read of its attributes may run code
+        is_users = is_users or has_own_lookup(type(generator))
+        if not is_users and getattr(generator, "__name__", None) in _OF_STATES:
             owner = getattr(generator, "__self__", None)
             if generator in _functions() or _generators_of(owner):
                 self.called(name)
@@ -241,6 +243,8 @@ def _names_of_hidden_state(kind: Any) -> frozenset[str]:
 
 def _iterates(kind: type) -> bool:
     """Whether instances are iterators, as `collections.abc.Iterator` decides without comparing classes."""
+    if kind in PROXIES:  # these methods are those of the object behind it, if it has them
+        return False
     return all(any(vars(base).get(name) is not None for base in kind.__mro__) for name in ("__iter__", "__next__"))
 
 

@@ -220,7 +220,10 @@ def _on_class(kind: type, name: str) -> Any:
 
 
 def _holds(value: Any, name: str) -> bool:
-    return name in (namespace_of(value) or ()) or _on_class(type(value), name) is not MISSING
+    on_class = _on_class(type(value), name)
+    if isinstance(on_class, MemberDescriptorType):
+        return _in_slot(on_class, value) is not MISSING
+    return on_class is not MISSING or name in (namespace_of(value) or ())
 
 
 def _held(value: Any, name: str) -> Any:
@@ -231,9 +234,13 @@ def _held(value: Any, name: str) -> Any:
     if isinstance(value, torch.nn.Module) and name in (own.get("_modules") or {}):
         return own["_modules"][name]
     slot = _on_class(type(value), name)
+    return _in_slot(slot, value) if isinstance(slot, MemberDescriptorType) else MISSING
+
+
+def _in_slot(slot: MemberDescriptorType, value: Any) -> Any:
     try:
-        return slot.__get__(value) if isinstance(slot, MemberDescriptorType) else MISSING
-    except AttributeError:  # the slot is empty
+        return slot.__get__(value)
+    except AttributeError:  # it is empty
         return MISSING
 
 

@@ -23,6 +23,7 @@ from thunder_core.guards.conditions import (
     CACHED_RESULTS,
     CODE,
     EQUALITY,
+    GONE,
     IDENTITY,
     LENGTH,
     MEMBERS,
@@ -40,11 +41,13 @@ from thunder_core.guards.contents import (
     CONTAINERS,
     MISSING,
     MODULE_DICTIONARIES,
+    PROXIES,
     NodeKind,
     content_of,
     namespace_of,
     node_kind,
     parts_of,
+    referent_of,
 )
 from thunder_core.guards.global_state import state_guard
 from thunder_core.guards.node import Node, is_compiled, make_node
@@ -56,6 +59,7 @@ from thunder_core.guards.source import (
     ConstantSource,
     ContextSource,
     ItemSource,
+    ProxySource,
     ResultSource,
     Source,
     StoredAttributeSource,
@@ -67,6 +71,7 @@ from thunder_core.guards.stored_content import is_overridden
 
 GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
+_CLASS = "type()"
 _IN_ORDER = "__dict__ in order"
 _CachedFunction = functools._lru_cache_wrapper
 _NESTED = frozenset({list, dict, set, tuple})
@@ -162,6 +167,12 @@ class ObjectGuards:
                 self._records.visit(item, path)
             self._guard_key(key)
 
+    def guard_class_of(self, node: Node) -> None:
+        """Guard the class of a container, of whose content code reads nothing or single items."""
+        if not node.reached and _CLASS not in node.guarded:
+            node.guarded.add(_CLASS)
+            self._guards.append(Check(node.source, TYPE, type(node.object)))
+
     def _read_set(self, node: Node) -> None:
         """Guard the items of a set and their order; their paths begin at the items themselves."""
         self._guards.append(Check(node.source, MEMBERS, node.content))
@@ -183,6 +194,7 @@ class ObjectGuards:
         if node.reached or key in node.guarded_keys:
             return
         node.guarded_keys.add(key)
+        self.guard_class_of(node)
         if key not in node.content:
             if key not in node.object:  # else the program has stored it before it could read it
                 self._guards.append(Check(node.source, NO_ENTRY, key))
@@ -247,6 +259,9 @@ class ObjectGuards:
         """Guard an object whose reads cannot be observed by its ``__eq__``, or by identity if it has none."""
         value, source = node.object, node.source
         kind = type(value)
+        if kind in PROXIES:
+            self._guard_proxy(node)
+            return
         self._records.watch(value, source)
         self._records.getters.visit(value)
         if isinstance(value, MethodWrapperType):
@@ -277,6 +292,15 @@ class ObjectGuards:
             self._guards.extend([Check(source, EQUALITY, value), *([] if state is None else [state])])
             return
         self._guards.append(identity_check(source, value))
+
+    def _guard_proxy(self, node: Node) -> None:
+        """Guard the object behind a weak proxy, or that there is none."""
+        referent = referent_of(node.object)
+        self._guards.append(Check(node.source, TYPE, type(node.object)))
+        if referent is None:
+            self._guards.append(Check(node.source, GONE, None))
+        else:
+            self._records.visit(referent, ProxySource(node.source))
 
     def guard_buffer(self, node: Node) -> None:
         """Guard the content of an array or buffer, unless the program turns it into a tensor."""

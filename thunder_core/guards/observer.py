@@ -27,7 +27,7 @@ from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.forking import in_child
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, kind_of
+from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, is_installed, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.external_calls import (
@@ -61,6 +61,7 @@ _running: Final[list[Observer]] = []
 _NO_CONTEXT: Final = Context()
 _SKIPPED = ATOM_TYPES
 _NUMBERS = frozenset({("int",), ("float",)})
+_MODULE_CREATION = torch.nn.Module.__init__.__code__
 _NO_NAMES = names_of(compile("", "<nothing>", "exec"))
 
 
@@ -105,6 +106,7 @@ class Observer:
         self._builtins.watched.replacements.update(replacements or {})
         self._threads = ThreadCalls()
         self._cached_calls: list[tuple[FrameType, str]] = []
+        self._created: dict[int, tuple[Any, SourceLocation | None]] = {}  # modules and their lines, by id
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT
@@ -364,6 +366,16 @@ class Observer:
             raise EagerCallNeeded(f"{name}, which has a functools.lru_cache, is called with tensors")
         self._cached_calls.append((frame, name))
 
+    def _created_by(self, frame: FrameType) -> SourceLocation | None:
+        """The innermost line of the program that is in no installed package, else the innermost line."""
+        callers = [caller for caller, _ in self._callers(frame)]
+        own = [caller for caller in callers if not is_installed(caller.f_code.co_filename)]
+        return _location((own or callers)[0]) if callers else None
+
+    def created_at(self, value: object) -> SourceLocation | None:
+        """The line of the program that has created a module; None for other objects."""
+        return self._created.get(id(value), (None, None))[1]
+
     def check_may_record(self) -> None:
         """Raise `EagerCallNeeded` in a function of ``functools.lru_cache``, which would store what is recorded."""
         if self._cached_calls:
@@ -396,6 +408,8 @@ class Observer:
         code, reads, reach = frame.f_code, self._reads, self._following.reach
         if names.arguments:
             receiver = variables.get(names.arguments[0])
+            if code is _MODULE_CREATION:
+                self._created[id(receiver)] = (receiver, self._created_by(frame))
             if type(receiver) not in _SKIPPED:
                 reads.method_entered(receiver, code)
         for name in names.arguments:

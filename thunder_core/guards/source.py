@@ -22,7 +22,7 @@ from thunder_core.guards.stored_content import delete_item, is_overridden, store
 Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
 
-PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+PATH_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, ReferenceError)
 """The exceptions of a read whose path does not exist in this call, or leads through objects of other types."""
 
 
@@ -314,6 +314,26 @@ class DirectAttributeSource(AttributeSource):
         return f"{self.owner}.__delattr__({self.base.expression(names)}, {self.name!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class SlotSource(AttributeSource):
+    """An attribute in a slot that attribute lookup does not reach, as a property of a subclass has its name.
+
+    Attributes:
+        slot: the descriptor of the slot.
+    """
+
+    slot: Any = field(repr=False)
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{names.constant(self.slot, self.name)}.__get__({base})"
+
+    def assignment(self, names: Names, value: str) -> str:
+        return f"{names.constant(self.slot, self.name)}.__set__({self.base.expression(names)}, {value})"
+
+    def deletion(self, names: Names) -> str:
+        return f"{names.constant(self.slot, self.name)}.__delete__({self.base.expression(names)})"
+
+
 def _follows_dot(name: str) -> bool:
     """Whether Python source can use a name after a dot. Python normalizes identifiers that are not ASCII."""
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
@@ -429,6 +449,17 @@ class ResultSource(StepSource):
 
     def step(self, base: str, names: Names) -> str:
         return f"{base}()"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySource(StepSource):
+    """The object behind a `weakref.proxy`, to which that has no other path than a bound method."""
+
+    def describe(self) -> str:
+        return self.base.describe()
+
+    def step(self, base: str, names: Names) -> str:
+        return f"{base}.__init__.__self__"
 
 
 class Unset(enum.Enum):

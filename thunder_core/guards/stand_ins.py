@@ -18,7 +18,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
-from thunder_core.guards.contents import slot_names
+from thunder_core.guards.contents import put_attribute, reaches_slot, slot_item
 from thunder_core.guards.source import (
     PATH_ERRORS,
     Args,
@@ -29,6 +29,7 @@ from thunder_core.guards.source import (
     KeySource,
     KeywordSource,
     Kwargs,
+    SlotSource,
     Source,
     StoredAttributeSource,
 )
@@ -207,7 +208,7 @@ class StandIns:
             return
         elif isinstance(holder, ModuleType):
             self._put_item(vars(holder), source.name, value)
-        elif isinstance(holder, FunctionType) or source.name in slot_names(type(holder)):
+        elif isinstance(holder, FunctionType) or _is_slot(holder, source):
             self._put_attribute(holder, source.name, value)
         elif type(holder) is partial and source.name == "func":
             self._put_function(holder, value)
@@ -218,7 +219,7 @@ class StandIns:
         self._replace(partial(stored_item, holder, key), partial(store_item, holder, key), value)
 
     def _put_attribute(self, holder: Any, name: str, value: Any) -> None:
-        self._replace(partial(getattr, holder, name), partial(object.__setattr__, holder, name), value)
+        self._replace(partial(slot_item, holder, name), partial(put_attribute, holder, name), value)
 
     def _replace(self, read: Callable[[], Any], write: Callable[[Any], None], value: Any) -> None:
         before = read()
@@ -265,9 +266,12 @@ def _may_hold_number(holder: Any, source: Source) -> bool:
         return source.dictionary == "__dict__"
     if isinstance(source, KeySource):
         return isinstance(holder, dict | list)  # other paths may lead to a tuple
-    return isinstance(source, AttributeSource) and (
-        isinstance(holder, ModuleType) or source.name in slot_names(type(holder))
-    )
+    return isinstance(source, AttributeSource) and (isinstance(holder, ModuleType) or _is_slot(holder, source))
+
+
+def _is_slot(holder: Any, source: AttributeSource) -> bool:
+    """Whether a path ends in a slot of its holder; another attribute may hide one of this name."""
+    return isinstance(source, SlotSource) or reaches_slot(type(holder), source.name)
 
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of a ``class`` statement, whose attributes can be assigned

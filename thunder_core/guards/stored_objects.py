@@ -33,11 +33,13 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import (
     CONTAINERS,
     MISSING,
+    PROXIES,
     WHOLE,
     NodeKind,
     Table,
     cached_by_class,
     parts_of_class,
+    referent_of,
     tables_of,
     tables_of_class,
 )
@@ -220,8 +222,8 @@ def _readers(kind: type) -> tuple[Callable[[Any], Iterable[Any]] | None, tuple[T
 def _reader_of_c(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     if issubclass(kind, BaseException):
         return _parts_of_exception
-    if issubclass(kind, weakref.ref):
-        return lambda reference: (weakref.ref.__call__(reference),)
+    if kind in PROXIES or issubclass(kind, weakref.ref):
+        return lambda reference: (referent_of(reference),)
     if kind.__module__ in _MODULES_OF_C and kind is not GeneratorType and issubclass(kind, _OF_C):
         return gc.get_referents
     names = parts_of_class(kind)

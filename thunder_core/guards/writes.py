@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import NO_ATTRIBUTE, not_in_dict
+from thunder_core.guards.conditions import EMPTY_SLOT, not_in_dict
 from thunder_core.guards.contents import (
     MISSING,
     WHOLE,
@@ -167,7 +167,7 @@ def _guard_assigned(heap: Heap, node: Node) -> None:
             if before is not MISSING:
                 heap.visit(before, table.path(node.object, node.source, name), by_key=True)
             elif name in slot_names(type(node.object)):
-                heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
+                heap.guards.append(Check(node.source, EMPTY_SLOT, name))
             elif namespace_of(node.object) is not None:
                 heap.guards.append(not_in_dict(node.source, name))
 

@@ -12,6 +12,7 @@ from thunder_core.errors import ThunderError
 from thunder_core.guards.lookup_methods import has_own_lookup, name_of
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.runtime.uncompiled_calls import UncompiledCalls
 
 
 class NotTransformed(ThunderError):
@@ -67,6 +68,11 @@ class Compiled(ProgramCache):
             created = _create(self.function, self.name, self.settings)
             self._transformed = self.__dict__.setdefault("_transformed", created)  # another thread may be first
         return self._transformed
+
+    @functools.cached_property
+    def uncompiled_calls(self) -> UncompiledCalls:
+        """Of a module: the calls of its submodules by its methods."""
+        return UncompiledCalls()
 
     def programs(self) -> list[ProgramCache]:
         """This cache, and those for calls of the program under transformations of `torch.func`."""

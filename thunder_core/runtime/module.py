@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -145,7 +146,11 @@ class ThunderModule(torch.nn.Module):
     def __getattr__(self, name: str) -> Any:
         if follow_class(self):  # the class of the original was changed, and may have the attribute
             return getattr(self, name)
-        return super().__getattr__(name)
+        value = super().__getattr__(name)
+        if isinstance(value, torch.nn.Module):
+            programs = compiled_of(self), getattr(self, COMPILED_FORWARD)
+            programs[0].uncompiled_calls.submodule_read(self, programs, sys._getframe(1))
+        return value
 
     def __init_subclass__(cls) -> None:
         """Does not call the hook of the original's class, which may register its subclasses."""

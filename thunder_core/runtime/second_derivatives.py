@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from operator import attrgetter
 from typing import Any, Final
 from weakref import ReferenceType, ref
 
 import torch
+import torch.nn.functional as F
 
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import without_hooks_on_inputs
@@ -19,6 +21,9 @@ from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
+from thunder_core.passes.dead_code import without_dead_code
+from thunder_core.passes.operations import functional_call
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, version_of
 from thunder_core.runtime.pipeline import LatePrograms
 from thunder_core.symbols.generators import generator_states
@@ -46,7 +51,9 @@ class RememberedInputs:
 class SecondDerivatives:
     """Runs a program again, under autograd, for gradients that have a graph.
 
-    The reference executor runs it, because autograd cannot differentiate the implementations of other executors.
+    Only the part runs that computes differentiable results: the updates of statistics do not, whose inputs have been
+    written meanwhile. The reference executor runs it, because autograd cannot differentiate the implementations of
+    other executors.
 
     Args:
         original: the program before differentiation.
@@ -68,6 +75,7 @@ class SecondDerivatives:
         self._tensors = [position for position, tensor in rest if tensor]
         self._objects = [position for position, tensor in rest if not tensor]
         self._program: Callable[..., Any] | None = None
+        self._unread: frozenset[int] = frozenset()  # the positions of inputs that `_program` does not read
         self._may_draw = any(is_untagged(bound.symbol.target) for bound in original.symbols)
 
     def remember(self, inputs: Sequence[Any]) -> RememberedInputs:
@@ -122,7 +130,10 @@ class SecondDerivatives:
 
     def _compiled(self) -> Callable[..., Any]:
         if self._program is None:
-            silent = _without_reports(self.original)
+            silent = _differentiated_part(_without_reports(self.original), frozenset(self.joint.cotangent_of))
+            read = {proxy.name for bound in silent.symbols for proxy in bound.inputs()}
+            read.update(proxy.name for proxy in iterate_proxies(silent.output))
+            self._unread = frozenset(i for i, proxy in enumerate(silent.inputs) if proxy.name not in read)
             effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_repeatable(effects[0].symbol.name, effects[0].location)
@@ -138,6 +149,8 @@ class SecondDerivatives:
         for position, value in zip(self._objects, remembered.objects, strict=True):
             inputs[position] = value
         for position, reference, version in zip(self._tensors, remembered.tensors, remembered.versions, strict=True):
+            if position in self._unread:
+                continue
             tensor = reference()
             if tensor is None or _versions([tensor]) != (version,):
                 name, what = self.joint.primals[position].name, "was freed" if tensor is None else "was written"
@@ -171,6 +184,35 @@ def _differs_next_time(bound: BoundSymbol) -> bool:
     """Whether a second run of the op can have another result or a visible effect. Hooks are set on new tensors."""
     random = bound.effects.random and not is_untagged(bound.symbol.target)
     return random or (bound.effects.visible and Tag.HOOK not in bound.symbol.tags)
+
+
+_STATISTICS: Final[dict[Any, str]] = {F.batch_norm: "training", F.instance_norm: "use_input_stats"}
+"""Functions whose result does not depend on the arguments that they write if an argument of this name is true."""
+
+
+def _differentiated_part(trace: Trace, needed: frozenset[int]) -> Trace:
+    """The program with the outputs at these positions, and None for the others, without ops that only those need."""
+    output = tuple([value if position in needed else None for position, value in enumerate(trace.output)])
+    part = without_dead_code(replace(trace, output=output))
+    read = {proxy.name for bound in part.symbols for proxy in bound.inputs()}
+    read.update(proxy.name for proxy in iterate_proxies(output))
+    ops = [_without_statistics(bound, read) for bound in part.symbols]
+    return without_dead_code(part.with_symbols(ops, part.provenance))
+
+
+def _without_statistics(bound: BoundSymbol, read: Container[str]) -> BoundSymbol:
+    """A normalization without running statistics, whose new values no op reads."""
+    if bound.symbol.target is not functional_call or bound.args[0] not in _STATISTICS:
+        return bound
+    function, written, args, kwargs = bound.args
+    given = signature(function).bind(*args, **kwargs)
+    given.apply_defaults()
+    result, *copies = bound.output
+    if given.arguments[_STATISTICS[function]] is not True or any(copy.name in read for copy in copies):
+        return bound
+    names = {leaf.name for position, leaf in enumerate(iterate_leaves((args, kwargs))) if position in written}
+    args, kwargs = map_leaves(lambda leaf: None if getattr(leaf, "name", "") in names else leaf, (args, kwargs))
+    return replace(bound, args=(function, (), args, kwargs), output=(result,))
 
 
 def _without_reports(trace: Trace) -> Trace:

@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, zeros
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.errors import UnsupportedError
@@ -66,6 +67,11 @@ def _uses(x: Any, w: Any) -> Any:
     """Its gradient is of partial sums from one of the uses, and replicated from the others."""
     hidden = x.sin()
     return F.linear(hidden, w).redistribute(placements=[WHOLE]).square(), hidden.cos(), hidden
+
+
+def _reductions(x: Any) -> Any:
+    hidden = x.sin()
+    return hidden.sum(), hidden.mean(0), hidden.cos(), x.sum()
 
 
 def _under_autocast(x: Any, w: Any) -> Any:
@@ -120,6 +126,22 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
         lambda x, w: F.linear(x, w).sin(),
         lambda: (distributed(5, 4, place=WHOLE), distributed(7, 4)),
     ),
+    "an empty shard": (lambda x: (x.sin(), x.sum()), lambda: (distributed(1, 4),)),
+    "an empty shard, gathered": (lambda x: x.sin().redistribute(placements=[WHOLE]), lambda: (distributed(1, 4),)),
+    "an empty shard of a weight": (
+        lambda x, w: F.linear(x, w).sin(),
+        lambda: (distributed(2, 4, place=WHOLE), distributed(1, 4)),
+    ),
+    "replicated beside shards": (
+        lambda x, y: x * y + x.sin(),
+        lambda: (distributed(4, 4, place=WHOLE), distributed(4, 4)),
+    ),
+    "reductions of shards": (_reductions, lambda: (distributed(4, 4),)),
+    "reduced, in a checkpoint": (
+        lambda x: checkpoint(lambda y: y.sin().sum().to_local(), x, use_reentrant=False),
+        lambda: (distributed(4, 4),),
+    ),
+    "a result that is not used": (lambda x: (x.sum().full_tensor(), x.sin())[1], lambda: (distributed(5, 4),)),
     "views": (lambda x: x.view(2, 2, 4).transpose(1, 2).sin(), lambda: (distributed(4, 4),)),
     "layer norm": (
         lambda x, w: F.layer_norm(x, (4,), w),
@@ -158,15 +180,13 @@ def function(name: str) -> None:
     for _ in range(2):
         expected, found = _result_and_gradients(program, make), _result_and_gradients(compiled, make)
         assert len(found) == len(expected)
-        results = len(found) - sum(isinstance(each, Tensor) and each.requires_grad for each in make())
-        for index, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-            shapes = isinstance(theirs, DTensor) and ours._local_tensor.shape == theirs._local_tensor.shape
-            assert_same(ours, theirs, placements=index < results or shapes)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert_same(ours, theirs)
     assert thunder.cache_misses(compiled) == 1
 
 
 def placements_of_gradients() -> None:
-    """As in eager where the local shapes are those of the tensor; otherwise those of the tensor."""
+    """As in eager, also where the local shapes differ from those of the tensor."""
 
     def gradient(program: Any, x: Any) -> Any:
         program(x, distributed(6, 4, seed=1)).to_local().square().sum().backward()
@@ -174,12 +194,52 @@ def placements_of_gradients() -> None:
 
     for run in (F.linear, thunder.jit(F.linear)):
         assert gradient(run, distributed(4, 4, place=WHOLE)).placements == (Partial(),)
-    ours = Shard(0) if dist.get_world_size() > 1 else WHOLE
-    for run, place in ((torch.sum, WHOLE), (thunder.jit(torch.sum), ours)):
+    compiled = thunder.jit(torch.sum)
+    for run in (torch.sum, compiled, compiled):
         x = distributed(4, 4)
         run(x).full_tensor().backward()
-        assert x.grad.placements == (place,)
+        assert x.grad.placements == (WHOLE,)
         assert torch.equal(x.grad.full_tensor(), torch.ones(4, 4))
+        run(x).full_tensor().backward()  # is added
+        assert torch.equal(x.grad.full_tensor(), torch.ones(4, 4) * 2)
+
+
+def gradients_of_some_results() -> None:
+    def program(x: Any) -> Any:
+        hidden = x.sin()
+        return hidden.sum(), hidden.cos()
+
+    compiled = thunder.jit(program)
+    for results in ((0,), (1,), (0, 1)):
+        gradients = []
+        for run in (program, compiled):
+            x = distributed(5, 4)
+            found = run(x)
+            torch.stack([found[index].full_tensor().sum() for index in results]).sum().backward()
+            gradients.append(x.grad.full_tensor())
+        torch.testing.assert_close(*gradients)
+
+
+def results_that_one_process_uses() -> None:
+    """The other one has no gradient from them, and does not communicate for it."""
+
+    def program(x: Any, y: Any) -> Any:
+        result = x.sin().to_local().sum()
+        gathered = (x + y).redistribute(placements=[WHOLE]).to_local().sum()
+        return result + gathered if dist.get_rank() == 0 else result
+
+    for rows in (4, 5, 1):
+        gradients: list[Any] = []
+        for run in (program, thunder.jit(program)):
+            x, y = distributed(rows, 4, place=WHOLE), distributed(rows, 4, seed=1)
+            run(x, y).backward()
+            gradients.append([None if each.grad is None else each.grad for each in (x, y)])
+            dist.barrier()
+        for ours, theirs in zip(*gradients, strict=True):
+            assert type(ours) is type(theirs)
+            if ours is not None:
+                assert ours.placements == theirs.placements
+                torch.testing.assert_close(ours.to_local(), theirs.to_local())
 
 
 def guards() -> None:
@@ -269,12 +329,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], Any], str]] = {
         "the program creates a tensor that requires grad",
     ),
     "gradients inside": (_inner_gradient, lambda: (local(4, 4),), "in a program that itself computes gradients"),
+    "masked partial sums": (
+        lambda w: F.embedding(from_local(torch.tensor([0, 3, 1]), WHOLE), w),
+        lambda: (distributed(4, 4),),
+        "returns or stores a DTensor whose placement is a _MaskPartial",
+    ),
     "a value": (lambda x: x.sum().item(), lambda: (distributed(4, 4),), "returns a value of a tensor to Python"),
 }
 
 
 def refused(name: str) -> None:
     program, make, message = REFUSED[name]
+    mesh()  # made outside of the program
     with pytest.raises(UnsupportedError, match=message) as caught:
         thunder.jit(program)(*make())
     assert "tensor_parallel_cases.py" in str(caught.value)
@@ -297,7 +363,14 @@ CASES: dict[str, Callable[[], None]] = {
     **{
         case.__name__: case
         for case in (
-            *(placements_of_gradients, guards, rules_of_dtensor_are_guarded, gradients_from_outside),
+            *(
+                placements_of_gradients,
+                gradients_of_some_results,
+                results_that_one_process_uses,
+                guards,
+                rules_of_dtensor_are_guarded,
+                gradients_from_outside,
+            ),
             *(random_functions, second_derivatives_are_refused),
         )
     },

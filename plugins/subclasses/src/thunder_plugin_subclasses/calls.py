@@ -8,7 +8,6 @@ derivatives.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import MethodWrapperType
 from typing import Any, Final
@@ -33,7 +32,7 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_subclasses.differentiable_calls import call_with_gradients, requires_grad
 from thunder_plugin_subclasses.guards import NotComparableError, WrapperGuard
-from thunder_plugin_subclasses.parts import check_protocol, flattened, refuse_wrapper
+from thunder_plugin_subclasses.parts import check_protocol, flattened, is_dispatched_in_c, not_recorded
 from thunder_plugin_subclasses.recording import Recording
 
 Tensor: Any = torch.Tensor
@@ -60,27 +59,27 @@ def call(
         given: the wrappers among the arguments; empty for an autograd.Function that creates a wrapper.
 
     Raises:
-        UnsupportedError: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded as ops.
+        UnsupportedError, EagerCallNeeded: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded.
     """
     if recording.recorder.inputs.input_sizes is not None:
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())
     for tensor in given:
         _lift(recording, tensor)
-        if _is_dispatched_in_c(type(tensor)):
+        if is_dispatched_in_c(type(tensor)):
             recording.used_dtensor(type(tensor))
     kind, name = type(given[0]) if given else Tensor, getattr(func, "__name__", str(func))
     if peek_interpreter_stack() is not None:
-        raise refuse_wrapper(kind, f"{name} is called with a tensor under a transformation of torch.func")
+        raise not_recorded(kind, f"{name} is called with a tensor under a transformation of torch.func")
     is_setter = type(func) is MethodWrapperType and func.__name__ != "__get__"
     if is_setter or func in _NOT_DISPATCHED or registry.symbol_of(func).tags & _OF_AUTOGRAD:
-        raise refuse_wrapper(kind, f"{name} changes or reads a tensor without calling an operator")
+        raise not_recorded(kind, f"{name} changes or reads a tensor without calling an operator")
     if func in _OF_HISTORY and any(id(each) not in recording.existing and each.requires_grad for each in given):
-        raise refuse_wrapper(kind, f"{name} reads the position of a computed tensor in the autograd graph")
+        raise not_recorded(kind, f"{name} reads the position of a computed tensor in the autograd graph")
     if registry.is_metadata(func):
         recording.observer.metadata_read(func, [tensor for tensor in given if id(tensor) in recording.existing])
     elif torch.is_grad_enabled() and any(requires_grad(recording, leaf) for leaf in tensors_in((args, kwargs))):
         if recording.recorder.attempt.graph:
-            raise refuse_wrapper(kind, f"{name} is called in a program that itself computes gradients")
+            raise not_recorded(kind, f"{name} is called in a program that itself computes gradients")
         return call_with_gradients(recording, func, args, kwargs)
     return func(*args, **kwargs)
 
@@ -90,12 +89,12 @@ def dispatch(
 ) -> Any:
     """The result of an operator by the first of the classes ``kinds`` that does not return NotImplemented."""
     if torch.Tag.inplace_view in func.tags:
-        raise refuse_wrapper(kinds[0], f"{func} changes the shape of a tensor in place")
+        raise not_recorded(kinds[0], f"{func} changes the shape of a tensor in place")
     if torch.Tag.data_dependent_output in func.tags:
-        raise refuse_wrapper(
+        raise not_recorded(
             kinds[0], f"{func} returns a value of a tensor to Python", "read the value of an inner tensor"
         )
-    if any(map(_is_dispatched_in_c, kinds)):
+    if any(map(is_dispatched_in_c, kinds)):
         return NotImplemented
     with torch.no_grad(), recording.recorder.tensors.fake_mode, recording.recorder.mode:
         for kind in kinds:
@@ -103,12 +102,6 @@ def dispatch(
             if result is not NotImplemented:
                 return result
     raise TypeError(f"no implementation found for {func} on types that implement __torch_dispatch__: {list(kinds)}")
-
-
-def _is_dispatched_in_c(kind: type) -> bool:
-    """Whether the class dispatches operators in C++, as PyTorch does where a mode returns NotImplemented."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and kind is module.DTensor
 
 
 def ask_metadata(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +115,7 @@ def _lift(recording: Recording, tensor: torch.Tensor) -> None:
     if id(tensor) in recording.existing:
         return
     if isinstance(tensor, FakeTensor) or is_functional_tensor(tensor):
-        raise refuse_wrapper(type(tensor), "a tensor of PyTorch's own tracers cannot be used in a compiled function")
+        raise not_recorded(type(tensor), "a tensor of PyTorch's own tracers cannot be used in a compiled function")
     source = recording.observer.source_of(tensor)
     if source is None:  # the program creates it
         return
@@ -131,7 +124,7 @@ def _lift(recording: Recording, tensor: torch.Tensor) -> None:
     try:
         inner = _guard(recording, tensor, source)
     except NotComparableError as error:
-        raise refuse_wrapper(
+        raise not_recorded(
             type(tensor),
             f"the context of {described} has {error}, which cannot be compared with that of another call",
             "return plain values, tuples of them, or hashable objects that define __eq__ from __tensor_flatten__",

@@ -8,7 +8,7 @@ value, its gradients are added as inner tensors or, if their contexts differ, by
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.plain import identical, is_plain
 from thunder_core.guards.writes import Write
 from thunder_core.ir.annotation import contiguous_stride
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import overlaps_itself
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
@@ -30,7 +31,7 @@ from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_plugin_subclasses.differentiable_calls import DifferentiableCall
 from thunder_plugin_subclasses.guards import NotComparableError, facts
-from thunder_plugin_subclasses.parts import carries_gradient, carrying, flattened, is_wrapper, made_like
+from thunder_plugin_subclasses.parts import carrying, flattened, gradient_parts, is_wrapper, made_like
 from thunder_plugin_subclasses.recording import Recording
 from thunder_plugin_subclasses.wrapper_op import WrapperOp
 
@@ -67,7 +68,7 @@ def record_derivatives(recording: Recording, outputs: list[Proxy]) -> None:
     Raises:
         UnsupportedError: a derivative cannot be computed on inner tensors, or has other effects.
     """
-    scope = _Scope(recording, outputs)
+    scope = _Scope(recording, outputs, _needed_for(outputs, recording.recorder.trace.ops))
     for values, (_, _, gradient) in scope.record(recording.calls).items():
         scope.settle(values, gradient)
     recording.calls.clear()
@@ -124,14 +125,28 @@ def _leaving(recording: Recording, region: Region, last: DifferentiableCall) -> 
     raise last.refuse("a tensor that requires grad leaves the checkpoint region that it is computed in")
 
 
-class _Scope:
-    """The calls of a program, or of a checkpoint region."""
+def _needed_for(outputs: Sequence[Proxy], ops: Sequence[BoundSymbol]) -> frozenset[str]:
+    """The names of the values from which the outputs are computed."""
+    needed = {proxy.name for proxy in outputs}
+    for op in reversed(ops):
+        if any(proxy.name in needed for proxy in op.outputs()):
+            needed.update(proxy.name for proxy in op.inputs())
+    return frozenset(needed)
 
-    def __init__(self, recording: Recording, outputs: list[Proxy]) -> None:
+
+class _Scope:
+    """The calls of a program, or of a checkpoint region.
+
+    Args:
+        needed: the names of the values from which outputs are computed; None if all calls count.
+    """
+
+    def __init__(self, recording: Recording, outputs: list[Proxy], needed: frozenset[str] | None = None) -> None:
         self._recording = recording
         self._recorder = recording.recorder
         self._outputs = outputs
         self._returned = {proxy.name for proxy in outputs}
+        self._needed = needed
         self._uses: dict[Values, list[_Use]] = {}
         self._ops: list[WrapperOp] = []
 
@@ -151,6 +166,8 @@ class _Scope:
                     self._uses.setdefault(values, []).append(use)
                     given[values] = user, tensor
                 continue
+            if not self._is_needed(call):  # no gradient flows, so it decides no layout
+                continue
             self._differentiate(call)
             given |= {self._values(tensor): (call, tensor) for tensor in filter(is_wrapper, call.wanted)}
         gradients = {
@@ -163,6 +180,12 @@ class _Scope:
             for values, (call, tensor, gradient) in gradients.items()
             if gradient is not None
         }
+
+    def _is_needed(self, call: DifferentiableCall) -> bool:
+        if self._needed is None:
+            return True
+        op = self._recorder.trace.ops[call.op.position()]
+        return any(proxy.name in self._needed for proxy in op.outputs())
 
     def finish(self, returned: set[str]) -> None:
         """Finish the ops, that of the last call first."""
@@ -245,8 +268,11 @@ class _Scope:
         """
         values = self._values(tensor)
         uses = self._uses.get(values, [])
-        if len(uses) < 2 or _are_alike([use.gradient for use in uses]):
+        if len(uses) < 2:
             return uses[0].gradient if uses else None
+        # of another shape, they cannot be added as inner tensors
+        if _fits(tensor, uses[0].gradient) and _are_alike([use.gradient for use in uses]):
+            return uses[0].gradient
         recorder = self._recorder
         carriers = [self._recording.carriers[value] for value in values]
         parts = list(carrying(tensor))
@@ -282,9 +308,9 @@ class _Scope:
         recorder = self._recorder
         if is_wrapper(like):
             parts, context = flattened(like)
+            carrying_ = gradient_parts(parts)
             tangents = {
-                name: self._tangent(part, cotangents) if carries_gradient(part) else part
-                for name, part in parts.items()
+                name: self._tangent(part, cotangents) if name in carrying_ else part for name, part in parts.items()
             }
             return made_like(like, tangents, context)
         proxy = recorder.tensors.proxy_of(like)
@@ -324,9 +350,12 @@ def _without_hooks(tensors: list[torch.Tensor]) -> Iterator[None]:
 def _wrappers_in(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """A wrapper, and the wrappers inside it that carry gradients."""
     yield tensor
-    for part in flattened(tensor)[0].values():
-        if carries_gradient(part) and is_wrapper(part):
-            yield from _wrappers_in(part)
+    for part in _inner_wrappers(flattened(tensor)[0]):
+        yield from _wrappers_in(part)
+
+
+def _inner_wrappers(parts: dict[str, Any]) -> list[torch.Tensor]:
+    return [parts[name] for name in parts if name in gradient_parts(parts) and is_wrapper(parts[name])]
 
 
 def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:
@@ -345,7 +374,7 @@ def _are_alike(gradients: list[torch.Tensor]) -> bool:
 
 def _layout(gradient: torch.Tensor) -> Any:
     parts, context = flattened(_with_gradient(gradient))
-    inner = [_layout(part) for part in parts.values() if carries_gradient(part) and is_wrapper(part)]
+    inner = [_layout(part) for part in _inner_wrappers(parts)]
     return type(gradient), tuple(parts), facts(context), tuple(gradient.shape), tuple(gradient.stride()), inner
 
 
@@ -354,8 +383,9 @@ def _conformed(call: DifferentiableCall, tensor: torch.Tensor, gradient: torch.T
     described = f"the gradient that {call.name} returns"
     if type(gradient) is not type(tensor) and (is_wrapper(tensor) or is_wrapper(gradient)):
         expected = type(tensor).__qualname__
-        raise call.refuse(f"{described} is not of the class of the tensor, {expected}", type(gradient))
-    if not is_wrapper(tensor) or _fits(tensor, gradient):
+        kind = type(gradient if is_wrapper(gradient) else tensor)
+        raise call.refuse(f"{described} is not of the class of the tensor, {expected}", kind)
+    if not is_wrapper(tensor) or _fits(tensor, gradient) or _fits(tensor, gradient, any_shape=True):
         return gradient
     coerce = getattr(gradient, "__coerce_same_metadata_as_tangent__", None)
     with torch.no_grad():
@@ -366,21 +396,36 @@ def _conformed(call: DifferentiableCall, tensor: torch.Tensor, gradient: torch.T
     return result
 
 
-def _fits(tensor: torch.Tensor, gradient: torch.Tensor) -> bool:
-    """Whether the inner tensors of a gradient can be gradients of the tensor's inner tensors."""
+def _fits(tensor: torch.Tensor, gradient: torch.Tensor, *, any_shape: bool = False) -> bool:
+    """Whether the inner tensors of a gradient can be gradients of the tensor's inner tensors.
+
+    Args:
+        any_shape: whether inner tensors may have other shapes: a sharded tensor can have a replicated gradient.
+    """
     inner_tensors, parts = flattened(tensor)[0], flattened(gradient)[0]
-    return all(_part_fits(inner_tensors.get(name), parts.get(name)) for name in inner_tensors | parts)
+    if any_shape and gradient_parts(inner_tensors) != gradient_parts(parts):
+        return False
+    return all(
+        _carrier_fits(inner_tensors[name], parts.get(name), any_shape)
+        if name in gradient_parts(inner_tensors)
+        else _part_fits(inner_tensors.get(name), parts.get(name))
+        for name in inner_tensors | parts
+    )
+
+
+def _carrier_fits(part: torch.Tensor, gradient: Any, any_shape: bool) -> bool:
+    same = type(part) is type(gradient) or not (is_wrapper(part) or is_wrapper(gradient))
+    if not isinstance(gradient, torch.Tensor) or not same or part.dtype != gradient.dtype:
+        return False
+    if is_wrapper(part):
+        return part.shape == gradient.shape and _fits(part, gradient, any_shape=any_shape)
+    return any_shape or part.shape == gradient.shape
 
 
 def _part_fits(part: Any, gradient: Any) -> bool:
     if part is None or gradient is None:  # a jagged tensor may know its longest length, stored as a shape
         other = gradient if part is None else part
         return other is None or (isinstance(other, torch.Tensor) and not other.numel())
-    if carries_gradient(part):
-        same = type(part) is type(gradient) or not (is_wrapper(part) or is_wrapper(gradient))
-        if not same or part.shape != gradient.shape or part.dtype != gradient.dtype:
-            return False
-        return not is_wrapper(part) or _fits(part, gradient)
     if not isinstance(part, torch.Tensor) or not isinstance(gradient, torch.Tensor):
         return part is gradient or bool(facts(part) == facts(gradient))
     return part is gradient or (part.shape == gradient.shape and not part.numel())

@@ -23,6 +23,7 @@ import torch
 from thunder_core.acquire.autograd_functions import Applied
 from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable, is_traced, metadata_key, variable_of
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.source import ItemSource, Source
 from thunder_core.ir.location import SourceLocation
@@ -37,12 +38,12 @@ from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_subclasses.gradient_boundary import InnerTensorsSource, inner_tensors
 from thunder_plugin_subclasses.parts import (
-    carries_gradient,
     carrying,
     flattened,
+    gradient_parts,
     is_wrapper,
     made_like,
-    refuse_wrapper,
+    not_recorded,
 )
 from thunder_plugin_subclasses.recording import Recording
 from thunder_plugin_subclasses.wrapper_op import WrapperOp
@@ -73,9 +74,9 @@ class DifferentiableCall:
     outputs: list[torch.Tensor]
     op: WrapperOp
 
-    def refuse(self, problem: str, kind: type | None = None) -> Exception:
-        """The error about this call, at its line."""
-        return refuse_wrapper(kind or self.kind, problem, location=self.location)
+    def refuse(self, problem: str, kind: type | None = None) -> UnsupportedError | EagerCallNeeded:
+        """What to raise about this call, at its line."""
+        return not_recorded(kind or self.kind, problem, location=self.location)
 
 
 def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -90,7 +91,7 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
     if len(recording.recorder.trace.outer_ops) > recording.open_checkpoints:
         kinds = [type(each) for each in iterate_leaves((args, kwargs)) if is_wrapper(each)]
         kind = kinds[0] if kinds else torch.Tensor
-        raise refuse_wrapper(kind, f"{name} is called in a branch of torch.cond")
+        raise not_recorded(kind, f"{name} is called in a branch of torch.cond")
     forward = Region(recording.recorder.trace, recording.recorder.tensors)
     with outside_mode():
         tensors = tensors_in((args, kwargs))
@@ -103,7 +104,7 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
         except RuntimeError as error:
             if _LEAF in str(error) and any(not _existed(recording, tensor) for tensor in wanted):
                 kind = next(type(tensor) for tensor in tensors if is_wrapper(tensor))
-                raise refuse_wrapper(kind, f"{name} writes while autograd records") from error
+                raise not_recorded(kind, f"{name} writes while autograd records") from error
             raise
     with outside_mode():
         results = tensors_in(result)
@@ -111,7 +112,7 @@ def call_with_gradients(recording: Recording, func: Any, args: tuple[Any, ...], 
         kind = next((type(tensor) for tensor in (*tensors, *results) if is_wrapper(tensor)), torch.Tensor)
         if forward.effects().mutates:
             if len(computed) < len(results):
-                raise refuse_wrapper(kind, f"{name} writes while autograd records")
+                raise not_recorded(kind, f"{name} writes while autograd records")
             forward.leave_writes()
             with recording.recorder.suspension:
                 given, names = _given(recording, wanted, name)
@@ -139,7 +140,7 @@ def _given(
     for tensor in wanted:
         known = _carriers(recording, tensor)
         if given.keys() & {data.name for data, _ in known}:
-            raise refuse_wrapper(type(tensor), f"{name} is called with tensors that share an inner tensor")
+            raise not_recorded(type(tensor), f"{name} is called with tensors that share an inner tensor")
         given |= {data.name: carrier for data, carrier in known}
         names.append(tuple([data.name for data, _ in known]))
     return given, names
@@ -187,9 +188,9 @@ def _renew(recording: Recording, wrapper: torch.Tensor, defined: set[str]) -> No
     """Replace inner tensors of a wrapper that are also arguments of the call by views of them."""
     if not is_wrapper(wrapper):
         return
-    for name, part in flattened(wrapper)[0].items():
-        if not carries_gradient(part):
-            continue
+    parts = flattened(wrapper)[0]
+    for name in gradient_parts(parts):
+        part = parts[name]
         if is_wrapper(part):
             _renew(recording, part, defined)
             continue
@@ -233,7 +234,7 @@ def _carriers(recording: Recording, tensor: torch.Tensor) -> list[tuple[TensorPr
     if any(variable not in carriers for variable in variables):
         source = recording.observer.source_of(tensor)
         if source is None:
-            raise refuse_wrapper(type(tensor), "the program creates a tensor that requires grad")
+            raise not_recorded(type(tensor), "the program creates a tensor that requires grad")
         with disable_current_modes():
             lifted = list(_lift(recording, tensor, source, iter(variables)))
         carriers |= dict(zip(variables, lifted, strict=True))

@@ -12,7 +12,8 @@ import torch
 from thunder_core.guards.source import Names, StepSource
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_plugin_subclasses.guards import facts
-from thunder_plugin_subclasses.parts import carries_gradient, flattened
+from thunder_plugin_subclasses.parts import flattened, gradient_parts
+from thunder_plugin_subclasses.wrapper_op import carried
 
 
 @dataclass(eq=False)
@@ -60,10 +61,11 @@ class _Inner(torch.autograd.Function):
         parts, context = flattened(wrapper)
         ctx.kind, ctx.layout = type(wrapper), layout
         ctx.own = context, wrapper.shape, wrapper.stride()
-        ctx.others = {name: part for name, part in parts.items() if not carries_gradient(part)}
+        carrying = gradient_parts(parts)
+        ctx.others = {name: part for name, part in parts.items() if name not in carrying}
         ctx.names = tuple(parts)
         ctx.set_materialize_grads(False)
-        inner = tuple([part.detach() for part in parts.values() if carries_gradient(part)])
+        inner = tuple([part.detach() for name, part in parts.items() if name in carrying])
         ctx.zeros = [partial(torch.zeros, part.shape, dtype=part.dtype, device=part.device) for part in inner]
         return inner
 
@@ -72,7 +74,7 @@ class _Inner(torch.autograd.Function):
         if all(gradient is None for gradient in gradients):
             return None, None
         pairs = zip(gradients, ctx.zeros, strict=True)
-        given = iter([zeros() if gradient is None else gradient for gradient, zeros in pairs])
+        given = iter([zeros() if gradient is None else carried(gradient) for gradient, zeros in pairs])
         parts = {name: ctx.others[name] if name in ctx.others else next(given) for name in ctx.names}
         with torch.no_grad():
             like = ctx.own if ctx.layout.like is None else ctx.layout.like[:3]
@@ -87,7 +89,8 @@ class _Outer(torch.autograd.Function):
     def forward(
         ctx: Any, unflatten: Callable[[dict[str, Any]], Any], parts: dict[str, Any], layout: GradientLayout, *_: Any
     ) -> Any:
-        ctx.names = [name for name, part in parts.items() if carries_gradient(part)]
+        carrying = gradient_parts(parts)
+        ctx.names = [name for name in parts if name in carrying]
         wrapper = unflatten({n: part.detach() if n in ctx.names else part for n, part in parts.items()})
         ctx.kind, ctx.layout = type(wrapper), layout
         return wrapper.detach() if wrapper.requires_grad else wrapper
@@ -120,7 +123,8 @@ def outer_tensor(
         return wrapper
 
     with torch.enable_grad(), DisableTorchFunctionSubclass():
-        wrapper: torch.Tensor = _Outer.apply(make, dict(parts), layout, *filter(carries_gradient, parts.values()))
+        inner = [parts[name] for name in parts if name in gradient_parts(parts)]
+        wrapper: torch.Tensor = _Outer.apply(make, dict(parts), layout, *inner)
         return wrapper
 
 

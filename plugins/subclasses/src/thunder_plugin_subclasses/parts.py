@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.subclasses import PLAIN_TENSORS, has_torch_dispatch
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.plain import is_plain
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.tracing.user_frames import user_location
 
@@ -55,30 +56,50 @@ def made_like(wrapper: torch.Tensor, parts: dict[str, Any], context: Any) -> tor
         return wrapper_
 
 
-def carries_gradient(part: Any) -> bool:
-    """Whether a part is a tensor that carries gradients. A tensor without elements is none: it may represent a size."""
-    if not isinstance(part, torch.Tensor) or not part.numel():
-        return False
+def gradient_parts(parts: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the parts that are tensors with gradients.
+
+    A tensor without elements is none, as it may represent a size, but if no other has elements, the first one is: the
+    shard of a process may be empty.
+    """
+    names = [name for name, part in parts.items() if isinstance(part, torch.Tensor) and _is_continuous(part)]
+    return frozenset([name for name in names if parts[name].numel()] or names[:1])
+
+
+def _is_continuous(part: torch.Tensor) -> bool:
     return part.dtype.is_floating_point or part.dtype.is_complex
 
 
-def refuse_wrapper(kind: type, problem: str, *advice: str, location: SourceLocation | None = None) -> UnsupportedError:
-    """The error at the user's line about a tensor of the class ``kind``, or a call that creates one."""
-    if has_torch_dispatch(kind):
-        reason = f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
-    else:
+def is_dispatched_in_c(kind: type) -> bool:
+    """Whether the class dispatches operators in C++, as PyTorch does where a mode returns NotImplemented."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and kind is module.DTensor
+
+
+def not_recorded(
+    kind: type, problem: str, *advice: str, location: SourceLocation | None = None
+) -> UnsupportedError | EagerCallNeeded:
+    """What to raise at the user's line about a tensor of the class ``kind``, or a call that creates one.
+
+    Such a program runs eagerly, unless it communicates: the other processes might run compiled.
+    """
+    location = location or user_location()
+    if not has_torch_dispatch(kind) or is_dispatched_in_c(kind):
         reason = "it creates a tensor of a class that has a __torch_dispatch__, or communicates"
-    return UnsupportedError(
-        f"{problem}: {reason}",
-        location=location or user_location(),
-        advice=(*advice, *PLAIN_TENSORS),
-    )
+        if has_torch_dispatch(kind):
+            reason = _of_class(kind)
+        return UnsupportedError(f"{problem}: {reason}", location=location, advice=(*advice, *PLAIN_TENSORS))
+    return EagerCallNeeded(f"{problem}: {_of_class(kind)}{at(location)}")
+
+
+def _of_class(kind: type) -> str:
+    return f"it is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__"
 
 
 def check_protocol(tensor: torch.Tensor, described: str) -> None:
     """Refuse a tensor whose class does not define ``__tensor_flatten__`` and ``__tensor_unflatten__``."""
     if not (hasattr(tensor, "__tensor_flatten__") and hasattr(type(tensor), "__tensor_unflatten__")):
-        raise refuse_wrapper(
+        raise not_recorded(
             type(tensor),
             f"{described} does not declare which tensors it holds",
             "define __tensor_flatten__ and __tensor_unflatten__ in its class",
@@ -89,7 +110,7 @@ def parts_of(tensor: torch.Tensor) -> WrapperParts:
     """The parts of a tensor that the program creates.
 
     Raises:
-        UnsupportedError: its class does not declare them.
+        EagerCallNeeded: its class does not declare them.
     """
     check_protocol(tensor, "a tensor that the program returns or stores")
     with DisableTorchFunctionSubclass():
@@ -115,6 +136,8 @@ def carrying(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if not is_wrapper(tensor):
         yield tensor
         return
-    for part in flattened(tensor)[0].values():
-        if carries_gradient(part):
+    parts = flattened(tensor)[0]
+    names = gradient_parts(parts)
+    for name, part in parts.items():
+        if name in names:
             yield from carrying(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import torch
@@ -9,7 +10,14 @@ import torch
 from thunder_core.acquire.reconstruction import Reconstructor
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_plugin_subclasses.gradient_boundary import outer_tensor
-from thunder_plugin_subclasses.parts import added_attributes, carrying, is_wrapper, parts_of
+from thunder_plugin_subclasses.parts import (
+    added_attributes,
+    carrying,
+    is_dispatched_in_c,
+    is_wrapper,
+    not_recorded,
+    parts_of,
+)
 from thunder_plugin_subclasses.recording import Recording
 
 _LITERALS: Final = (type(None), bool, int, str)
@@ -19,8 +27,11 @@ def rebuild(recording: Recording, reconstructor: Reconstructor, wrapper: torch.T
     """The name of a new wrapper like ``wrapper``, after writing the statements that create it.
 
     Raises:
-        UnsupportedError: its class does not declare which tensors it holds.
+        EagerCallNeeded: its class does not declare which tensors it holds.
+        UnsupportedError: a placement of it holds a tensor.
     """
+    if is_dispatched_in_c(type(wrapper)):
+        _check_placements(wrapper)
     expression = _outer(recording, reconstructor, wrapper, differentiable=wrapper.requires_grad)
     name = reconstructor.assign(wrapper, expression)
     if wrapper.requires_grad and not _has_carrier(recording, wrapper):  # a leaf, as views are under no_grad
@@ -28,6 +39,18 @@ def rebuild(recording: Recording, reconstructor: Reconstructor, wrapper: torch.T
     for key, item in added_attributes(wrapper).items():
         reconstructor.statements.append(f"{name}.{key} = {reconstructor.expression(item)}")
     return name
+
+
+def _check_placements(wrapper: Any) -> None:
+    """Refuse partial sums of rows of an embedding: their placement holds the mask of the rows that a process lacks."""
+    partial = sys.modules["torch.distributed.tensor"].Partial
+    for placement in wrapper.placements:
+        if isinstance(placement, partial) and type(placement) is not partial:
+            raise not_recorded(
+                type(wrapper),
+                f"the program returns or stores a DTensor whose placement is a {type(placement).__name__}",
+                "call redistribute on it",
+            )
 
 
 def _outer(recording: Recording, reconstructor: Reconstructor, wrapper: torch.Tensor, *, differentiable: bool) -> str:

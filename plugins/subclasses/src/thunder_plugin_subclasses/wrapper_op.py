@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -143,6 +143,7 @@ class _Programs(OpPrograms):
         arguments: the number of arguments of the op.
         places: the indices of the arguments whose gradients ``backward`` returns.
         expected: the cotangents that ``backward`` takes, as proxies.
+        unlike: those of ``places`` whose gradients have another shape than the argument; they are `carried`.
     """
 
     def __init__(self) -> None:
@@ -151,6 +152,7 @@ class _Programs(OpPrograms):
         self.differentiable = self.returned = self.arguments = 0
         self.places: list[int] = []
         self.expected: tuple[Proxy, ...] = ()
+        self.unlike: list[int] = []
 
     def without_derivative(self, forward: Trace, differentiable: int) -> None:
         """Set the forward program only: ops may run before the end of the program, when it reads values."""
@@ -168,6 +170,8 @@ class _Programs(OpPrograms):
         self, forward: Trace, backward: Trace, arguments: int, places: list[int], returned: int
     ) -> None:
         self.forward, self.backward = compile_trace(forward), compile_trace(backward)
+        gradients = zip(places, backward.output, strict=True)
+        self.unlike = [place for place, gradient in gradients if _shape(forward.inputs[place]) != _shape(gradient)]
         self.traces = forward, backward
         self.returned, self.arguments, self.places = returned, arguments, places
         self.expected = backward.inputs[: self.differentiable]
@@ -180,6 +184,8 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
             values = programs.forward(*args)
+            ctx.set_materialize_grads(False)
+            ctx.like = {place: torch.empty_like(args[place], device="meta") for place in programs.unlike}
             ctx.mark_non_differentiable(*values[programs.differentiable : programs.returned])
             saved = values[programs.returned :]
             ctx.save_for_backward(*[value if isinstance(value, torch.Tensor) else None for value in saved])
@@ -190,13 +196,14 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
         @once_differentiable
         def backward(ctx: Any, *given: Any) -> Any:
             pairs = zip(given, programs.expected, strict=False)
-            cotangents = [_laid_out(cotangent, proxy) for cotangent, proxy in pairs]
+            cotangents = [_cotangent(cotangent, proxy) for cotangent, proxy in pairs]
             pairs = zip(ctx.saved_tensors, ctx.objects, strict=True)
             saved = [value if tensor is None else tensor for tensor, value in pairs]
             computed = programs.backward(*cotangents, *saved)
             gradients: list[Any] = [None] * programs.arguments
             for place, gradient in zip(programs.places, computed, strict=True):
-                gradients[place] = gradient
+                like = ctx.like.get(place)
+                gradients[place] = gradient if like is None else _carrying(gradient, like)
             return tuple(gradients)
 
     cls: Any = Wrapper
@@ -204,10 +211,35 @@ def _function(programs: _Programs) -> type[torch.autograd.Function]:
     return Wrapper
 
 
-def _laid_out(tensor: torch.Tensor, proxy: Proxy) -> torch.Tensor:
-    """A tensor with the strides of its proxy, with which the program was recorded."""
+def _shape(proxy: Proxy) -> tuple[Any, ...]:
     assert isinstance(proxy, TensorProxy)
-    if tensor.stride() == proxy.stride:
+    return proxy.shape
+
+
+def _cotangent(given: torch.Tensor | None, proxy: Proxy) -> torch.Tensor:
+    """A cotangent with the shape and strides of its proxy, with which the program was recorded; zeros for None."""
+    assert isinstance(proxy, TensorProxy)
+    tensor = None if given is None else carried(given)
+    if tensor is not None and tensor.stride() == proxy.stride:
         return tensor
-    empty = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=tensor.dtype, device=tensor.device)
-    return empty.copy_(tensor)
+    empty = torch.empty_strided(*on_fakes((proxy.shape, proxy.stride)), dtype=proxy.dtype, device=proxy.device)
+    return empty.zero_() if tensor is None else empty.copy_(tensor)
+
+
+_CARRIED: Final = "_thunder_carried"
+
+
+def _carrying(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """What autograd takes for ``gradient``, whose shape is not that of the tensor: zeros like it, to pass it on.
+
+    In eager PyTorch these are gradients of wrappers, whose own shapes are equal. No one adds them before `carried`.
+    """
+    zeros = torch.empty_strided(like.shape, like.stride(), dtype=gradient.dtype, device=gradient.device).zero_()
+    setattr(zeros, _CARRIED, gradient)
+    return zeros
+
+
+def carried(gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient that a tensor stands for."""
+    actual: torch.Tensor = getattr(gradient, _CARRIED, gradient)
+    return actual
