@@ -206,11 +206,11 @@ def test_marks() -> None:
 
 def test_what_cannot_be_recorded_with_symbols_takes_constants_and_says_why() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        return torch.vmap(lambda row: row.sin().sum())(x)
+        return x * 2 if type(x.shape[0]) is int else x
 
     f = compiled(program)
     assert misses(f, [(3, 4), (5, 4), (5, 4)], program) == [1, 2, 2]
-    assert "torch.func" in sizes_of(f).reason
+    assert "class" in sizes_of(f).reason
     assert "test_facts.py" in sizes_of(f).reason
 
 

@@ -99,9 +99,36 @@ def transposed_linear(x: torch.Tensor) -> torch.Tensor:
     return F.linear(x.transpose(0, 1), torch.arange(24.0).view(3, 8).requires_grad_())
 
 
+def mapped(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: (row @ row.mT + torch.arange(row.shape[0])).sum(0) / row.numel())(x)
+
+
+def mapped_and_closed_over(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: x.mean(-1) * row + len(x) * len(row), in_dims=1, out_dims=1)(x.mT)
+
+
+def per_sample(x: torch.Tensor) -> torch.Tensor:
+    weight = torch.ones(8)
+    return torch.vmap(torch.func.grad(lambda w, row: (row @ w).square().mean()), in_dims=(None, 0))(weight, x)
+
+
+def pulled_back(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y, pull = torch.func.vjp(lambda value: value.sin().sum(1) / x.shape[1], x)
+    return y, *pull(torch.ones_like(y))
+
+
+def pushed_forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.func.jvp(lambda value: value.square() / value.shape[0], (x,), (torch.ones_like(x),))
+
+
+def gradient_of_mean(x: torch.Tensor) -> torch.Tensor:
+    return thunder.grad(lambda value: value.sin().mean())(x)
+
+
 PROGRAMS = [
     *(matrices, views, slices, split, positions, masks, attention, roll_and_flip, expand, in_place, normalized),
     *(variances, by_numel, pads, masked_attention, transposed_linear),
+    *(mapped, mapped_and_closed_over, per_sample, pulled_back, pushed_forward, gradient_of_mean),
 ]
 
 

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire import (
+    aten_calls,
     autograd_functions,
     checkpoints,
     control_flow,
@@ -62,11 +63,13 @@ from thunder_core.pytorch_internals import (
     ScriptMethod,
     SyncBatchNormFunction,
     TorchDispatchMode,
+    add_batch_dim,
     detect_is_causal_mask,
     is_compiling_flag,
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
+    wrap_for_grad,
 )
 from thunder_core.symbols import generators
 
@@ -395,6 +398,18 @@ _ATTENTION: Final[Rows] = (
 """The paths of PyTorch's attention modules."""
 
 
+_TRANSFORMATIONS: Final[Rows] = tuple(
+    [
+        row
+        for entry_point in (add_batch_dim, wrap_for_grad)
+        for row in for_private_name(
+            entry_point, aten_calls.wrap_input, "the function reads sizes from the tensor object", when=program_recorder
+        )
+    ]
+)
+"""Arguments of transformations of `torch.func`."""
+
+
 def _refused_communication() -> Iterator[Interception]:
     """Rows for functions of `torch.distributed` that would act once, at compile time."""
     distributed = torch.distributed
@@ -440,6 +455,7 @@ TABLE: Final[Rows] = (
     *_TENSORS,
     *_ENVIRONMENT,
     *_ATTENTION,
+    *_TRANSFORMATIONS,
     *_refused_communication(),
 )
 """All interceptions and settings of the core."""
