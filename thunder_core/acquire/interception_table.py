@@ -52,8 +52,8 @@ from thunder_core.acquire.interception import (
     setting_for_private_name,
 )
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
-from thunder_core.acquire.traced_number import function_of_numbers
 from thunder_core.acquire.traced_size import larger_or_smaller
+from thunder_core.acquire.watched_float import function_of_numbers
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import is_array
 from thunder_core.guards.code_kinds import calls_program

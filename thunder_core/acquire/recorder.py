@@ -29,6 +29,7 @@ from thunder_core.acquire.tensor_classes import RefusedCalls, WrapperCalls
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.acquire.watched_float import watched
 from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError, UnsupportedError
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.torch_generators import TorchGenerators
@@ -310,6 +311,8 @@ class Recorder:
         # read here, because leaving inference mode enables gradients
         grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         with self.tensors.fake_mode.observing() as observed, torch.inference_mode(False):
+            if Tag.LOCAL in symbol.tags:
+                args, kwargs = map_leaves(watched, (args, kwargs))
             fake_args, fake_kwargs = self.tensors.fakes(args), self.tensors.fakes(kwargs)
             arguments = [self.tensors.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):
