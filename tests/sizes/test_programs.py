@@ -326,3 +326,58 @@ def test_strides_that_vary_though_sizes_do_not(executors: list[str]) -> None:
         for found, expected in zip(compiled(x, y), program(x, y), strict=True):
             torch.testing.assert_close(found, expected)
     assert thunder.cache_misses(compiled) == 2
+
+
+class Recurrent(nn.Module):
+    """A recurrent network, or a cell that runs for a constant number of steps."""
+
+    def __init__(self, kind: type[nn.Module], options: dict[str, Any]) -> None:
+        super().__init__()
+        self.network = kind(4, 5, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.network, nn.RNNBase):
+            y, state = self.network(x)
+            last = state[0] if isinstance(state, tuple) else state
+            return y.mul(y.softmax(0)).sum(1) + last.mean() + y.shape[0] * y.shape[1]
+        state = None
+        for step in range(3):
+            state = self.network(x[:, step], state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+RECURRENT: list[tuple[type[nn.Module], dict[str, Any]]] = [
+    (nn.GRU, {}),
+    (nn.GRU, {"batch_first": True, "num_layers": 2, "bidirectional": True}),
+    (nn.GRU, {"num_layers": 2, "dropout": 0.5}),
+    (nn.RNN, {"batch_first": True, "bias": False}),
+    (nn.RNN, {"nonlinearity": "relu"}),
+    (nn.LSTM, {"batch_first": True}),
+    *[(cell, {}) for cell in (nn.GRUCell, nn.LSTMCell, nn.RNNCell)],
+]
+
+
+@pytest.mark.parametrize("dynamic", ["automatic", True], ids=str)
+@pytest.mark.parametrize(("kind", "options"), RECURRENT)
+def test_recurrent_networks(kind: type[nn.Module], options: dict[str, Any], dynamic: Any) -> None:
+    torch.manual_seed(0)
+    module = Recurrent(kind, options)
+    eager, compiled = copy.deepcopy(module), thunder.jit(module, dynamic=dynamic, executors=[])
+    for b, n in ((3, 4), (5, 6), (2, 9), (7, 5)):
+        x = torch.randn(b, n, 4)
+        results = []
+        for model in (compiled, eager):
+            torch.manual_seed(1)
+            leaf = x.clone().requires_grad_()
+            y = model(leaf)
+            y.square().sum().backward()
+            results.append((y.detach(), leaf.grad, torch.rand(2)))
+        torch.testing.assert_close(*results)
+        for one, other in zip(module.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        with torch.no_grad():
+            torch.manual_seed(2)
+            found = compiled(x)
+            torch.manual_seed(2)
+            torch.testing.assert_close(found, eager(x))
+    assert thunder.cache_misses(compiled) <= 4
