@@ -507,7 +507,7 @@ def test_floats(case: str, dynamic: Any) -> None:
 
 def test_a_float_that_is_needed_itself_is_reported() -> None:
     def program(x: torch.Tensor, rate: float, scale: float) -> torch.Tensor:
-        return x * rate if int(scale) > 1 else x - rate
+        return x * rate if len(str(scale)) > 1 else x - rate
 
     compiled = thunder.jit(program)
     for index in range(3):
@@ -518,6 +518,71 @@ def test_a_float_that_is_needed_itself_is_reported() -> None:
     assert sizes.floats == ("rate",)
     (constant,) = sizes.constants
     assert constant.startswith("scale, at ")
+
+
+def _integers(x: torch.Tensor, n: float) -> Any:
+    return x[: math.floor(n * 2)], math.ceil(n) + 1, round(n), math.trunc(-n), torch.zeros(round(n) + 1).sum()
+
+
+def _functions(x: torch.Tensor, n: float) -> Any:
+    return x * round(n, 2), divmod(n, 0.25), math.fsum([n, 0.1, 0.2]), math.prod([n, 2.0]), sum([n, 1])
+
+
+def _predicates(x: torch.Tensor, n: float) -> Any:
+    return x * n if n.is_integer() else x - n, math.isclose(n, 0.75, abs_tol=0.1), math.isclose(n, 2)
+
+
+def _of_numpy(x: torch.Tensor, n: float) -> Any:
+    y = 2 / (1 + numpy.exp(-10 * n)) - 1
+    root = numpy.sqrt(n)
+    return x * y, y, root * 0.5, numpy.power(n, 2.0) > 0.5, round(numpy.log1p(n), 3), math.floor(root * 3)
+
+
+def _integer_only(x: torch.Tensor, n: float) -> Any:
+    return x * int(n), list(range(int(n)))
+
+
+COMPUTED: dict[str, tuple[Program, int]] = {
+    "integers": (_integers, 8),
+    "functions": (_functions, 2),
+    "predicates": (_predicates, 6),
+    "numpy": (_of_numpy, 8),
+    "integer only": (_integer_only, 6),
+}
+
+
+@pytest.mark.parametrize("source", ["argument", "tensor", "size"])
+@pytest.mark.parametrize("case", COMPUTED)
+def test_what_python_computes_from_floats(case: str, source: str) -> None:
+    program, most = COMPUTED[case]
+
+    def called(x: torch.Tensor, n: Any) -> Any:
+        if source == "tensor":
+            n = n.item()
+        return program(x[0], x.shape[0] / 8 if source == "size" else n)
+
+    compiled = thunder.jit(called, recompile_warning=100)
+    for index in range(2, 34):
+        x, n = torch.arange(6.0).expand(index, 6).contiguous(), index / 8
+        value = torch.tensor(n, dtype=torch.float64) if source == "tensor" else n
+        if source == "size":
+            value = 0
+        _assert_same(compiled(x, value), called(x, value))
+    assert thunder.cache_misses(compiled) <= most + 3
+
+
+def test_ints_of_sizes_and_numbers() -> None:
+    def program(x: torch.Tensor, ratio: float) -> Any:
+        kept = math.ceil(x.shape[0] * ratio)
+        return x[:kept].sum(0) / kept, torch.full((kept, 2), ratio), x[: math.ceil(x.shape[0] / 2)], kept
+
+    compiled = thunder.jit(program)
+    for size in range(4, 40):
+        x = torch.randn(size, 3)
+        _assert_same(compiled(x, 1 - size / 80), program(x, 1 - size / 80))
+    assert thunder.cache_misses(compiled) <= 3
+    with pytest.raises(ValueError, match="cannot convert float NaN to integer"):
+        compiled(torch.randn(5, 3), math.nan)
 
 
 def test_learning_rate_of_a_hundred_steps() -> None:

@@ -52,6 +52,7 @@ from thunder_core.acquire.interception import (
     setting_for_private_name,
 )
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
+from thunder_core.acquire.traced_number import exact_sum
 from thunder_core.acquire.traced_size import larger_or_smaller
 from thunder_core.acquire.watched_float import function_of_numbers
 from thunder_core.errors import EagerCallNeeded
@@ -247,6 +248,10 @@ _MATH: Final[Rows] = tuple(
     + [
         Interception(math, name, function_of_numbers, "floats that ops compute", when=active_recorder)
         for name in _FLOATS_OF_MATH
+    ]
+    + [
+        Interception(math, "isclose", deferred.close, "numbers that ops compute", when=active_recorder),
+        Interception(math, "fsum", exact_sum, "floats that ops compute", when=active_recorder),
     ]
     + [
         Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)

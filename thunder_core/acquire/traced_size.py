@@ -112,6 +112,12 @@ class TracedSize(torch.SymInt, metaclass=_SizeClass):
     def __deepcopy__(self, memo: Any) -> Any:
         return +self
 
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+        sizes = self.node.shape_env.sizes()
+        if sizes is None or sizes.thread != threading.get_ident():
+            return getattr(function, method)(*map(_plain, operands), **options)
+        return sizes.floats.of_numpy(function, method, operands, options)
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return sys.modules["numpy"].array(int(self), *args, **kwargs)  # only NumPy calls this
 

@@ -34,7 +34,7 @@ class WatchedFloat(float):
 
 def watched(leaf: Any) -> Any:
     """A float of the trace as the user's function gets it while it is inferred; any other argument unchanged."""
-    return WatchedFloat(leaf) if type(leaf) is TracedNumber and leaf.proxy.python_type is float else leaf
+    return WatchedFloat(leaf) if type(leaf) is TracedNumber and issubclass(leaf.proxy.python_type, float) else leaf
 
 
 def _operand(value: Any) -> Any:

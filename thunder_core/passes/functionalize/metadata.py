@@ -48,7 +48,7 @@ class Metadata:
         """
         starts: dict[int, Size] = {}
         for proxy in iterate_proxies((args, kwargs)):
-            if isinstance(proxy, NumberProxy) and proxy.python_type is float and Tag.LOCAL not in symbol.tags:
+            if isinstance(proxy, NumberProxy) and issubclass(proxy.python_type, float) and Tag.LOCAL not in symbol.tags:
                 continue
             if not isinstance(proxy, TensorProxy):
                 return None
