@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -125,6 +126,11 @@ class InputNumbers(Numbers):
         self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]), text)
         self._sizes[number.proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
         return number
+
+    def convert(self, name: str, frame: FrameType) -> None:
+        """As `Numbers`; other threads get plain numbers."""
+        if not self._in_other_thread:
+            super().convert(name, frame)
 
     def of_numpy(self, function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """As `numpy_result`, for sizes."""

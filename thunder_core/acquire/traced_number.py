@@ -15,6 +15,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -79,6 +80,11 @@ class Numbers(ABC):
 
         The result is a `TracedNumber`, or a plain number for a thread that does not record.
         """
+
+    def convert(self, name: str, frame: FrameType) -> None:
+        """The code of a frame calls ``int`` or ``float``; see `Recorder.convert`."""
+        if self.recorder.mode is not None and self.recorder.mode.observer.observes:
+            self.recorder.convert(name, frame)
 
     @abstractmethod
     def integer(self, function: Callable[..., int], operands: tuple[Any, ...], first: TracedNumber) -> Any:
@@ -185,7 +191,12 @@ class TracedNumber(metaclass=_NumberClass):
     def __repr__(self) -> str:
         return repr(self.value())
 
+    def __float__(self) -> float:
+        self.numbers.convert("float", sys._getframe(1))
+        return float(self.value())
+
     def __int__(self) -> int:
+        self.numbers.convert("int", sys._getframe(1))
         return int(_integer(math.trunc, self))
 
     def __round__(self, digits: Any = None) -> Any:
@@ -301,7 +312,7 @@ _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
 _INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("float", "complex", "index", "str", "format", "hash", "invert"),
+    *("complex", "index", "str", "format", "hash", "invert"),
     *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 

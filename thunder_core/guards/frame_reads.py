@@ -29,6 +29,7 @@ from thunder_core.guards.source import (
     global_source,
     module_variable,
 )
+from thunder_core.guards.stand_ins import is_conversion
 
 _FIXED = frozenset(
     {
@@ -152,7 +153,7 @@ class FrameReads:
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any]) -> None:
         name = chain[0]
         value = namespace.get(name, MISSING)
-        if value is MISSING:
+        if value is MISSING or is_conversion(value):
             if hasattr(builtins, name):  # else the program raises an error
                 self._heap.builtins_read.setdefault(id(namespace), (namespace, set()))[1].add(name)
             return

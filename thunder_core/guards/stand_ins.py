@@ -66,9 +66,16 @@ def _leave(count: Counter[int], thread: int) -> None:
 
 NUMBER_CLASSES: dict[type, str] = {}
 """The classes of symbolic numbers, with the names of the classes of the numbers that they replace."""
+CONVERSIONS: dict[type, type] = {}
+"""The classes that code calls in place of ``int`` and ``float``, with these: global variables that are not guarded."""
 FUNCTIONS_OF_C = frozenset({BuiltinFunctionType, MethodDescriptorType})
 StandIn = Callable[[Any], Any]
 """Returns the stand-in of a function that recording intercepts; None for other functions."""
+
+
+def is_conversion(value: Any) -> bool:
+    """Whether a value is a class that code calls in place of ``int`` or ``float``."""
+    return isinstance(value, type) and any(value is kind for kind in CONVERSIONS)
 
 
 class StandIns:

@@ -65,7 +65,7 @@ def numpy_function(name: str, *numbers: float) -> Any:
     return getattr(sys.modules["numpy"], name)(*numbers)
 
 
-_BY_NAME: Final = (is_defined, is_integer, is_close, sum_of, numpy_function, round)
+_BY_NAME: Final = (is_defined, is_integer, is_close, sum_of, numpy_function, round, float)
 """Functions whose calls consist of the name and the operands."""
 NAMES: Final = {"math": math, **{function.__name__: function for function in _BY_NAME}}
 """The globals of calls as text."""
