@@ -296,6 +296,7 @@ class Counts(Decides):
         return x[: int(np.ceil(2 * v))] * v
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 @pytest.mark.parametrize(("function", "most"), [(Reversed, 2), (Decides, 4), (Counts, 9)])
 @pytest.mark.parametrize("source", ["argument", "tensor"])
 def test_a_float_argument_of_an_autograd_function(function: Any, most: int, source: str) -> None:

@@ -238,6 +238,7 @@ def test_arguments(case: str, dynamic: Any) -> None:
         assert thunder.cache_misses(compiled) <= most
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 def test_other_classes_are_constants() -> None:
     """The entry of an int does not serve an equal bool, float, NumPy scalar or instance of a subclass of int."""
 
