@@ -204,7 +204,7 @@ class StandIns:
         elif isinstance(source, GlobalSource):
             self._put_item(source.namespace, source.name, value)
         elif source.parent is not None:
-            self._put_into(source, value, read)
+            self._put_into(source, read(source.parent), value, read)
 
     def _put_in_tuple(self, holder: tuple[Any, ...], source: KeySource, value: Any, read: Any) -> None:
         now = self.tuple_at(source.parent, holder)
@@ -214,8 +214,7 @@ class StandIns:
         self._originals[id(changed)] = (changed, self.original(holder))
         self._put(source.parent, changed, read)
 
-    def _put_into(self, source: Source, value: Any, read: Callable[[Source], Any]) -> None:
-        holder = read(source.parent)
+    def _put_into(self, source: Source, holder: Any, value: Any, read: Callable[[Source], Any]) -> None:
         if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
             self._put_attribute((holder.__closure__ or ())[source.index], "cell_contents", value)
         elif isinstance(source, StoredAttributeSource):
