@@ -170,6 +170,20 @@ def _packed_sizes() -> bool:
     return run_forked(_PACKED).returncode < 0
 
 
+def _steps() -> bool:
+    """A recurrent network on a fake makes its number of steps a constant."""
+    sizes = Sizes()
+    steps = on_fakes(sizes.new(5, "x.shape[0]"))
+    with FakeTensorMode(shape_env=sizes.environment):
+        x, weights = torch.empty(steps, 2, 4), [torch.empty(15, 4), torch.empty(15, 5)]
+        args = (x, torch.empty(1, 2, 5), weights, False, 1, 0.0, False, False, False)
+        with pytest.raises(RuntimeError, match="number of steps"):
+            preserving_symbolic_sizes(torch.gru, args, {})
+        with EnablePythonDispatcher():
+            torch.gru(*args)
+    return sizes.constant("s0") == 5
+
+
 _GROWING = """
 import os
 import torch
@@ -376,6 +390,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "masks that broadcast attention": _masks,
     "copies of dropout": _dropout_copies,
     "symbolic sizes in packed sequences": _packed_sizes,
+    "steps of recurrent networks": _steps,
     "batch sizes of packed sequences": _batch_sizes,
     "strides of metadata": _strides_of_metadata,
     "derivative of prod": _prod,

@@ -409,6 +409,14 @@ def wrapper_subclass(make: Any) -> None:
 # --- functorch
 
 
+def batches(point: Any) -> None:
+    called_through(point, lambda: torch.vmap(torch.sin)(torch.ones(2)))
+
+
+def wraps_for_grad(point: Any) -> None:
+    called_through(point, lambda: torch.func.grad(torch.sin)(torch.ones(())))
+
+
 def wrapped(is_wrapped: Any) -> None:
     seen = []
     torch.vmap(lambda x: seen.append(is_wrapped(x)) or x)(torch.ones(2))
@@ -1199,6 +1207,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     "ScriptMethod": script_method,
     "RecursiveScriptModule": scripted_class,
     "is_functorch_wrapped_tensor": wrapped,
+    "add_batch_dim": batches,
+    "wrap_for_grad": wraps_for_grad,
     "peek_interpreter_stack": interpreter_stack,
     "get_interpreter_stack": interpreters,
     "get_unwrapped": unwrapped_tensor,

@@ -203,11 +203,13 @@ def has_other_formula(node: str, device: torch.device) -> bool:
 
 _CALLS_MATMUL: Final[Mapping[Any, int | None]] = {
     torch.matmul: None,
+    torch.gru_cell: None,
+    torch.lstm_cell: None,
     torch.nn.functional.linear: None,
     torch.nn.functional.multi_head_attention_forward: 10,
     torch.nn.functional.scaled_dot_product_attention: 4,
 }
-"""Functions that may call matmul, with the position of their parameter ``dropout_p``; None if they have none."""
+"""Functions that may call matmul or unsafe_chunk, with the position of their parameter ``dropout_p``; None without."""
 
 
 def preserving_symbolic_sizes(
@@ -215,14 +217,16 @@ def preserving_symbolic_sizes(
 ) -> AbstractContextManager[Any]:
     """The context for a call on fake tensors whose operators are recorded.
 
-    It enables PyTorch's Python implementation of matmul, which calls the same operators as the kernel, except with
-    dropout: the Python implementation of dropout generates other random numbers.
+    It enables PyTorch's Python implementations of matmul and unsafe_chunk, which call the same operators as the
+    kernels, except with dropout: the Python implementation of dropout generates other random numbers.
 
     Raises:
-        RuntimeError: the kernel reads values of its arguments, which fakes do not have.
+        RuntimeError: the kernel reads values of its arguments, which fakes do not have, or makes a size a constant.
     """
     if _is_packed(function, args):
         raise RuntimeError("its kernel reads the batch sizes of a packed sequence")
+    if counts_steps(function, args):
+        raise RuntimeError("its kernel computes one step after the other, for one number of steps")
     if function not in _CALLS_MATMUL:
         return nullcontext()
     position = _CALLS_MATMUL[function]
@@ -242,6 +246,17 @@ _RECURRENT: Final = frozenset(
 def _is_packed(function: Any, args: Sequence[Any]) -> bool:
     """Whether a call of a recurrent network is one for packed sequences, or may be one."""
     return function in _RECURRENT and (len(args) < 4 or type(args[3]) is not bool)  # has_biases, or the parameters
+
+
+_STEP_BY_STEP: Final = frozenset({torch.gru, torch.lstm, torch.rnn_relu, torch.rnn_tanh})
+_BATCH_FIRST: Final = 8
+
+
+def counts_steps(function: Any, args: Sequence[Any]) -> bool:
+    """Whether PyTorch runs a call on fakes step by step, and the number of steps varies: it would be a constant."""
+    if function not in _STEP_BY_STEP or _is_packed(function, args) or len(args) <= _BATCH_FIRST:
+        return False
+    return type(args[0].shape[1 if args[_BATCH_FIRST] else 0]) is not int
 
 
 def trusts_values(function: Any, args: Sequence[Any]) -> bool:

@@ -90,6 +90,8 @@ ROWS: Final = (
     *[Name(f"torch._C._functorch.{name}", _FUNCTORCH)
       for name in ("get_interpreter_stack", "get_unwrapped", "is_batchedtensor", "maybe_get_level", "unwrap_if_dead",
                    "TransformType")],
+    Name("torch._functorch.vmap._add_batch_dim", _FUNCTORCH, kind=Kind.ENTRY_POINT),
+    Name("torch._functorch.eager_transforms._wrap_for_grad", _FUNCTORCH, kind=Kind.ENTRY_POINT),
     Name("torch.Tensor._is_zerotensor", _FUNCTORCH),
     *[Name(f"torch._C.{name}", "leaving the transformations of torch.func of a program that raises an exception")
       for name in ("_ForceDispatchKeyGuard", "_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.errors import RecompileWarning
+from thunder_core.errors import RecompileWarning, UncacheableWarning
 from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,3 +131,50 @@ def test_lines_of_scripts(tmp_path: Path) -> None:
     places = [line.partition("Warning: ")[0] for line in done.stderr.splitlines() if "Warning: " in line]
     expected = [(8, "Recompile"), (9, "Recompile"), (8, "Recompile"), (9, "Recompile"), (10, "Uncacheable")]
     assert places == [f"{script}:{line}: {category}" for line, category in expected]
+
+
+def _text(x: torch.Tensor, n: Any) -> Any:
+    return x * 2, f"{n:.3f}"
+
+
+def _text_of_value(x: torch.Tensor, n: Any) -> Any:
+    return x * 2, f"{x.sum().item() + n:.3f}"
+
+
+@pytest.mark.parametrize("program", [_text, _text_of_value], ids=lambda program: program.__name__)
+def test_values_that_never_recur_are_not_compiled_for_ever(program: Any) -> None:
+    compiled = thunder.jit(program, executors=[])
+
+    def call(index: int) -> None:
+        x, n = torch.arange(3.0) * (index if program is _text_of_value else 1), index / 7 if program is _text else 1
+        found, expected = compiled(x, n), program(x, n)
+        assert torch.equal(found[0], expected[0])
+        assert found[1] == expected[1]
+
+    (warning,) = warned(lambda: [call(index) for index in range(20)])
+    assert "value" in str(warning.message)
+    misses = thunder.cache_misses(compiled)
+    assert misses <= 6
+    for _ in range(2):
+        call(misses - 1)  # a value of an entry recurs
+        call(misses + 20)
+    assert thunder.cache_misses(compiled) > misses
+
+
+def test_a_program_that_cannot_be_cached_runs_eagerly_in_the_end() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()
+
+    compiled, x = thunder.jit(program, executors=[]), torch.arange(3.0)
+
+    def call() -> None:
+        for seed in range(8):
+            random.seed(seed)
+            found = compiled(x)
+            random.seed(seed)
+            assert torch.equal(found, program(x))
+
+    with pytest.warns(UncacheableWarning, match="use torch's generators"):
+        call()
+    assert thunder.cache_misses(compiled) == 3
+    assert sum(thunder.explain(compiled).fallbacks.values()) == 5

@@ -29,7 +29,7 @@ def pairs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def constant(x: torch.Tensor) -> torch.Tensor:
-    return x * int(x.shape[0])
+    return x * len(range(x.shape[0]))
 
 
 def compiled(program: Any, dynamic: Any) -> Any:
@@ -101,7 +101,7 @@ def test_a_dim_that_the_program_makes_a_constant() -> None:
             with pytest.raises(DeclaredSizeError, match=rf"x.shape\[0\] is declared as {text}") as caught:
                 f(x)
             assert "s0 == 5" in str(caught.value)
-            assert "int(x.shape[0])" in str(caught.value)
+            assert "range(x.shape[0])" in str(caught.value)
             assert caught.value.location is not None
         assert thunder.explain(f).entries == ()
 
@@ -109,19 +109,19 @@ def test_a_dim_that_the_program_makes_a_constant() -> None:
 def test_constants_by_another_size_and_after_a_call_with_size_one() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         assert y.shape[0] == x.shape[0]
-        return y * int(x.shape[0])
+        return y * len(range(x.shape[0]))
 
     f = compiled(program, {"y": {0: BATCH}, "x": {0: Dim.AUTO}})
     with pytest.raises(DeclaredSizeError, match=r"y.shape\[0\] is declared"):
         f(torch.ones(5), torch.ones(5))
 
     def mapped(x: torch.Tensor) -> torch.Tensor:
-        return torch.vmap(torch.sin)(x)
+        return x.sin() if type(x.shape[0]) is int else x
 
     g = compiled(mapped, {"x": {0: BATCH}})
     assert check(g, mapped, torch.randn(1, 4)) == 1
     for _ in range(2):
-        with pytest.raises(DeclaredSizeError, match=r"torch\.func"):
+        with pytest.raises(DeclaredSizeError, match="class"):
             g(torch.randn(5, 4))
 
 
@@ -265,12 +265,12 @@ def test_gradients_of_inputs_and_functions() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         return x.sin().sum()
 
-    g = thunder.grad(loss, dynamic={"x": {0: Dim.AUTO}}, executors=[])  # torch.func takes constants
-    for n in (4, 6):
-        x = torch.randn(n)
-        torch.testing.assert_close(g(x), x.cos())
-    with pytest.raises(DeclaredSizeError, match=r"x.shape\[0\] is declared as Dim"):
-        thunder.grad(loss, dynamic={"x": {0: BATCH}}, executors=[])(torch.randn(4))
+    for declared in (Dim.AUTO, BATCH):
+        g = thunder.grad(loss, dynamic={"x": {0: declared}}, executors=[])
+        for n in (4, 6):
+            x = torch.randn(n)
+            torch.testing.assert_close(g(x), x.cos())
+        assert thunder.cache_misses(g) == 1
 
 
 def test_decorators_and_partial_calls() -> None:

@@ -70,7 +70,7 @@ def test_sizes_zero_and_one_are_compiled_apart() -> None:
         lambda n: math.ceil(n / 2) + 2**n,
         lambda n: [0] * n,
         lambda n: (n.bit_length(), divmod(n, 2), n & 3, round(n / 3)),
-        lambda n: int(n),
+        lambda n: hash(n),
         lambda n: bytes(n),
     ],
 )
@@ -82,7 +82,9 @@ def test_what_needs_the_number_itself_is_compiled_for_it(use: Callable[[int], An
     assert misses(f, [(3, 4), (5, 4), (3, 6), (2, 4)], program) == [1, 1, 2, 2]
     (constant,) = sizes_of(f, 0).constants
     assert constant.startswith("s1 = x.shape[1] is 4, at ")
-    assert [name for name, _ in sizes_of(f, 0).symbols] == ["s0"]
+    symbols = [name for name, _ in sizes_of(f, 0).symbols]
+    assert symbols[0] == "s0"
+    assert "s1" not in symbols
 
 
 @pytest.mark.parametrize("use", [lambda n: n / 2 > 2.5, lambda n: n > 5.5, lambda n: n == 4.0])
@@ -165,7 +167,7 @@ def test_a_miss_that_differs_in_sizes_alone_makes_them_symbols() -> None:
 
 def test_sizes_that_are_constants_each_time_are_no_symbols_any_more() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        return x * int(x.shape[0]) + x.shape[1]
+        return x * len(range(x.shape[0])) + x.shape[1]
 
     f = compiled(program, dynamic="automatic")
     shapes = [(3, 4), (5, 4), (6, 7), (7, 4), (8, 4), (8, 9), (8, 5)]
@@ -206,11 +208,11 @@ def test_marks() -> None:
 
 def test_what_cannot_be_recorded_with_symbols_takes_constants_and_says_why() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        return torch.vmap(lambda row: row.sin().sum())(x)
+        return x * 2 if type(x.shape[0]) is int else x
 
     f = compiled(program)
     assert misses(f, [(3, 4), (5, 4), (5, 4)], program) == [1, 2, 2]
-    assert "torch.func" in sizes_of(f).reason
+    assert "class" in sizes_of(f).reason
     assert "test_facts.py" in sizes_of(f).reason
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -253,3 +255,60 @@ def test_activations_in_place_with_negative_coefficients_have_no_gradient(name: 
         with torch.no_grad():
             x = torch.randn(3, 4)
             assert torch.equal(compiled(x, a), program(x, a))
+
+
+class Reversed(torch.autograd.Function):
+    """Reverses gradients, as domain adaptation does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, v: float) -> torch.Tensor:
+        ctx.v = v
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return -ctx.v * gradient, None
+
+
+class Decides(torch.autograd.Function):
+    """Has results of another shape for large numbers, which it computes with Python's operators and `math`."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, v: float) -> torch.Tensor:
+        large = math.exp(v) / 2 + abs(v) % 1 > 1
+        return x[:1] * v if large else x * v
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.v = inputs
+        ctx.rows = len(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return F.pad(gradient * ctx.v, (0, 0, 0, ctx.rows - len(gradient))), None
+
+
+class Counts(Decides):
+    """Has as many results as the number says, computed with NumPy."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, v: float) -> torch.Tensor:
+        return x[: int(np.ceil(2 * v))] * v
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize(("function", "most"), [(Reversed, 2), (Decides, 4), (Counts, 9)])
+@pytest.mark.parametrize("source", ["argument", "tensor"])
+def test_a_float_argument_of_an_autograd_function(function: Any, most: int, source: str) -> None:
+    def program(x: torch.Tensor, v: Any) -> Any:
+        return function.apply(x * 2, v if source == "argument" else v.item()).sin()
+
+    compiled = thunder.jit(program, recompile_warning=100)
+    for v in (0.125, 0.25, 0.5, 0.75, 1.5, 0.625, 1.125, 0.375):
+        results = []
+        for each in (compiled, program):
+            x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+            y = each(x, v if source == "argument" else torch.tensor(v))
+            results.append((y, *torch.autograd.grad(y.sum(), x)))
+        torch.testing.assert_close(*results)
+    assert thunder.cache_misses(compiled) <= most

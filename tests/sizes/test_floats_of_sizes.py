@@ -66,7 +66,7 @@ VARYING: list[tuple[Program, int]] = [
     (under_autocast, 2),
 ]
 CONSTANT: list[Program] = [
-    lambda x: x * int(x.shape[0] * 0.7),
+    lambda x: x * hash(x.shape[0] * 0.7),
     lambda x: (x, {x.shape[0] / 2: 1}),
     lambda x: f"{x.shape[0] / 2:.2f}",
     lambda x: (type(x.shape[0] / 2).__name__, x * (x.shape[0] / 2)),

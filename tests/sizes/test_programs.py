@@ -99,9 +99,36 @@ def transposed_linear(x: torch.Tensor) -> torch.Tensor:
     return F.linear(x.transpose(0, 1), torch.arange(24.0).view(3, 8).requires_grad_())
 
 
+def mapped(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: (row @ row.mT + torch.arange(row.shape[0])).sum(0) / row.numel())(x)
+
+
+def mapped_and_closed_over(x: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: x.mean(-1) * row + len(x) * len(row), in_dims=1, out_dims=1)(x.mT)
+
+
+def per_sample(x: torch.Tensor) -> torch.Tensor:
+    weight = torch.ones(8)
+    return torch.vmap(torch.func.grad(lambda w, row: (row @ w).square().mean()), in_dims=(None, 0))(weight, x)
+
+
+def pulled_back(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y, pull = torch.func.vjp(lambda value: value.sin().sum(1) / x.shape[1], x)
+    return y, *pull(torch.ones_like(y))
+
+
+def pushed_forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.func.jvp(lambda value: value.square() / value.shape[0], (x,), (torch.ones_like(x),))
+
+
+def gradient_of_mean(x: torch.Tensor) -> torch.Tensor:
+    return thunder.grad(lambda value: value.sin().mean())(x)
+
+
 PROGRAMS = [
     *(matrices, views, slices, split, positions, masks, attention, roll_and_flip, expand, in_place, normalized),
     *(variances, by_numel, pads, masked_attention, transposed_linear),
+    *(mapped, mapped_and_closed_over, per_sample, pulled_back, pushed_forward, gradient_of_mean),
 ]
 
 
@@ -299,3 +326,58 @@ def test_strides_that_vary_though_sizes_do_not(executors: list[str]) -> None:
         for found, expected in zip(compiled(x, y), program(x, y), strict=True):
             torch.testing.assert_close(found, expected)
     assert thunder.cache_misses(compiled) == 2
+
+
+class Recurrent(nn.Module):
+    """A recurrent network, or a cell that runs for a constant number of steps."""
+
+    def __init__(self, kind: type[nn.Module], options: dict[str, Any]) -> None:
+        super().__init__()
+        self.network = kind(4, 5, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.network, nn.RNNBase):
+            y, state = self.network(x)
+            last = state[0] if isinstance(state, tuple) else state
+            return y.mul(y.softmax(0)).sum(1) + last.mean() + y.shape[0] * y.shape[1]
+        state = None
+        for step in range(3):
+            state = self.network(x[:, step], state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+RECURRENT: list[tuple[type[nn.Module], dict[str, Any]]] = [
+    (nn.GRU, {}),
+    (nn.GRU, {"batch_first": True, "num_layers": 2, "bidirectional": True}),
+    (nn.GRU, {"num_layers": 2, "dropout": 0.5}),
+    (nn.RNN, {"batch_first": True, "bias": False}),
+    (nn.RNN, {"nonlinearity": "relu"}),
+    (nn.LSTM, {"batch_first": True}),
+    *[(cell, {}) for cell in (nn.GRUCell, nn.LSTMCell, nn.RNNCell)],
+]
+
+
+@pytest.mark.parametrize("dynamic", ["automatic", True], ids=str)
+@pytest.mark.parametrize(("kind", "options"), RECURRENT)
+def test_recurrent_networks(kind: type[nn.Module], options: dict[str, Any], dynamic: Any) -> None:
+    torch.manual_seed(0)
+    module = Recurrent(kind, options)
+    eager, compiled = copy.deepcopy(module), thunder.jit(module, dynamic=dynamic, executors=[])
+    for b, n in ((3, 4), (5, 6), (2, 9), (7, 5)):
+        x = torch.randn(b, n, 4)
+        results = []
+        for model in (compiled, eager):
+            torch.manual_seed(1)
+            leaf = x.clone().requires_grad_()
+            y = model(leaf)
+            y.square().sum().backward()
+            results.append((y.detach(), leaf.grad, torch.rand(2)))
+        torch.testing.assert_close(*results)
+        for one, other in zip(module.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        with torch.no_grad():
+            torch.manual_seed(2)
+            found = compiled(x)
+            torch.manual_seed(2)
+            torch.testing.assert_close(found, eager(x))
+    assert thunder.cache_misses(compiled) <= 4

@@ -221,3 +221,39 @@ def test_a_step_of_an_optimizer_that_reads_values(returned: str) -> None:
     results, compiled = steps(thunder.jit)
     assert results == steps(lambda step: step)[0]
     assert thunder.cache_misses(compiled) == 2
+
+
+_LR = torch.optim.lr_scheduler
+SCHEDULERS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "one cycle": (lambda optimizer: _LR.OneCycleLR(optimizer, max_lr=0.1, total_steps=30), 5),
+    "cosine": (lambda optimizer: _LR.CosineAnnealingLR(optimizer, 30), 4),
+    "linear": (lambda optimizer: _LR.LinearLR(optimizer, total_iters=8), 5),
+    "exponential": (lambda optimizer: _LR.ExponentialLR(optimizer, 0.9), 4),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_schedule_in_the_step(name: str) -> None:
+    make, most = SCHEDULERS[name]
+
+    def steps(wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        parameter = torch.nn.Parameter(torch.arange(1.0, 5.0))
+        optimizer = torch.optim.AdamW([parameter], lr=0.01)
+        scheduler = make(optimizer)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            parameter.square().sum().backward()
+            optimizer.step()
+            scheduler.step()
+
+        compiled, results = wrap(step), []
+        for _ in range(20):
+            compiled()
+            group = optimizer.param_groups[0]
+            results.append((parameter.tolist(), group["lr"], group["betas"], scheduler.last_epoch))
+        return results, compiled
+
+    results, compiled = steps(lambda step: thunder.jit(step, executors=[]))
+    assert results == steps(lambda step: step)[0]
+    assert thunder.cache_misses(compiled) <= most

@@ -105,9 +105,10 @@ class CallArguments:
 
     def number(self, number: TracedNumber) -> Any:
         """Note a number that an op computes, and return it as an argument of the bound symbol."""
-        if number.proxy.python_type not in self.numbers:
+        kind = number.proxy.python_type
+        if kind not in self.numbers and (float not in self.numbers or not issubclass(kind, float)):
             return _convert(number.value(), self)
-        self.key.append(number.proxy.python_type)
+        self.key.append(kind)
         self.is_local = True  # inference may have recorded a fact about its value
         self.foldable = False
         return number.proxy

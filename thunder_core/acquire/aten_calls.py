@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -15,8 +16,11 @@ from thunder_core.acquire.data_dependence import ValueNeeded, ValueRequest
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import value_of
-from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.acquire.traced_size import traced, untraced
+from thunder_core.acquire.traced_tensor import is_traced, is_transformed
+from thunder_core.errors import UnsupportedError
+from thunder_core.ir.size import are_constant
+from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -27,6 +31,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.sizes import kernels_for_sizes
 from thunder_core.tracing.user_frames import user_location
 
 Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
@@ -126,11 +131,8 @@ def call_transformed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
     """Run a call under a transformation of `torch.func`: batching rules turn it into ATen calls, which become ops.
 
     Raises:
-        SizeVariesError: sizes vary; inside ``vmap`` tensors have the sizes of this call, without a guard.
         UnsupportedError: the call formats the values of a tensor.
     """
-    if recorder.inputs.input_sizes is not None:
-        raise SizeVariesError("a transformation of torch.func reads sizes", location=user_location())
     if func is Tensor.__repr__ or func is Tensor.__format__:
         raise UnsupportedError(
             "a function under a transformation of torch.func formats the values of a tensor",
@@ -140,8 +142,30 @@ def call_transformed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
     if func in FROM_DATA:
         with temporarily_clear_interpreter_stack():
             return recorder.call(func, args, kwargs)
-    with DisableTorchFunctionSubclass(), _with_versions(func):
-        return func(*args, **kwargs)
+    if recorder.inputs.input_sizes is None:
+        with DisableTorchFunctionSubclass(), _with_versions(func):
+            return func(*args, **kwargs)
+    args, kwargs = map_leaves(partial(_with_symbols, recorder), (args, kwargs))
+    with DisableTorchFunctionSubclass(), _with_versions(func), kernels_for_sizes(func, args, kwargs):
+        return traced(func(*args, **kwargs))
+
+
+def _with_symbols(recorder: Recorder, leaf: Any) -> Any:
+    """An argument as PyTorch's transformations take it: they read sizes from the tensor object, in C++.
+
+    So an input with symbolic sizes is replaced by a traced tensor for the same variable, which has these sizes.
+    """
+    if not isinstance(leaf, torch.Tensor) or is_traced(leaf) or is_transformed(leaf):
+        return untraced(leaf)
+    variable = recorder.tensors.variable(leaf)
+    return leaf if are_constant(variable.proxy.shape) else recorder.tensors.traced(variable)
+
+
+def wrap_input(recorder: Recorder, original: Callable[..., Any], tensor: torch.Tensor, /, *args: Any) -> Any:
+    """The interception of functions by which a transformation of `torch.func` wraps its arguments."""
+    if recorder.inputs.input_sizes is None:
+        return original(tensor, *args)
+    return original(*map(partial(_with_symbols, recorder), (tensor, *args)))
 
 
 @contextmanager

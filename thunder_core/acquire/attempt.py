@@ -50,6 +50,8 @@ class Attempt:
         lost_number: whether an attempt ended because another thread stored a number over a symbol.
         defines_sizes: whether data-dependent sizes are symbols, in a recording with guesses.
         general: whether PyTorch then prefers results that hold for all sizes, including 0 and 1.
+        converting: the global variables of the code in which calls of ``int`` and ``float`` return numbers of the trace
+            (`thunder_core.acquire.conversions`); None where they return plain numbers.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
         constant_floats: the paths of floats that should vary and are constants, each with the line that needs it.
     """
@@ -63,6 +65,7 @@ class Attempt:
     lost_number: bool = False
     defines_sizes: bool = False
     general: bool = True
+    converting: tuple[dict[str, Any], ...] | None = field(default=(), compare=False)
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
 

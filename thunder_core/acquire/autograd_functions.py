@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
@@ -15,7 +15,7 @@ from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
 from thunder_core.symbols.opaque import callable_symbol
 from thunder_core.tracing.outcome import WrapperResultError
@@ -97,6 +97,7 @@ def autograd_function(
         return autograd_function_calls(recorder, cls, args, kwargs)
     _check_classes(cls, args, kwargs)
     symbol = callable_symbol(apply_of(cls), "Function_apply")
+    symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})  # where it decides by one, a fact says so
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
     with DisableTorchFunction():

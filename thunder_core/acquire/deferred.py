@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from thunder_core.acquire.data_dependence import Declined, Resolved, ValueNeeded
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import speculate, speculate_size
-from thunder_core.acquire.traced_number import Numbers, TracedNumber, as_argument, value_of
+from thunder_core.acquire.traced_number import Numbers, TracedNumber, are_numbers, as_argument, value_of
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.number_functions import is_close
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.symbols.checks import CHECK_TRUE
 from thunder_core.tracing.user_frames import user_location
@@ -95,8 +97,15 @@ class TensorNumbers(Numbers):
         kind = type(self._evaluated(first, lambda: self.recorder.prefix.call(function, args, {})))
         return self.traced(self.write(function, operands, kind), first.symbol, first.variables)
 
+    def integer(self, function: Callable[..., int], operands: tuple[Any, ...], first: TracedNumber) -> Any:
+        number = self.write(function, operands, int)
+        return self._evaluated(first, lambda: speculate_size(self.recorder, number))
+
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
-        return bool(value_of(self.computed(function, operands, first)))
+        number = self.computed(function, operands, first)
+        if number.proxy.python_type is not bool:  # one of NumPy's
+            number = self.computed(operator.truth, (number,), first)
+        return bool(value_of(number))
 
     def _evaluated(self, number: TracedNumber, evaluate: Callable[[], Any]) -> Any:
         if self.recorder.attempt.guesses is None:
@@ -114,6 +123,18 @@ def _itself(value: Any) -> Any:
 
 def _refusal(number: TracedNumber) -> Exception:
     return error(number.symbol, number.variables, user_location(), ValueNeeded(number.symbol.name))
+
+
+@calls_program
+def close(
+    recorder: Recorder, original: Callable[..., bool], a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0
+) -> bool:
+    """The interception of `math.isclose`, as `predicate`."""
+    operands = a, b, rel_tol, abs_tol
+    first = next((item for item in operands if type(item) is TracedNumber), None)
+    if first is None or not are_numbers(operands):
+        return original(a, b, rel_tol=rel_tol, abs_tol=abs_tol)
+    return first.numbers.decided(is_close, operands, first)
 
 
 def _is_unknown(recorder: Recorder, value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -12,8 +13,8 @@ import torch
 from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.deferred import TensorNumbers
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_number import Numbers, TracedNumber, operand_hint, value_of
-from thunder_core.acquire.traced_size import untraced
+from thunder_core.acquire.traced_number import Numbers, TracedNumber, numpy_result, operand_hint, value_of
+from thunder_core.acquire.traced_size import TracedSize, untraced
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.sizes import NUMBER, NumberFacts, SizeFact
 from thunder_core.guards.source import Source
@@ -42,6 +43,7 @@ class InputNumbers(Numbers):
         self._texts: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._facts: list[SizeFact] = []
+        self._computed: dict[str, str] = {}
 
     def new(self, value: float, source: Source) -> TracedNumber:
         """The `TracedNumber` that the program gets for the float at a path."""
@@ -60,9 +62,9 @@ class InputNumbers(Numbers):
 
     def facts(self) -> NumberFacts:
         """The conditions of the program on the floats."""
-        text = " ".join([fact.condition for fact in self._facts])
+        text = " ".join([*[fact.condition for fact in self._facts], *self._computed.values()])
         floats = {name: source for name, source in self._sources.items() if re.search(rf"\b{name}\b", text)}
-        return NumberFacts(tuple(self._facts), floats)
+        return NumberFacts(tuple(self._facts), floats, self._computed)
 
     def constants(self, location: SourceLocation | None) -> RecordAgain | SizeVariesError:
         """The error after which all floats, and the sizes that they are computed from, are recorded as constants."""
@@ -124,6 +126,34 @@ class InputNumbers(Numbers):
         self._note(number, result, frozenset().union(*[self._origins[name] for name in numbers]), text)
         self._sizes[number.proxy.name] = [*sizes, *[size for name in numbers for size in self._sizes.get(name, ())]]
         return number
+
+    def convert(self, name: str, frame: FrameType) -> None:
+        """As `Numbers`; other threads get plain numbers."""
+        if not self._in_other_thread:
+            super().convert(name, frame)
+
+    def of_numpy(self, function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """As `numpy_result`, for sizes."""
+        return numpy_result(function, method, operands, options)
+
+    def integer(
+        self, function: Callable[..., int], operands: tuple[Any, ...], first: TracedNumber | None = None
+    ) -> Any:
+        """As `Numbers`: a symbol, which the prologue computes unless the number depends on tensors."""
+        if self._in_other_thread:
+            return function(*map(operand_hint, operands))
+        read, text = self._read(operands), self._text(function, operands)
+        number = read or next((item for item in operands if type(item) is TracedNumber), None)
+        if number is not None and (read is not None or not text) and self.recorder.attempt.guesses is not None:
+            return TensorNumbers(self.recorder).integer(function, operands, number)
+        sizes = self.recorder.inputs.input_sizes
+        value = function(*map(operand_hint, operands))
+        size = sizes.computed(value, text) if text and sizes is not None else None
+        if size is None:
+            return function(*map(value_of, operands))
+        if type(size) is TracedSize:
+            self._computed[str(from_fake(untraced(size)))] = text
+        return size
 
     def decided(
         self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber | None = None

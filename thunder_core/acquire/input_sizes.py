@@ -13,8 +13,8 @@ from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.shared_memory import base_of
-from thunder_core.guards.sizes import NUMBER, STRIDES, SizedInput, VaryingNumber
-from thunder_core.guards.source import Source, StoredAttributeSource
+from thunder_core.guards.sizes import NUMBER, STRIDES, ComputedNumber, SizedInput, VaryingNumber
+from thunder_core.guards.source import ConstantSource, Source, StoredAttributeSource
 from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes
@@ -170,9 +170,17 @@ class InputSizes:
         self.inputs.append(VaryingNumber(source, symbol))
         return traced_size(symbol)
 
+    def computed(self, value: int, text: str) -> Any:
+        """The traced size for an int that Python computes from numbers by ``text``; None if it is too large."""
+        known = next((one for one in self.inputs if isinstance(one, ComputedNumber) and one.text == text), None)
+        symbol = self.sizes.new_number(value, text) if known is None else known.symbol
+        if known is None and symbol is not None:
+            self.inputs.append(ComputedNumber(ConstantSource(value, text), symbol, text))
+        return None if symbol is None else traced_size(symbol)
+
     def number_guards(self) -> tuple[Guard, ...]:
         """Guards of the ints for a program that takes them as constants after all."""
-        numbers = [one for one in self.inputs if isinstance(one, VaryingNumber)]
+        numbers = [one for one in self.inputs if type(one) is VaryingNumber]
         return tuple([Check(number.source, VALUE, hint_of(number.symbol)) for number in numbers])
 
     def geometry(self, tensor: torch.Tensor, source: Source) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:

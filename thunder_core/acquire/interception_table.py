@@ -25,6 +25,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire import (
+    aten_calls,
     autograd_functions,
     checkpoints,
     control_flow,
@@ -51,8 +52,9 @@ from thunder_core.acquire.interception import (
     setting_for_private_name,
 )
 from thunder_core.acquire.recorder import Recorder, active_recorder, program_recorder
-from thunder_core.acquire.traced_number import function_of_numbers
+from thunder_core.acquire.traced_number import exact_sum
 from thunder_core.acquire.traced_size import larger_or_smaller
+from thunder_core.acquire.watched_float import function_of_numbers
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import is_array
 from thunder_core.guards.code_kinds import calls_program
@@ -62,11 +64,13 @@ from thunder_core.pytorch_internals import (
     ScriptMethod,
     SyncBatchNormFunction,
     TorchDispatchMode,
+    add_batch_dim,
     detect_is_causal_mask,
     is_compiling_flag,
     module_backward_hook,
     nested_tensor_from_mask,
     nested_tensor_from_mask_left_aligned,
+    wrap_for_grad,
 )
 from thunder_core.symbols import generators
 
@@ -246,6 +250,10 @@ _MATH: Final[Rows] = tuple(
         for name in _FLOATS_OF_MATH
     ]
     + [
+        Interception(math, "isclose", deferred.close, "numbers that ops compute", when=active_recorder),
+        Interception(math, "fsum", exact_sum, "floats that ops compute", when=active_recorder),
+    ]
+    + [
         Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)
         for name in ("max", "min")
     ]
@@ -395,6 +403,18 @@ _ATTENTION: Final[Rows] = (
 """The paths of PyTorch's attention modules."""
 
 
+_TRANSFORMATIONS: Final[Rows] = tuple(
+    [
+        row
+        for entry_point in (add_batch_dim, wrap_for_grad)
+        for row in for_private_name(
+            entry_point, aten_calls.wrap_input, "the function reads sizes from the tensor object", when=program_recorder
+        )
+    ]
+)
+"""Arguments of transformations of `torch.func`."""
+
+
 def _refused_communication() -> Iterator[Interception]:
     """Rows for functions of `torch.distributed` that would act once, at compile time."""
     distributed = torch.distributed
@@ -440,6 +460,7 @@ TABLE: Final[Rows] = (
     *_TENSORS,
     *_ENVIRONMENT,
     *_ATTENTION,
+    *_TRANSFORMATIONS,
     *_refused_communication(),
 )
 """All interceptions and settings of the core."""

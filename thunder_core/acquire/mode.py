@@ -128,6 +128,8 @@ class AcquisitionMode(RecordingMode):
             raise
         except Exception as error:
             # the program may catch it, and it may depend on sizes or numbers: with constants it equals eager's
+            if self.recorder.attempt.converting:
+                raise RecordAgain("a call failed with numbers of the trace", converting=None) from error
             if self.recorder.has_traced_numbers:
                 raise RecordAgain("a call failed with numbers of the trace", guesses=CONSTANT_NUMBERS) from error
             if self.recorder.inputs.input_sizes is None:

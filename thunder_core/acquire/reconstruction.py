@@ -207,7 +207,8 @@ class Reconstructor(ReconstructionWriter):
             return self.output(value.proxy)
         if isinstance(value, TracedHandle):
             return self.output(value.proxy())
-        value = original_of(self._observer.original_of(value))
+        if not isinstance(value, tuple):  # one with stand-ins among its items is another in each call
+            value = original_of(self._observer.original_of(value))
         known = self.known(value)
         if known is not None:
             return known

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from thunder_core.acquire import (
+    conversions,
     data_dependence,
     subclasses,
 )
@@ -205,6 +206,10 @@ def _run_checked(
         input_sizes.floats.bind(recorder)
     with recording():
         reconstruction, raised = _run(function, recorder, observer, outputs)
+    if recorder.attempt.converting and (
+        raised is not None or observer.reads_class_of or observer.may_catch_conversions
+    ):
+        raise RecordAgain("int and float are classes", converting=None)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
         raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
     if _varies(input_sizes) and "int" in observer.reads_class_of:
@@ -248,6 +253,8 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
         if input_sizes is not None and input_sizes.floats.any:
             return input_sizes.floats.constants(error.location)
         error = DataDependentError("the program reads the class of a data-dependent number", location=error.location)
+    if recorder.attempt.converting and not isinstance(error, DataDependentError):
+        return RecordAgain("int and float are classes", converting=None)
     if recorder.has_traced_numbers:
         return RecordAgain("a number of the trace may be the cause of an exception", guesses=CONSTANT_NUMBERS)
     if _may_repeat_changes(recorder, observer):
@@ -326,7 +333,8 @@ def _run(
 def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observer) -> tuple[Any, BaseException | None]:
     """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
     sizes = recorder.inputs.input_sizes
-    with observer, nullcontext() if sizes is None else sizes.sizes.watched_by(observer):
+    watched = nullcontext() if sizes is None else sizes.sizes.watched_by(observer)
+    with conversions.placed(recorder.attempt.converting or ()), observer, watched:
         try:
             return observer.run(function), None
         except data_dependence.EXCEPTIONS as error:

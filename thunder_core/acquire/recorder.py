@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from types import CellType
+from types import CellType, FrameType
 from typing import Any, Final
 
 import torch
@@ -29,8 +30,9 @@ from thunder_core.acquire.tensor_classes import RefusedCalls, WrapperCalls
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.acquire.watched_float import watched
 from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError, UnsupportedError
-from thunder_core.guards.code_kinds import calls_program
+from thunder_core.guards.code_kinds import calls_program, is_of_thunder
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.size import are_constant
@@ -148,6 +150,23 @@ class Recorder:
             args, kwargs = map_leaves(_as_size, (args, kwargs))
         symbol, args, kwargs = registry.resolve(func, args, kwargs)
         return self.call_symbol(symbol, args, kwargs)
+
+    def convert(self, name: str, frame: FrameType | None) -> None:
+        """The code of a frame calls ``int`` or ``float`` of a number of the trace, or one of its callers does.
+
+        Raises:
+            RecordAgain: in the next recording it calls a class that needs no value.
+        """
+        known = self.attempt.converting
+        if known is None or self.mode is None:
+            return
+        while frame is not None and (name not in frame.f_code.co_names or is_of_thunder(frame.f_code)):
+            frame = frame.f_back
+        if frame is None or name in frame.f_globals or frame.f_builtins.get(name) is not getattr(builtins, name):
+            return
+        if self.mode.observer.consumed_python_rng():  # an iterator or a file may have advanced
+            return
+        raise RecordAgain(f"{name} of a number of the trace", converting=(*known, frame.f_globals))
 
     def call_symbol(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As `call`, for a canonical symbol with canonical arguments."""
@@ -310,6 +329,8 @@ class Recorder:
         # read here, because leaving inference mode enables gradients
         grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         with self.tensors.fake_mode.observing() as observed, torch.inference_mode(False):
+            if Tag.LOCAL in symbol.tags:
+                args, kwargs = map_leaves(watched, (args, kwargs))
             fake_args, fake_kwargs = self.tensors.fakes(args), self.tensors.fakes(kwargs)
             arguments = [self.tensors.fake(variable) for variable in variables]
             with torch.set_grad_enabled(grad_enabled):

@@ -8,6 +8,7 @@ raises `thunder_core.errors.WrongGuess` in a run with another value, and another
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,6 +87,8 @@ def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         return Resolved(_array(recorder, request))
     if reader is None:
         return Declined("only numbers, texts and nested lists of numbers are checked in each run")
+    if reader in ("int", "float") and recorder.suspension.active == 1:  # the program calls it
+        recorder.convert(reader, sys._getframe())
     if reader == "repr":
         return _text(recorder, request)
     return Resolved(speculate(recorder, reader, call.args))

@@ -8,12 +8,14 @@ them, a comparison is a guard instead; where their values are needed they are co
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -25,7 +27,7 @@ from thunder_core.guards.bytecode import CLASS_NAMES
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
-from thunder_core.ir.number_functions import is_defined
+from thunder_core.ir.number_functions import is_defined, is_integer, numpy_function, sum_of
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
@@ -78,6 +80,15 @@ class Numbers(ABC):
 
         The result is a `TracedNumber`, or a plain number for a thread that does not record.
         """
+
+    def convert(self, name: str, frame: FrameType) -> None:
+        """The code of a frame calls ``int`` or ``float``; see `Recorder.convert`."""
+        if self.recorder.mode is not None and self.recorder.mode.observer.observes:
+            self.recorder.convert(name, frame)
+
+    @abstractmethod
+    def integer(self, function: Callable[..., int], operands: tuple[Any, ...], first: TracedNumber) -> Any:
+        """The int that a Python function computes from numbers, as a varying size; otherwise as `computed`."""
 
     @abstractmethod
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
@@ -180,6 +191,34 @@ class TracedNumber(metaclass=_NumberClass):
     def __repr__(self) -> str:
         return repr(self.value())
 
+    def __float__(self) -> float:
+        self.numbers.convert("float", sys._getframe(1))
+        return float(self.value())
+
+    def __int__(self) -> int:
+        self.numbers.convert("int", sys._getframe(1))
+        return int(_integer(math.trunc, self))
+
+    def __round__(self, digits: Any = None) -> Any:
+        if digits is None:
+            return _integer(round, self)
+        if type(digits) is int and self.numbers.decided(is_defined, ("builtins.round", self, digits), self):
+            return self.numbers.computed(round, (self, digits), self)
+        return round(self.value(), digits)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def is_integer(self) -> bool:
+        """As that of floats, and of ints since Python 3.12."""
+        return not _is_float(self) or self.numbers.decided(is_integer, (self,), self)
+
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+        return numpy_result(function, method, operands, options)
+
     def __copy__(self) -> TracedNumber:
         return self
 
@@ -194,6 +233,18 @@ class TracedNumber(metaclass=_NumberClass):
         if not hasattr(self.proxy.python_type, name):
             raise AttributeError(f"{self.proxy.python_type.__name__!r} object has no attribute {name!r}")
         return getattr(self.value(), name)
+
+
+def _is_float(number: TracedNumber) -> bool:
+    """Whether a number is a float, or one of NumPy's, which is an instance of ``float``."""
+    return issubclass(number.proxy.python_type, float)
+
+
+def _integer(function: Callable[..., int], number: TracedNumber) -> Any:
+    """The int that `math.trunc`, `math.floor`, `math.ceil` or `round` returns for a number, as a varying size."""
+    if not _is_float(number) or not number.numbers.decided(_IS_FINITE, (number,), number):
+        return function(number.value())
+    return number.numbers.integer(function, (number,), number)
 
 
 def _arithmetic(function: Callable[..., Any], name: str, *, swapped: bool) -> Callable[..., Any]:
@@ -218,7 +269,8 @@ def _defined(function: Callable[..., Any], operands: tuple[Any, ...], first: Tra
         return bool(right)
     if function is operator.pow:
         classes = {item.proxy.python_type if type(item) is TracedNumber else type(item) for item in operands}
-        return float in classes and first.numbers.decided(is_defined, ("operator.pow", left, right), first)
+        has_float = any(issubclass(kind, float) for kind in classes)
+        return has_float and first.numbers.decided(is_defined, ("operator.pow", left, right), first)
     return True
 
 
@@ -229,13 +281,18 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return NotImplemented
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
-        return self.numbers.decided(function, (self, other), self)
+        result = self.numbers.decided(function, (self, other), self)
+        return result if self.proxy.python_type in (float, int, bool) else sys.modules["numpy"].bool_(result)
 
     return method
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: self.numbers.computed(function, (self,), self)
+
+
+def _to_integer(function: Callable[..., int]) -> Callable[..., Any]:
+    return lambda self: _integer(function, self)
 
 
 def _by_value(name: str) -> Callable[..., Any]:
@@ -252,9 +309,11 @@ _DIVISIONS: Final = frozenset({operator.truediv, operator.floordiv, operator.mod
 _ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, *_DIVISIONS, operator.pow)
 _COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _UNARY: Final = (operator.neg, operator.pos, operator.abs)
+_IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
+_INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("int", "float", "complex", "index", "str", "format", "hash", "round", "trunc", "floor", "ceil", "invert"),
-    *("divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
+    *("complex", "index", "str", "format", "hash", "invert"),
+    *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 
 
@@ -268,12 +327,19 @@ def _define() -> None:
         setattr(TracedNumber, name, _comparison(function, name))
     for unary in _UNARY:
         setattr(TracedNumber, f"__{unary.__name__}__", _unary(unary))
+    for integer in _INTEGERS:
+        setattr(TracedNumber, f"__{integer.__name__}__", _to_integer(integer))
     for name in _BY_VALUE:
         setattr(TracedNumber, f"__{name}__", _by_value(f"__{name}__"))
     NUMBER_CLASSES[TracedNumber] = "float"
 
 
 _define()
+
+
+def are_numbers(operands: Iterable[Any]) -> bool:
+    """Whether ops can take all of these operands of Python functions."""
+    return {type(item) for item in operands} <= set(_NUMBERS)
 
 
 _ON_INTS: Final[dict[str, Callable[[Any], bool]]] = {
@@ -289,7 +355,7 @@ _ON_INTS: Final[dict[str, Callable[[Any], bool]]] = {
 def function_of_numbers(recorder: Any, function: Callable[..., float], *operands: Any) -> Any:
     """The interception of functions of `math`: an op computes the float, where the function is defined."""
     first = next((item for item in operands if type(item) in (TracedNumber, TracedSize)), None)
-    if first is None or not {type(item) for item in operands} <= set(_NUMBERS):
+    if first is None or not are_numbers(operands):
         return function(*operands)
     name = function.__name__
     numbers = first.numbers if type(first) is TracedNumber else first.node.shape_env.sizes().floats
@@ -297,3 +363,29 @@ def function_of_numbers(recorder: Any, function: Callable[..., float], *operands
     if defined or numbers.decided(is_defined, (f"math.{name}", *operands), first):
         return numbers.computed(function, operands, first)
     return function(*map(value_of, operands))
+
+
+def numpy_result(function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A call of a universal function of NumPy: an op computes its result, if that is a float of NumPy's."""
+    numpy = sys.modules["numpy"]
+    if method == "__call__" and not options and are_numbers(operands):
+        first = next(item for item in operands if type(item) in (TracedNumber, TracedSize))
+        numbers = first.numbers if type(first) is TracedNumber else first.node.shape_env.sizes().floats
+        name = function.__name__
+        with numpy.errstate(all="ignore"):  # a warning is one of each run
+            kind = type(function(*map(operand_hint, operands)))
+            if kind is numpy.float64 and getattr(numpy, name, None) is function:
+                return numbers.computed(numpy_function, (name, *operands), first)
+    return getattr(function, method)(*map(value_of, operands), **options)
+
+
+@calls_program
+def exact_sum(recorder: Any, function: Callable[..., float], numbers: Any, /) -> Any:
+    """The interception of `math.fsum`: an op computes the float, where the function is defined."""
+    items = list(numbers) if isinstance(numbers, list | tuple) else []
+    first = next((item for item in items if type(item) is TracedNumber), None)
+    if first is None or not are_numbers(items):
+        return function(numbers)
+    if first.numbers.decided(is_defined, ("numbers.sum_of", *items), first):
+        return first.numbers.computed(sum_of, tuple(items), first)
+    return function(map(value_of, items))

@@ -42,6 +42,7 @@ _LARGEST_EXPONENT: Final = 4
 """The largest exponent for which a power is a product of sizes."""
 _LARGEST_FLOAT_EXPONENT: Final = 16
 """The largest exponent for which the power of any positive size is a float: 2**63 to the 16th is less than 2**1024."""
+_CONVERSIONS: Final = ("__int__", "__float__")
 _IDENTITIES: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 
@@ -112,6 +113,12 @@ class TracedSize(torch.SymInt, metaclass=_SizeClass):
     def __deepcopy__(self, memo: Any) -> Any:
         return +self
 
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+        sizes = self.node.shape_env.sizes()
+        if sizes is None or sizes.thread != threading.get_ident():
+            return getattr(function, method)(*map(_plain, operands), **options)
+        return sizes.floats.of_numpy(function, method, operands, options)
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return sys.modules["numpy"].array(int(self), *args, **kwargs)  # only NumPy calls this
 
@@ -163,6 +170,8 @@ def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
         watcher = None if sizes is None else sizes.watcher
         if watcher is None:
             return operation(self, *others)
+        if name in _CONVERSIONS:
+            sizes.floats.convert(name.strip("_"), sys._getframe(1))
         watcher.pause()
         try:
             return operation(self, *others)

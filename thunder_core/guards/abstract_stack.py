@@ -175,6 +175,16 @@ def _decoded(code: CodeType) -> Iterator[tuple[int, str, int]]:
         extended, start = 0, -1
 
 
+def uses_as_value(code: CodeType, name: str) -> bool:
+    """Whether code uses the global variable ``name`` other than by calling it."""
+    loads = [(operation, argument) for _, operation, argument in _decoded(code) if operation in GLOBAL_LOADS]
+    return any(
+        code.co_names[argument >> _NAME_SHIFT.get(operation, 0)] == name
+        and not (operation in _NAME_SHIFT and argument & 1)
+        for operation, argument in loads
+    )
+
+
 def _following(raw: bytes, position: int) -> int:
     """The offset after the instruction at ``position`` and its inline caches."""
     while raw[position] == dis.EXTENDED_ARG:

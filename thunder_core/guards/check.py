@@ -265,7 +265,7 @@ def _differing_numbers(expected: Any, value: Any, source: Source) -> list[Source
         return [source]
     if kind is dict and identical(list(value), list(expected)):  # also the types of keys: 1 == True
         keys = list(expected)
-    elif kind is list and len(value) == len(expected):
+    elif kind in (list, tuple, torch.Size) and len(value) == len(expected):
         keys = list(range(len(expected)))
     else:
         return None

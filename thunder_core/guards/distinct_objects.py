@@ -66,12 +66,14 @@ class DistinctObjects:
         compares_objects: whether executed code compares objects by ``==`` or searches them in containers, which may
             compare them by identity.
         wrote_arguments: whether the program changed an argument, or an object in one.
+        rebuilt: tuples with numbers that vary, and their paths: the program got other tuples.
     """
 
     def __init__(self) -> None:
         self.compares_identity = False
         self.compares_objects = False
         self.wrote_arguments = False
+        self.rebuilt: list[tuple[Any, Source]] = []
         self._identified: dict[int, Callable[[], Any]] = {}
         self._members: dict[int, Any] = {}
         self._hashed: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -109,6 +111,8 @@ class DistinctObjects:
         for node in nodes:
             if self._is_compared(node):
                 groups.setdefault(_group(node), []).append((node.object, node.source))
+        if self.compares_identity:
+            groups[tuple] = self.rebuilt
         for reference in self._hashed.values():
             tensor = reference()
             source = None if tensor is None else tensors.find(tensor)

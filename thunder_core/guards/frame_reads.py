@@ -30,6 +30,7 @@ from thunder_core.guards.source import (
     global_source,
     module_variable,
 )
+from thunder_core.guards.stand_ins import is_conversion
 
 _FIXED = frozenset(
     {
@@ -153,7 +154,7 @@ class FrameReads:
     def _chain(self, chain: tuple[str, ...], names: CodeNames, namespace: dict[str, Any]) -> None:
         name = chain[0]
         value = namespace.get(name, MISSING)
-        if value is MISSING:
+        if value is MISSING or is_conversion(value):
             value = vars(builtins).get(name, MISSING)
             if value is MISSING:  # the program raises an error
                 return

@@ -11,7 +11,7 @@ from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
-from torch import Generator, Tensor
+from torch import Generator, Size, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.check import Check
@@ -21,6 +21,7 @@ from thunder_core.guards.conditions import (
     BUILTINS,
     CLASS_ATTRIBUTE_NAMES,
     IDENTITY,
+    LENGTH,
     NOT_SHADOWED,
     TYPE,
     VALUE,
@@ -38,6 +39,7 @@ from thunder_core.guards.source import (
     AttributeSource,
     ConstantSource,
     HeldSource,
+    ItemSource,
     ResultSource,
     Source,
     StoredAttributeSource,
@@ -87,6 +89,12 @@ class Heap(Records):
         held, value = value, self.stand_ins.original(value)
         if type(value) in PROXIES:  # before any `isinstance`, which asks the object behind it
             return self._visit_proxy(value, source)
+        if held is not value and type(value) in (tuple, Size) and is_plain(value):
+            self.guards += [Check(source, TYPE, type(value)), Check(source, LENGTH, len(value))]
+            self.distinct.rebuilt.append((value, source))
+            for index, item in enumerate(held):
+                self.visit(item, ItemSource(source, index))
+            return None
         if type(value) in ATOM_TYPES or is_plain(value):
             varies = source in self.stand_ins.numbers
             if varies and held is not value:
@@ -107,6 +115,8 @@ class Heap(Records):
         if node is not None:
             if node.source is not source and node.source != source:
                 self.guards.append(Check(source, ALIAS, node.source))
+                if isinstance(value, tuple) and held is value is not self.stand_ins.tuple_at(node.source, value):
+                    self._guard_numbers(value, source)
             if not by_key:
                 self.objects.guard_content(node)
             return node
@@ -132,6 +142,12 @@ class Heap(Records):
         if node.source != source:
             self.guards.append(Check(source, ALIAS, node.source))
         return node
+
+    def _guard_numbers(self, value: tuple[Any, ...], source: Source) -> None:
+        """Guard the numbers of a tuple at a path where they are not replaced, unlike at another path to it."""
+        for index, item in enumerate(value):
+            if type(item) in (int, float) or isinstance(item, tuple):
+                self.visit(item, ItemSource(source, index))
 
     def visit_receiver(self, function: Any, source: Source) -> None:
         receiver = getattr(function, "__self__", None)

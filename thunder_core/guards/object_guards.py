@@ -161,10 +161,12 @@ class ObjectGuards:
             self._records.distinct.members(node.content)
         else:
             self._guards.append(Check(source, STORED_LENGTH if stored else LENGTH, len(node.content)))
+        if isinstance(value, tuple):
+            value = self._records.stand_ins.tuple_at(source, value)
         for key, item, path in node.items():
             if key not in node.guarded_keys:
                 node.guarded_keys.add(key)
-                self._records.visit(item, path)
+                self._records.visit(value[key] if isinstance(value, tuple) else item, path)
             self._guard_key(key)
 
     def guard_class_of(self, node: Node) -> None:

@@ -25,6 +25,7 @@ import torch
 
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.forking import in_child
+from thunder_core.guards.abstract_stack import uses_as_value
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, is_installed, kind_of
@@ -50,7 +51,7 @@ from thunder_core.guards.lookup_methods import has_pure_lookup
 from thunder_core.guards.node import is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
-from thunder_core.guards.stand_ins import NUMBER_CLASSES, StandIn
+from thunder_core.guards.stand_ins import CONVERSIONS, NUMBER_CLASSES, StandIn, is_conversion
 from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import Write, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
@@ -83,6 +84,8 @@ class Observer:
         reads_class_of: for ``"int"`` and ``"float"`` the first function that reads classes of objects, and has this
             name in its code or such a number as an argument. It can distinguish a number from a symbol:
             ``type(n) is int``.
+        may_catch_conversions: whether code uses a class of `CONVERSIONS` other than by calls, and may catch the
+            exception that PyTorch raises for it: ``torch.zeros(3, dtype=float)``.
         replaced_builtins: the names of builtins that the program has replaced, added or deleted, after the run.
     """
 
@@ -118,6 +121,7 @@ class Observer:
         self._thread = 0
         self._builtins_before: dict[str, Any] = {}
         self.replaced_builtins: list[str] = []
+        self.may_catch_conversions = False
         try:
             stand_ins = self._heap.stand_ins
             stand_ins.place_numbers(numbers, symbol, args, kwargs or {})
@@ -178,6 +182,11 @@ class Observer:
             self._builtins.watched.suspend()
             self._context_at_pause = copy_context()
 
+    @property
+    def observes(self) -> bool:
+        """Whether the program runs: no `pause` is active."""
+        return self._depth == 0
+
     def resume(self) -> None:
         """End the innermost `pause`."""
         self._depth -= 1
@@ -216,6 +225,8 @@ class Observer:
 
     def original_of(self, value: Any) -> Any:
         """The object that a stand-in or a replaced builtin replaces during the run; any other object itself."""
+        if is_conversion(value):
+            return CONVERSIONS[value]
         return self._builtins.watched.original(self._heap.stand_ins.original(value))
 
     def closure_of(self, cell: CellType) -> ClosureSource | None:
@@ -436,6 +447,9 @@ class Observer:
         self._following.stored.entered(names)
         reads.globals_read(code, names, frame.f_globals)
         self._builtins.frame_entered(names, frame.f_globals)
+        for (name,) in _NUMBERS.intersection(names.chains):
+            if is_conversion(frame.f_globals.get(name)) and uses_as_value(code, name):
+                self.may_catch_conversions |= names.catches or bool(self._catching(frame))
 
     def _library_entered(self, frame: FrameType, variables: dict[str, Any], names: CodeNames) -> None:
         """The standard library (``copy``, ``dataclasses``) may read any attribute of arguments from user code."""

@@ -42,23 +42,27 @@ class NumberFacts:
 
     Attributes:
         conditions: in the order of the program; each is valid Python where the earlier ones hold.
-        floats: the paths of the floats in them, by name.
+        floats: the paths of the floats in them, and in the computed ints, by name.
+        computed: Python of each int that the program computes from numbers, by the name of its symbol.
     """
 
     conditions: tuple[SizeFact, ...] = ()
     floats: Mapping[str, Source] = field(default_factory=dict)
+    computed: Mapping[str, str] = field(default_factory=dict)
 
     def with_constants(self, sizes: Mapping[str, int]) -> NumberFacts:
         """The facts for constant sizes, by the names of their symbols."""
         if not sizes:
             return self
         names = re.compile(rf"\b({'|'.join(sizes)})\b")
+        values = [SizeFact(f"{text} == {name}") for name, text in self.computed.items()]
         return replace(
             self,
             conditions=tuple(
                 replace(fact, condition=names.sub(lambda name: f"({sizes[name[0]]})", fact.condition))
-                for fact in self.conditions
+                for fact in (*self.conditions, *values)
             ),
+            computed={},
         )
 
 
@@ -108,6 +112,18 @@ class VaryingNumber:
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class ComputedNumber(VaryingNumber):
+    """An int that Python computes from sizes and numbers of the inputs: ``math.ceil(s0 / 2)``.
+
+    Attributes:
+        source: a constant.
+        text: Python over the names of floats and of earlier symbols.
+    """
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SizesGuard(Guard):
     """The conditions on all symbolic sizes and varying numbers of the inputs.
@@ -149,7 +165,8 @@ class SizesGuard(Guard):
         distinct: dict[str, SizeFact] = {}
         for fact in facts:  # a condition is valid Python where earlier ones hold: the first place counts
             distinct.setdefault(fact.condition, fact)
-        first = inputs[0].source if inputs else next(iter(floats.values()))
+        read = [sized.source for sized in inputs if not isinstance(sized, ComputedNumber)]
+        first = next(iter([*read, *floats.values()]))
         return cls(first, tuple(inputs), symbols, tuple(distinct.values()), exact_stride, floats)
 
     @property
@@ -176,8 +193,12 @@ class SizesGuard(Guard):
 
     def lines(self, tensors: Sequence[str], floats: Sequence[str]) -> list[str]:
         """Statements that assign the symbols and floats, from Python for the inputs and for the floats."""
-        symbols = [f"{name} = {_read(tensors[position], index)}" for name, (position, index) in self.symbols.items()]
-        return symbols + [f"{name} = {read}" for name, read in zip(self.floats, floats, strict=True) if name != read]
+        lines = [f"{name} = {read}" for name, read in zip(self.floats, floats, strict=True) if name != read]
+        for name, (position, index) in self.symbols.items():
+            sized = self.inputs[position]
+            text = sized.text if isinstance(sized, ComputedNumber) else _read(tensors[position], index)
+            lines.append(f"{name} = {text}")
+        return lines
 
     def conditions(self, tensors: Sequence[str]) -> list[str]:
         """Conditions on the symbols and on strides, all of which must hold."""

@@ -18,6 +18,8 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
+import torch
+
 from thunder_core.guards.contents import put_attribute, reaches_slot, slot_item
 from thunder_core.guards.source import (
     PATH_ERRORS,
@@ -65,9 +67,16 @@ def _leave(count: Counter[int], thread: int) -> None:
 
 NUMBER_CLASSES: dict[type, str] = {}
 """The classes of symbolic numbers, with the names of the classes of the numbers that they replace."""
+CONVERSIONS: dict[type, type] = {}
+"""The classes that code calls in place of ``int`` and ``float``, with these: global variables that are not guarded."""
 FUNCTIONS_OF_C = frozenset({BuiltinFunctionType, MethodDescriptorType})
 StandIn = Callable[[Any], Any]
 """Returns the stand-in of a function that recording intercepts; None for other functions."""
+
+
+def is_conversion(value: Any) -> bool:
+    """Whether a value is a class that code calls in place of ``int`` or ``float``."""
+    return isinstance(value, type) and any(value is kind for kind in CONVERSIONS)
 
 
 class StandIns:
@@ -93,7 +102,7 @@ class StandIns:
         self._find, self._holder = find or (lambda function: None), holder
         self._waiting: list[tuple[Any, Source]] = []
         self._originals: dict[int, tuple[Any, Any]] = {}  # by the id of the stand-in
-        self._tuples: dict[int, tuple[Any, ...]] = {}  # those with stand-ins, by the id of those without
+        self._tuples: dict[Source, tuple[Any, ...]] = {}  # those with stand-ins, by the path of those without
         self._undo: list[Callable[[], None]] = []
         self._active = False
 
@@ -105,19 +114,26 @@ class StandIns:
         Args:
             symbol: creates the symbol for a number and its path; returns None for a number that is a constant.
         """
+
+        def read(source: Source) -> Any:
+            return source.read(args, kwargs)
+
+        passed = Counter([id(value) for value in (*args, *kwargs.values()) if isinstance(value, tuple)])
         for source in numbers:
             try:
-                value = source.read(args, kwargs)
-                holder = None if source.parent is None else source.parent.read(args, kwargs)
+                value = read(source)
+                # the program may compare a tuple that it gets twice with itself
+                shared = source.parent is not None and passed[id(read(source.parent))] > 1
+                fits = type(value) in (int, float) and not shared and _may_hold_number(source, read)
             except PATH_ERRORS:  # the path does not exist in this call
                 continue
-            if type(value) not in (int, float) or not _may_hold_number(holder, source) or not self._claim():
+            if not fits or not self._claim():
                 continue
             stand_in = symbol(value, source)
             if stand_in is not None:
                 self.numbers.add(source)
                 self._originals[id(stand_in)] = (stand_in, value)
-                self._put(source, stand_in, holder)
+                self._put(source, stand_in, read)
 
     def visit(self, function: Any, source: Source) -> None:
         """Replace a function implemented in C that was read from a path, before the program reads it."""
@@ -129,7 +145,7 @@ class StandIns:
         stand_in = self._find(function)
         if stand_in is not None and self._claim():
             self._originals[id(stand_in)] = (stand_in, function)
-            self._put(source, stand_in, None if source.parent is None else self._holder(source.parent))
+            self._put(source, stand_in, self._holder)
 
     def start(self) -> None:
         """Replace the functions that were visited before, and from now on each function at its first visit."""
@@ -177,7 +193,11 @@ class StandIns:
         self._undo.append(partial(_release, thread))
         return True
 
-    def _put(self, source: Source, value: Any, holder: Any) -> None:
+    def tuple_at(self, source: Source, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The tuple at a path, with stand-ins among its items."""
+        return self._tuples.get(source, value)
+
+    def _put(self, source: Source, value: Any, read: Callable[[Source], Any]) -> None:
         if isinstance(source, ArgumentSource):
             self.args[source.index] = value
         elif isinstance(source, KeywordSource):
@@ -185,23 +205,23 @@ class StandIns:
         elif isinstance(source, GlobalSource):
             self._put_item(source.namespace, source.name, value)
         elif source.parent is not None:
-            self._put_into(holder, source, value)
+            self._put_into(source, read(source.parent), value, read)
 
-    def _put_in_tuple(self, holder: tuple[Any, ...], source: KeySource, value: Any) -> None:
-        now = self._tuples.get(id(holder), holder)
-        changed = tuple.__new__(type(holder), (*now[: source.key], value, *now[source.key + 1 :]))
-        self._tuples[id(holder)] = changed
-        self._originals[id(changed)] = (changed, holder)
-        outer = source.parent.parent
-        self._put(source.parent, changed, None if outer is None else self._holder(outer))
+    def _put_in_tuple(self, holder: tuple[Any, ...], source: KeySource, value: Any, read: Any) -> None:
+        now = self.tuple_at(source.parent, holder)
+        items = (*now[: source.key], value, *now[source.key + 1 :])
+        changed = torch.Size(items) if type(holder) is torch.Size else tuple.__new__(type(holder), items)
+        self._tuples[source.parent] = changed
+        self._originals[id(changed)] = (changed, self.original(holder))
+        self._put(source.parent, changed, read)
 
-    def _put_into(self, holder: Any, source: Source, value: Any) -> None:
+    def _put_into(self, source: Source, holder: Any, value: Any, read: Callable[[Source], Any]) -> None:
         if isinstance(source, ClosureSource) and isinstance(holder, FunctionType):
             self._put_attribute((holder.__closure__ or ())[source.index], "cell_contents", value)
         elif isinstance(source, StoredAttributeSource):
             self._put_item(getattr(holder, source.dictionary), source.name, value)
-        elif isinstance(source, KeySource) and isinstance(holder, tuple) and not hasattr(holder, "__dict__"):
-            self._put_in_tuple(holder, source, value)
+        elif isinstance(source, KeySource) and _is_rebuilt(holder):
+            self._put_in_tuple(holder, source, value, read)
         elif isinstance(source, KeySource) and isinstance(holder, dict | list):
             self._put_item(holder, source.key, value)
         elif not isinstance(source, AttributeSource):
@@ -256,17 +276,30 @@ class StandIns:
         self._undo.append(undo)
 
 
-def _may_hold_number(holder: Any, source: Source) -> bool:
-    """Whether the variable, attribute or item at a path can hold a symbol, and belongs to one object only."""
+def _is_rebuilt(holder: Any) -> bool:
+    """Whether an object is a tuple that is replaced by one with other items, where it is stored."""
+    return isinstance(holder, tuple) and not hasattr(holder, "__dict__")
+
+
+def _may_hold_number(source: Source, read: Callable[[Source], Any]) -> bool:
+    """Whether the variable, attribute or item at a path can hold a symbol, and belongs to one object only.
+
+    An item of a tuple can where the tuple can be replaced. Other paths to the tuple still lead to its numbers.
+    """
     if isinstance(source, ArgumentSource | KeywordSource | GlobalSource):
         return True
+    if source.parent is None:
+        return False
+    holder = read(source.parent)
     if isinstance(source, ClosureSource):
         return isinstance(holder, FunctionType)
     if isinstance(source, StoredAttributeSource):
         return source.dictionary == "__dict__"
     if isinstance(source, KeySource):
-        return isinstance(holder, dict | list)  # other paths may lead to a tuple
-    return isinstance(source, AttributeSource) and (isinstance(holder, ModuleType) or _is_slot(holder, source))
+        return isinstance(holder, dict | list) or (_is_rebuilt(holder) and _may_hold_number(source.parent, read))
+    return isinstance(source, AttributeSource) and (
+        isinstance(holder, ModuleType) or (_is_slot(holder, source) and type(holder) is not FunctionType)
+    )
 
 
 def _is_slot(holder: Any, source: AttributeSource) -> bool:

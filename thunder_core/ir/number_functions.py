@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-_MODULES: Final = {"math": math, "operator": operator}
+_MODULES: Final = {"math": math, "operator": operator, "builtins": builtins, "numbers": sys.modules[__name__]}
 _OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.add: "({} + {})",
     operator.sub: "({} - {})",
@@ -32,6 +34,8 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
 def is_defined(name: str, *operands: float) -> bool:
     """Whether the function with this name, ``"math.exp"`` or ``"operator.pow"``, returns a float for these numbers.
 
+    Functions of this module have names such as ``"numbers.sum_of"``.
+
     Otherwise it raises an error or returns a complex number.
     """
     module, _, function = name.partition(".")
@@ -41,12 +45,38 @@ def is_defined(name: str, *operands: float) -> bool:
         return False
 
 
+def is_integer(number: float) -> bool:
+    """``number.is_integer()``."""
+    return number.is_integer()
+
+
+def is_close(one: float, other: float, rel_tol: float, abs_tol: float) -> bool:
+    """`math.isclose` with positional tolerances."""
+    return math.isclose(one, other, rel_tol=rel_tol, abs_tol=abs_tol)
+
+
+def sum_of(*numbers: float) -> float:
+    """`math.fsum` of these numbers."""
+    return math.fsum(numbers)
+
+
+def numpy_function(name: str, *numbers: float) -> Any:
+    """The function of NumPy with this name, of numbers; NumPy is imported if a program calls it."""
+    return getattr(sys.modules["numpy"], name)(*numbers)
+
+
+_BY_NAME: Final = (is_defined, is_integer, is_close, sum_of, numpy_function, round, float)
+"""Functions whose calls consist of the name and the operands."""
+NAMES: Final = {"math": math, **{function.__name__: function for function in _BY_NAME}}
+"""The globals of calls as text."""
+
+
 def text_of_call(function: Callable[..., Any], operands: tuple[str, ...]) -> str:
-    """Python of a call of an operator, a function of `math` or `is_defined`, from Python of its operands."""
+    """Python of a call of an operator, or a function of `math` or in `NAMES`, from Python of its operands."""
     text = _OPERATORS.get(function)
     if text is not None:
         return text.format(*operands)
-    name = function.__name__ if function is is_defined else f"math.{function.__name__}"
+    name = function.__name__ if function in _BY_NAME else f"math.{function.__name__}"
     return f"{name}({', '.join(operands)})"
 
 

@@ -11,7 +11,6 @@ sizes that always agree, and is never True for sizes that can differ. Any other 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol
@@ -20,9 +19,9 @@ from weakref import ref
 import torch
 
 from thunder_core.errors import SizeVariesError
-from thunder_core.ir.number_functions import is_defined
+from thunder_core.ir.number_functions import NAMES
 
-SIZE_NAMES: Final[Mapping[str, Any]] = {"math": math, "is_defined": is_defined}
+SIZE_NAMES: Final[Mapping[str, Any]] = NAMES
 """Globals that printed conditions on sizes and numbers use besides builtins."""
 
 

@@ -30,6 +30,10 @@ from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.tracing.user_frames import warn_user
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
+_MOST_UNREPEATED = 4
+"""The number of values without one that recurred after which a program is not compiled for further values."""
+_MOST_UNREPEATED_INTS = 8  # they recur more often than floats and texts
+_MOST_UNCACHED = 3  # compilations of a program that cannot be cached
 _logger = logging.getLogger("thunder.recompiles")
 
 
@@ -80,9 +84,13 @@ class ProgramCache:
         self._likely = LikelyOutcomes()
         limit = settings.config.outcome_limit
         self._at_outcome_limit = (
-            f"it reads values that no entry was compiled for, and the outcome limit of {limit} is reached"
+            f"it reads values that no entry was compiled for, and the outcome limit of {limit} is reached, or none of "
+            "the values before has recurred"
         )
         self._warned_unfit = False
+        self._repeated: set[CacheEntry] = set()
+        self._uncached = ""
+        self._uncached_count = 0
         self._not_recorded = ""
 
     @calls_program
@@ -95,7 +103,10 @@ class ProgramCache:
                 return self._miss(args, kwargs)
             self.hits += 1
             entry, inputs = found
-            return self._run(entry, inputs, args, kwargs) if entry.guesses else entry.run(inputs, args, kwargs)
+            if entry.guesses:
+                return self._run(entry, inputs, args, kwargs)
+            self._repeated.add(entry)
+            return entry.run(inputs, args, kwargs)
         except Exception as error:
             error.__traceback__ = folded(error)
             self._notify_transforms(error)
@@ -126,6 +137,9 @@ class ProgramCache:
             if found is not None:  # another thread compiled it meanwhile
                 self.hits += 1
                 return self._run(*found, args, kwargs)
+            reason = self._why_not_again(args, kwargs)
+            if reason is not None:
+                return self._eager(reason, args, kwargs)
             self.misses += 1
             try:
                 new = self._new_entry(args, kwargs)
@@ -135,7 +149,21 @@ class ProgramCache:
                 self._note_eager_call(needed)
         if new is None:
             return self._eager(reason, args, kwargs)
-        return self._run(*new, args, kwargs)
+        return self._run(*new, args, kwargs, is_new=True)
+
+    def _why_not_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """Why a program that would be compiled at each call is not compiled again; None if it may be."""
+        if self._uncached_count >= _MOST_UNCACHED:
+            return self._uncached
+        number = self._sizes.constant_number(self.entries, args, kwargs) if self._all_new(_MOST_UNREPEATED) else None
+        if number is None or (number.kind is int and not self._all_new(_MOST_UNREPEATED_INTS)):
+            return None
+        self._recompilations.end_numbers(number.path, number.text)
+        return f"it needs the value of {number.path}, and none of the values that it was compiled for has recurred"
+
+    def _all_new(self, count: int) -> bool:
+        """Whether none of the last entries, at least ``count`` besides the first two, ran in a later call."""
+        return len(self.entries) >= count + 2 and self._repeated.isdisjoint(self.entries[-count:])
 
     def _bypass_reason(self) -> str | None:
         """Why a call cannot be compiled under the active modes, or while builtins are replaced; None if it can."""
@@ -146,12 +174,19 @@ class ProgramCache:
             warn_user(f"{self.name} is run by eager PyTorch in several calls: {reason}", UncacheableWarning)
         return reason
 
-    def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(
+        self,
+        entry: CacheEntry,
+        inputs: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_new: bool = False,
+    ) -> Any:
         """The result of a call with an entry, or, if a value that the entry checks differs, with the entry for it."""
         key = (entry, entry.symbols(inputs))
         likely = self._likely.entry(key)
         if likely is not entry and (others := likely.prologue.function(args, kwargs)) is not None:
-            entry, inputs = likely, others
+            entry, inputs, is_new = likely, others, False
         for _ in range(_MOST_ATTEMPTS):
             try:
                 result = entry.run(inputs, args, kwargs)
@@ -159,12 +194,17 @@ class ProgramCache:
                 # frees the frames: until then a checkpoint region that ended with the error has hooks on saved tensors
                 wrong = error.with_traceback(None)
             else:
+                if not is_new:
+                    self._repeated.add(entry)
                 self._likely.learn(key, entry)
                 return result
             known = known_after(entry, wrong, inputs)
             reason = self._at_outcome_limit
+            is_new = False
             try:
-                found = self._entry_with(known, args, kwargs) or self._new_outcome(entry, known, args, kwargs)
+                found = self._entry_with(known, args, kwargs)
+                if found is None:
+                    found, is_new = self._new_outcome(entry, known, args, kwargs), True
             except EagerCallNeeded as needed:
                 found, reason = None, str(needed)
                 self._note_eager_call(needed)
@@ -189,8 +229,10 @@ class ProgramCache:
             if found is not None:  # another thread compiled it meanwhile
                 return found
             others = [other for other, _ in entries_for(self.entries, args, kwargs)]
-            if len(others) >= self.settings.config.outcome_limit:
-                self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1])
+            recent = others[-_MOST_UNREPEATED:] if type(known.values[-1][1]) in (float, str, list) else []
+            none_recurs = len(recent) == _MOST_UNREPEATED and self._repeated.isdisjoint(recent)
+            if none_recurs or len(others) >= self.settings.config.outcome_limit:
+                self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1], len(others))
                 return None
             changed = replace(
                 entry.guesses[len(known.values) - 1], value=known.values[-1][1], conditions=(), user_conditions=()
@@ -277,6 +319,13 @@ class ProgramCache:
         return self.function(*args, **kwargs)
 
     def _check_repeatable(self, entry: CacheEntry) -> None:
+        if entry.random_states or entry.uncopied:
+            self._uncached_count += 1
+            self._uncached = (
+                f"it takes values from {', '.join(entry.random_states)}"
+                if entry.random_states
+                else "it returns or stores an object that cannot be copied"
+            )
         if self.settings.config.sharp_edges == "allow":
             return
         if entry.random_states:
@@ -291,10 +340,11 @@ class ProgramCache:
             )
 
     def _uncacheable(self, why: str, advice: str) -> None:
-        message = f"{self.name} {why}; it is compiled again at each call"
+        calls = f"it is compiled again at each call, and after {_MOST_UNCACHED} calls eager PyTorch runs it"
+        message = f"{self.name} {why}; {calls}"
         if self.settings.config.sharp_edges == "error":
             raise UncacheableError(message, advice=(advice, 'pass sharp_edges="allow"'))
-        warn_user(message, UncacheableWarning)
+        warn_user(f"{message}. What to do: {advice}", UncacheableWarning)
 
     def _check_fit(self, entry: CacheEntry) -> None:
         if entry.unfit is None or self._warned_unfit:

@@ -23,6 +23,7 @@ class Recompilations:
         self.config = config
         self.limit_reached = False
         self._outcomes_ended = False
+        self._ended: set[str] = set()
         self._warned = False
         self._counts: Counter[str] = Counter()
         self._latest: dict[str, Miss] = {}
@@ -60,19 +61,33 @@ class Recompilations:
             RecompileWarning,
         )
 
-    def end_outcomes(self, guess: Guess) -> None:
-        """Record that the limit of outcomes of a value is reached. Warns once, as `add`."""
+    def end_numbers(self, path: str, text: str) -> None:
+        """Record that a program is not compiled for further values of the number at a path. Warns once, as `add`."""
+        if path in self._ended:
+            return
+        self._ended.add(path)
+        warn_user(
+            f"{self.name} needs the value of {path}, which is another in each call: eager PyTorch runs calls with "
+            f"values that it was not compiled for. {text}\n"
+            "What to do:\n"
+            "  - pass the number as a tensor, or avoid code that needs its value, such as a text of it",
+            RecompileWarning,
+        )
+
+    def end_outcomes(self, guess: Guess, count: int) -> None:
+        """Record that a program is compiled for ``count`` outcomes of a value and no others. Warns once, as `add`."""
         if self._outcomes_ended:
             return
         self._outcomes_ended = True
         place = at(guess.location, "\n  at ")
+        at_limit = count >= self.config.outcome_limit
+        why = "outcome_limit" if at_limit else "none of which recurred"
+        limit = "\n  - or raise outcome_limit, if there are few outcomes, which recur" if at_limit else ""
         warn_user(
-            f"{self.name} reads values of tensors, and was compiled for {self.config.outcome_limit} outcomes "
-            "(outcome_limit): eager PyTorch runs calls with other outcomes. The value that differs now is "
-            f"{guess.text}{place}\n"
+            f"{self.name} reads values of tensors, and was compiled for {count} outcomes ({why}): eager PyTorch runs "
+            f"calls with other outcomes. The value that differs now is {guess.text}{place}\n"
             "What to do:\n"
-            "  - keep the value a tensor: torch.where, a product with a mask, torch.cond\n"
-            "  - or raise outcome_limit, if there are few outcomes, which recur",
+            f"  - keep the value a tensor: torch.where, a product with a mask, torch.cond{limit}",
             RecompileWarning,
         )
 

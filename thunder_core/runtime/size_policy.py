@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, VaryingSizes, is_marked
@@ -70,6 +70,20 @@ _MOST_OUTCOMES_WITH_SYMBOLS: Final = 4
 """With so many entries with symbols whose guards hold, the entry for another value has constant sizes."""
 
 
+@dataclass(frozen=True)
+class ConstantNumber:
+    """A Python number whose value the program needs.
+
+    Attributes:
+        path, kind: its path and class.
+        text: what needs it, for messages.
+    """
+
+    path: str
+    kind: type
+    text: str
+
+
 class SizePolicy:
     """The policy for one program. It learns from the calls and compilations of the program.
 
@@ -113,6 +127,18 @@ class SizePolicy:
             return None
         wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))
         return wanted if wants else None
+
+    def constant_number(
+        self, entries: Sequence[CacheEntry], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ConstantNumber | None:
+        """A number with another value in this call than in the last compilation, although it could not be a symbol."""
+        for source, dimensions in (entries[-1].prologue.differing_sizes(args, kwargs) or {}).items():
+            path = source.describe()
+            if NUMBER in dimensions and self._constant[path, NUMBER] >= _TRIES:
+                reports = [entry.size_report for entry in reversed(entries) if entry.size_report is not None]
+                lines = [line for report in reports for line in report.constants if path in line]
+                return ConstantNumber(path, type(source.read(args, kwargs)), next(iter(lines), ""))
+        return None
 
     def of_outcome(
         self, changed: Guess, entries: Sequence[CacheEntry], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -14,6 +14,7 @@ from thunder_core.ir.size import from_fake
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, view_base
 from thunder_core.tracing.fake_tensors import Observed, storage_address
+from thunder_core.tracing.recurrent import inferred_results
 from thunder_core.tracing.sizes import kernels_for_sizes
 from thunder_core.tracing.user_frames import user_location
 
@@ -108,7 +109,9 @@ def infer(
         Exception: any exception of the call.
     """
     with kernels_for_sizes(target, args, kwargs):
-        value = target(*args, **kwargs)
+        value = inferred_results(target, args, kwargs)
+        if value is NotImplemented:
+            value = target(*args, **kwargs)
     try:
         return _described(value, kwargs, fakes, observed)
     except (ThunderError, WrapperResultError):

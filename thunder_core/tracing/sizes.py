@@ -298,10 +298,15 @@ class Sizes:
         if known is not None:
             return known
         text = self._texts[expression] = str(self._printer.doprint(expression))
+        if self.watcher is not None:  # the variables of the text are none that the program reads
+            self.watcher.pause()
         try:
             eval(text, {**SIZE_NAMES, **self.values})
         except Exception as error:  # a function of PyTorch's, or one that its printer does not know
             raise SizeVariesError(f"{text} is not Python: {error}") from error
+        finally:
+            if self.watcher is not None:
+                self.watcher.resume()
         return text
 
     def symbols_of(self, expression: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from thunder_core.ir.geometry import end
 from thunder_core.ir.keys import CanonicalNames, value_key
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import Size, known_at_most, on_fakes
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.pytorch_internals import FakeTensor
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_fake
@@ -41,13 +41,14 @@ class Metadata:
     ) -> Outcome | None:
         """The outcome of a call without ints or objects of the trace; None if the call rejects its arguments.
 
-        Floats of the trace decide values of results alone (`Tag.TAKES_FLOATS`), so any float takes their place.
+        Floats of the trace decide values of results alone (`Tag.TAKES_FLOATS`), so any float takes their place; except
+        in a user's function, which may compare them: then the outcome is None, too.
 
         Its offsets are relative to the first element of the storage that an argument covers.
         """
         starts: dict[int, Size] = {}
         for proxy in iterate_proxies((args, kwargs)):
-            if isinstance(proxy, NumberProxy) and proxy.python_type is float:
+            if isinstance(proxy, NumberProxy) and issubclass(proxy.python_type, float) and Tag.LOCAL not in symbol.tags:
                 continue
             if not isinstance(proxy, TensorProxy):
                 return None

@@ -17,6 +17,7 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.context import Context, current_context, modes_for_fakes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy, TensorProxy
+from thunder_core.ir.size import on_fakes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction
@@ -98,6 +99,10 @@ class JointRecorder:
     def _value(self, leaf: Any) -> Any:
         return self.values[leaf.name] if isinstance(leaf, PROXY_TYPES) else leaf
 
+    def _argument(self, leaf: Any) -> Any:
+        """A value as the argument of a call of the user's objects."""
+        return on_fakes(self._value(leaf))
+
     def _op(self, op: BoundSymbol) -> None:
         outputs = op.outputs()
         if outputs and isinstance(outputs[-1], OpaqueProxy) and outputs[-1].type_name == "EagerGraph":
@@ -116,7 +121,7 @@ class JointRecorder:
                 location=op.location,
                 advice=("use torch.where instead of a choice between programs", "use Tensor.backward"),
             )
-        args, kwargs = map_leaves(self._value, op.args), map_leaves(self._value, op.kwargs)
+        args, kwargs = map_leaves(self._argument, (op.args, op.kwargs))
         first = len(self.recorder.trace.ops)
         with DisableTorchFunction():
             result = self.recorder.call_symbol(op.symbol, args, kwargs)
@@ -173,7 +178,7 @@ class JointRecorder:
 
     def _record_graph(self, op: BoundSymbol, graph: OpaqueProxy) -> None:
         original = self.originals[tensor_outputs_of(op)[0].name]
-        arguments = map_leaves(self._value, (original.args, original.kwargs))
+        arguments = map_leaves(self._argument, (original.args, original.kwargs))
         leaves = list(iterate_leaves(arguments))
         wanted = [leaves[position] for position in op.args[-3]]
         are_tensors: list[bool] = []
