@@ -454,6 +454,48 @@ def warns(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@program
+def new_generator_decides(x: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.rand(4, generator=generator)
+    return x * torch.rand(4, generator=generator) if x.sum() > noise.sum() else x + noise
+
+
+@program
+def assertions_of_pytorch(x: torch.Tensor) -> torch.Tensor:
+    torch._assert(bool((x < 100).all()), "too large")
+    torch._assert((x > -100).all(), "too small")
+    torch._assert_async(torch.isfinite(x).all())
+    torch._assert(x.shape[0], "empty")
+    return x * 2 if x.sum() > 0 else x * 3
+
+
+class AsksForGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        ctx.save_for_backward(y)
+        return x * (2 if ctx.needs_input_grad[0] else 4), y * torch.rand(4), 7
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor, _: None) -> Any:
+        return first * ctx.saved_tensors[0], None
+
+
+@program
+def autograd_function(x: torch.Tensor) -> torch.Tensor:
+    y, noise, number = AsksForGradients.apply(x, x.detach())
+    return y * number if y.sum() > 1 + noise.sum() else noise + y
+
+
+@program
+def autograd_function_in_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y, _, _ = AsksForGradients.apply(x, x.detach())
+        return y * 2 if y.sum() > 0 else y * 3
+
+    return checkpoint(body, x, use_reentrant=False)
+
+
 # ---- modes -----------------------------------------------------------------------------------------------------------
 
 
@@ -488,7 +530,9 @@ def around_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
 @program
 def gradient_inside(x: torch.Tensor) -> torch.Tensor:
     y = x.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad((y**3).sum(), y)
+    torch._assert((y < 100).all(), "too large")
+    noise = torch.rand(4, generator=torch.Generator().manual_seed(3))
+    (gradient,) = torch.autograd.grad((AsksForGradients.apply(y, noise)[0] * y**2).sum(), y)
     return gradient * 2 if gradient.norm() > 1 else gradient * 3
 
 

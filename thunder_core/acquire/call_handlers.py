@@ -52,6 +52,7 @@ from thunder_core.pytorch_internals import (
     foreach_norm,
     set_grad_enabled,
 )
+from thunder_core.symbols.checks import check_true
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import called_outside_of_program, user_location
@@ -214,6 +215,11 @@ def _activate(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> An
     return recorder.call_symbol(symbol, args, kwargs)
 
 
+def _assert_known(recorder: Recorder, func: Any, /, condition: Any, message: Any) -> None:
+    """`torch._assert` of a condition that `thunder_core.acquire.deferred.assert_true` did not record: a known one."""
+    check_true(condition, message)
+
+
 def _refuse_element_function(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Refuse a function that calls Python for each element of a storage: it would crash on fakes."""
     raise UnsupportedError(
@@ -292,5 +298,6 @@ HANDLERS: Final[dict[Any, Handler]] = {
     Tensor.register_hook: register_hook,
     Tensor.register_post_accumulate_grad_hook: register_hook,
     set_grad_enabled: _set_grad_enabled,
+    torch._assert: _assert_known,
 }
 """The handler of each function that is not simply recorded as an op of the trace."""

@@ -179,6 +179,10 @@ class Inputs:
             self._generators.drawn(value)
         return proxy
 
+    def generator_before(self, generator: torch.Generator) -> torch.Generator:
+        """A generator with the state that an input has before the program; a default generator itself."""
+        return self._generators.before(generator)
+
     def is_of_unknown_origin(self, storage: int) -> bool:
         """Whether a storage belongs to a tensor without an access path that the recorder did not create."""
         return storage in self._unknown_origins

@@ -97,7 +97,7 @@ class Recorder:
         generators: TorchGenerators | None = None,
         input_sizes: InputSizes | None = None,
     ) -> None:
-        fake_mode = ObservingFakeMode(partial(record_aten, self))
+        fake_mode = ObservingFakeMode(partial(record_aten, self), self._check_outside_write)
         self.attempt = attempt
         self.trace = OpenTrace()
         self.suspension = Suspension()
@@ -105,7 +105,7 @@ class Recorder:
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = OpWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
-        self.prefix = Prefix(self.trace, self.inputs, self.tensors, self.switches)
+        self.prefix = Prefix(self.trace, self.inputs, self.tensors, self.switches, self.changes_of_objects)
         self.defined_sizes: DefinedSizes | None = None
         if input_sizes is not None and attempt.has_data_dependent_sizes:
             self.defined_sizes = DefinedSizes(input_sizes.sizes, self.trace)
@@ -123,7 +123,7 @@ class Recorder:
     def close(self) -> None:
         """Release the user's objects now, rather than when reference cycles are collected."""
         self.tensors.close()
-        self.tensors.fake_mode.on_escape = None
+        self.tensors.fake_mode.on_escape = self.tensors.fake_mode.on_outside_write = None
         self.inputs.close()
         self.prefix.close()
         self.after_calls.clear()
@@ -163,25 +163,33 @@ class Recorder:
         """Record a call of a function that is not PyTorch's. Inferring its results runs it, maybe several times.
 
         Raises:
-            EagerCallNeeded: the function changes Python objects: each run of its op changes them, and the compiled
-                program would repeat the changes.
+            EagerCallNeeded: the function changes Python objects, or takes random numbers or items of an iterator: each
+                run of its op does so, and the compiled program would repeat the changes.
         """
-        if not self.attempt.watches_functions:
-            self.calls_unwatched_functions = True
-            return self._call(symbol, args, kwargs)
-        before = self.changes_of_objects()
+        watches = self.attempt.watches_functions
+        self.calls_unwatched_functions |= not watches
+        before = self.changes_of_objects() if watches else None
+        hidden = None if self.mode is None else self.mode.observer.hidden_states
+        states = {} if hidden is None else hidden.states()
         try:
             result = self._call(symbol, args, kwargs)
         except Exception:
             self._check_unchanged(before, symbol)
             raise
         self._check_unchanged(before, symbol)
+        advanced = [] if hidden is None else hidden.changed_since(states)
+        if advanced:
+            raise _not_one_op(symbol, f"takes values from {advanced[0]}")
         return result
 
-    def _check_unchanged(self, before: tuple[Write, ...], symbol: Symbol) -> None:
-        if not same_writes(self.changes_of_objects(), before):
-            name = called_name(symbol)
-            raise EagerCallNeeded(f"{name}, a function that is one op of the trace, changes Python objects")
+    def _check_unchanged(self, before: tuple[Write, ...] | None, symbol: Symbol) -> None:
+        if before is not None and not same_writes(self.changes_of_objects(), before):
+            raise _not_one_op(symbol, "changes Python objects")
+
+    def _check_outside_write(self, tensor: torch.Tensor) -> None:
+        """A function that is one op of the trace writes to a real tensor, which is not its argument."""
+        if self.inputs.has_path(tensor):
+            raise EagerCallNeeded("a function that is one op of the trace writes to a tensor that is not its argument")
 
     def changes_of_objects(self) -> tuple[Write, ...]:
         """The program's changes of Python objects so far, to be compared with later ones by `same_writes`."""
@@ -328,6 +336,10 @@ class Recorder:
                     if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
+
+
+def _not_one_op(symbol: Symbol, reason: str) -> EagerCallNeeded:
+    return EagerCallNeeded(f"{called_name(symbol)}, a function that is one op of the trace, {reason}")
 
 
 def _as_size(leaf: Any) -> Any:

@@ -44,6 +44,7 @@ from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
+from thunder_core.guards.hidden_state import HiddenStates
 from thunder_core.guards.lookup_methods import has_pure_lookup
 from thunder_core.guards.node import is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
@@ -268,6 +269,11 @@ class Observer:
     def consumed_python_rng(self) -> list[str]:
         """The hidden states that the run changed, such as random generators outside of PyTorch; valid before `undo`."""
         return self._heap.hidden_states.consumed()
+
+    @property
+    def hidden_states(self) -> HiddenStates:
+        """The states of random generators outside of PyTorch, and of iterators; valid before `undo`."""
+        return self._heap.hidden_states
 
     def close(self) -> None:
         """Release all references to objects of the program, without the garbage collector.
