@@ -454,6 +454,33 @@ def warns(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+class Rows(torch.nn.Module):
+    """Depends on values, returns a known shape, and has a buffer and a counter."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        rows = (x > 0).nonzero().squeeze(1)
+        return torch.zeros_like(x).index_add(0, rows, self.table[rows] * x[rows] * self.calls)
+
+
+@program
+def module_that_is_created(x: torch.Tensor) -> torch.Tensor:
+    rows = Rows(x.detach().abs()).to(x.device)
+    return rows(rows(x))
+
+
+@program
+def module_without_tensors_that_is_created(x: torch.Tensor) -> torch.Tensor:
+    rows = Rows(torch.empty(0))
+    rows.table = torch.ones(4)
+    return rows(rows(x))
+
+
 @program
 def new_generator_decides(x: torch.Tensor) -> torch.Tensor:
     generator = torch.Generator().manual_seed(3)

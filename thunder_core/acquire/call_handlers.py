@@ -54,6 +54,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.checks import check_true
 from thunder_core.symbols.metadata import value_readers
+from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import called_outside_of_program, user_location
 
@@ -236,7 +237,7 @@ def _retain_grad(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) ->
 
 
 def _access_property(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-    if func.__name__ == "__set__":
+    if func.__name__ == "__set__" and property_name(func) != "data":  # which takes the elements, not the object
         subclasses.refuse_classes(args[1:], "a tensor to be assigned to an attribute", subclasses.is_computed)
     result = recorder.call(func, args, kwargs)
     # PyTorch leaks a reference to the result of a function that sets or deletes a property

@@ -67,7 +67,8 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     """Record one call of a module as one op.
 
     Raises:
-        DataDependentError: the metadata of its result depends on values, or cannot be inferred from samples.
+        DataDependentError: the metadata of its result depends on values, or cannot be inferred from samples; or the
+            program creates the module, so that each call has another one.
     """
     with recorder.suspension, DisableTorchFunction():
         return _record_module(recorder, module, args, kwargs)
@@ -76,7 +77,8 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
 def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cause = data_dependence.ValueNeeded(type(module).__qualname__)
     call = CallArguments(recorder.inputs, args, kwargs)
-    if not call.foldable:  # the module may write other objects, of which no copy can be tried
+    # the module may write other objects, of which no copy can be tried
+    if not call.foldable or not recorder.inputs.has_path(module):
         raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
     args = (module, *args)
     duplicate: list[torch.nn.Module] = []
