@@ -43,6 +43,24 @@ class SetupContext(Function):
         return first * ctx.power * x + output, second * 3, None
 
 
+class Adjoint(Function):
+    """Its backward differentiates a function by its argument and the parameters that it finds by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.function = function
+        ctx.save_for_backward(x, *parameters)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            result = ctx.function(x)
+            return None, *torch.autograd.grad(result, (x, *parameters), gradient, allow_unused=True)
+
+
 class NeedsInputGrad(Function):
     """The values of its gradients encode ``needs_input_grad``."""
 

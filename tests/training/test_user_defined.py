@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.autograd import Function
 
 from tests.training.autograd_functions import (
+    Adjoint,
     Dirty,
     ExpandedGradient,
     GradInside,
@@ -24,7 +26,7 @@ from tests.training.autograd_functions import (
     StraightThrough,
     ViewAndInput,
 )
-from tests.training.steps import assert_same, check, gradients, leaf, raised
+from tests.training.steps import assert_same, assert_same_training, check, gradients, leaf, raised
 
 
 def twice(x: torch.Tensor) -> Any:
@@ -81,6 +83,40 @@ def test_needs_input_grad_when_asked_for_a_part(bound: bool) -> None:
         return [gradients(output, inputs, retain_graph=True) for inputs in ([x], [y], [x, y])]
 
     assert_same(lambda: NeedsInputGrad.apply if bound else lambda x, y: NeedsInputGrad.apply(x, y), scenario)
+
+
+class Solved(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Adjoint.apply(self.layer, x * 2, *self.layer.parameters())
+
+
+def test_a_module_and_its_parameters_as_arguments() -> None:
+    assert_same_training(Solved, lambda: [leaf(3, 4)])
+
+
+ADJOINTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "argument": lambda x: Adjoint.apply(lambda y: y * x, x * 2, x),
+    "computed": lambda x: (lambda w: Adjoint.apply(lambda y: y * w, x, w))(x.sin()),
+    "computed before": lambda x: (lambda w: (lambda v: Adjoint.apply(lambda y: y * v, x, w))(w * 2))(x.sin()),
+    "in an object": lambda x: (lambda w: Adjoint.apply(functools.partial(torch.mul, w), x, w))(x.sin()),
+    "detached": lambda x: (lambda w: Adjoint.apply(lambda y: y * w, x))(x.detach().sin()),
+}
+
+
+@pytest.mark.parametrize("name", ADJOINTS)
+@pytest.mark.filterwarnings("ignore:.*holds a tensor with a grad_fn:thunder_core.errors.UncacheableWarning")
+def test_a_function_that_holds_the_parameters(name: str) -> None:
+    def scenario(program: Any) -> Any:
+        x = leaf(3, 4)
+        for _ in range(2):
+            program(x * 1 if name == "argument" else x).square().sum().backward()
+        return x
+
+    assert_same(lambda: ADJOINTS[name], scenario)
 
 
 def test_gradients_of_other_strides_than_kernels_before_take() -> None:

@@ -16,12 +16,13 @@ from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_tensor import Variable, variable_of
-from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, SizeVariesError, UnsupportedError
 from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import at
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.trace import with_bodies
@@ -174,7 +175,7 @@ class Inputs:
             held = self.created_objects.object_of(source) if captured else value
             proxy = self._add_object(value, source, held)
             self._capture(proxy, captured)
-            self._add_lists()
+            self._add_containers()
         if isinstance(value, torch.Generator):
             self._generators.drawn(value)
         return proxy
@@ -229,9 +230,9 @@ class Inputs:
             held = tuple([variable.proxy for variable in map(variable_of, tensors.values()) if variable is not None])
             self._trace.write(CAPTURE, (proxy, tuple(tensors), held), {}, effects=Effects(external=True))
 
-    def _add_lists(self) -> None:
-        """Add inputs for the lists that functions use, so that the program returns or stores the same lists."""
-        for value, source in self.created_objects.lists:
+    def _add_containers(self) -> None:
+        """Add inputs for the containers that functions use, so that the program returns or stores the same ones."""
+        for value, source in self.created_objects.containers:
             if id(value) not in self._opaque:
                 self._add_object(value, source, value)
 
@@ -246,16 +247,13 @@ class Inputs:
         """Check, after the program has run, that tensors which functions hold were not written since.
 
         Raises:
-            UnsupportedError: the program writes to such a tensor after it passed the function to an op.
+            EagerCallNeeded: the program writes to such a tensor after it passed the function to an op.
         """
         captured: set[int] = set()
         for op in with_bodies(self._trace.ops):
             if not captured.isdisjoint(written_storages([op])):
-                raise UnsupportedError(
-                    f"{op.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
-                    location=op.location,
-                    advice=("use a copy in the function: tensor.clone()", "write before the hook is set"),
-                )
+                what = "a tensor that a hook, or another function of the program, holds"
+                raise EagerCallNeeded(f"{op.symbol.name} writes to {what}{at(op.location)}")
             if op.symbol is CAPTURE:
                 captured |= {proxy.storage for proxy in op.args[2]}
 

@@ -33,6 +33,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.functions import CLEAR_CACHE
@@ -41,8 +42,8 @@ from thunder_core.symbols.generators import RESTORED, generator_states, set_gene
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
 _CHECKS_AND_REPORTS: Final = frozenset({Tag.ASSERTION, Tag.GUESS, Tag.REPORT})
 """Tags of ops that are left out: they compute nothing."""
-_UNDONE: Final = frozenset({CLEAR_CACHE, *RESTORED, SET_SWITCH})
-"""Symbols whose effects `beside_the_program` undoes, or that only create an object for later ops."""
+_UNDONE: Final = frozenset({CAPTURE, CLEAR_CACHE, *RESTORED, SET_SWITCH})
+"""Symbols whose effects `beside_the_program` undoes, or that only create an object for later ops or complete one."""
 _USES_GRAPH: Final = frozenset({Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD, Tag.READS_AUTOGRAD})
 
 

@@ -29,7 +29,7 @@ from thunder_core.acquire.tensor_classes import RefusedCalls, WrapperCalls
 from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
-from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.guards.writes import Write, same_writes
@@ -238,17 +238,14 @@ class Recorder:
 
         Raises:
             RecordAgain: the fake tensors have no autograd graph.
-            UnsupportedError: it would call a hook that changes a list of the program.
+            EagerCallNeeded: it would call a hook that changes a container of the program.
         """
         if not self.attempt.graph:
             raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
-        if self.inputs.created_objects.lists:
-            raise UnsupportedError(
-                f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
-                "the program is recorded, which would continue without the hook's changes to the list",
-                location=user_location(),
-                advice=("compute what the hook computes from the gradient after the backward",),
-            )
+        containers = self.inputs.created_objects.containers
+        if containers:  # hooks do not run while the program is recorded, which would continue without their changes
+            kind = type(containers[0][0]).__name__
+            raise EagerCallNeeded(f"{symbol.name} would call a function that uses a {kind} which the program creates")
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
         """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""

@@ -17,6 +17,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.runtime.guesses import value_checks
+from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import RESTORED, generator_states, set_generator_states
 
 _USES_AUTOGRAD: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_AUTOGRAD})
@@ -137,7 +138,7 @@ def _with_opened_regions(trace: Trace) -> Iterator[BoundSymbol]:
 def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSymbol) -> None:
     """Raise DataDependentError for an op that `Rollback` cannot undo."""
     tags = bound.symbol.tags
-    if tags & _RESTORED or bound.symbol in RESTORED or bound.symbol.target is set_switch:
+    if tags & _RESTORED or bound.symbol in {CAPTURE, *RESTORED} or bound.symbol.target is set_switch:
         return
     if Tag.CHANGES_AUTOGRAD in tags:
         if not any(proxy.name in inputs for proxy in bound.inputs()):
