@@ -105,6 +105,20 @@ class Dirty(Function):
         return gradient * 5
 
 
+class NotMarked(Function):
+    """Writes a column of its first argument, which it returns without `mark_dirty`, as solvers of torchdiffeq do."""
+
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, column: torch.Tensor, index: int) -> torch.Tensor:
+        ctx.index = index
+        table.data[..., index] = column
+        return table
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, gradient[..., ctx.index], None
+
+
 class NotMaterialized(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> Any:

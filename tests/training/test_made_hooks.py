@@ -143,6 +143,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "dictionary": _hooked(lambda x, o: (lambda d: lambda g: g * d["a"] + d["b"][1])({"a": o.value, "b": [1, 2]})),
     "of computed tensors": _hooked(lambda x, o: (lambda d: lambda g: g * d["a"][0])({"a": [x.detach() * o.value]})),
     "ordered": _hooked(lambda x, o: (lambda d: lambda g: g * sum(d.values()))(collections.OrderedDict(a=o.value, b=2))),
+    "view": _hooked(lambda x, o: (lambda v: lambda g: g * sum(v))({"a": o.value, "b": 2}.values())),
     "set": _hooked(lambda x, o: (lambda s: lambda g: g * len(s))({"a", "b"})),
     "without a value": _without_a_value,
     "global object": _hooked(lambda x, o: (lambda found: lambda g: g * found.value)(GLOBAL[0])),

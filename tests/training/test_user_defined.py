@@ -19,6 +19,7 @@ from tests.training.autograd_functions import (
     NeedsInputGrad,
     Nested,
     NonDifferentiable,
+    NotMarked,
     NotMaterialized,
     OldStyle,
     OnceDifferentiable,
@@ -39,12 +40,23 @@ def dirty(x: torch.Tensor) -> Any:
     return Dirty.apply(y) + y, y
 
 
+def not_marked(x: torch.Tensor) -> Any:
+    first = torch.zeros(3, 4, 2)
+    table = NotMarked.apply(first, x.sin(), 0)
+    column = table[..., :1].sum(-1) * 2
+    if column[0, 0] > 100:
+        column = column * 2
+    table = NotMarked.apply(table, column * x, 1)
+    return (table * table).sum(-1), first
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "old style": lambda x: OldStyle.apply(x, 2.0, "old"),
     "twice": twice,
     "set-up": lambda x: SetupContext.apply(x.sin(), x, 3),
     "non-differentiable": lambda x: NonDifferentiable.apply(x * 2),
     "dirty": dirty,
+    "not marked": not_marked,
     "not materialized": lambda x: NotMaterialized.apply(x),
     "only the second": lambda x: NotMaterialized.apply(x)[1],
     "two of three": lambda x: NotMaterialized.apply(x)[1:],

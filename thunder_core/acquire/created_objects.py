@@ -10,9 +10,11 @@ from __future__ import annotations
 import collections
 import copyreg
 import functools
+import gc
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -44,6 +46,12 @@ from thunder_core.tracing.user_frames import user_location
 _MOST_OBJECTS = 1000
 _CONTAINERS: Final = (list, set, dict, collections.OrderedDict)
 """Classes of containers that each call creates; they take an iterable of their items, or of pairs."""
+_VIEWS: Final = {
+    type(getattr(owner, name)()): methodcaller(name)
+    for owner in ({}, collections.OrderedDict())
+    for name in ("keys", "values", "items")
+}
+"""Classes of views of dictionaries, each with the function that creates one."""
 _NAMES_OF_FUNCTIONS = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
 
@@ -215,6 +223,9 @@ class CreatedObjects:
             return ConstantSource(value)
         if kind in _CONTAINERS:
             return self._container(value, where)
+        if kind in _VIEWS:
+            (owner,) = gc.get_referents(value)
+            return self._combined(_VIEWS[kind], (self._part(owner, where),), kind.__name__)
         attributes = _attributes(value)
         if attributes is not None:
             self._record(value, f"changes a {kind.__qualname__}")

@@ -344,7 +344,8 @@ def _check(op: BoundSymbol, *, inside: bool) -> None:
     if Tag.COLLECTIVE in tags:
         # Ranks that read different values run different programs, and some would communicate more often.
         raise NotEvaluated(f"{name} communicates before it{place}, and ranks may read different values")
-    if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or op.happens_once():
+    recorded = Tag.AS_RECORDED in tags and not _is_autograd_function(op)
+    if recorded or tags & {Tag.AUTOGRAD, Tag.HOOK} or op.happens_once():
         raise NotEvaluated(f"{name} has an effect before it{place}, which cannot be undone")
     if any(not isinstance(proxy, TensorProxy | NumberProxy) for proxy in op.outputs()):
         raise NotEvaluated(f"{name} creates an object before it{place}")

@@ -231,6 +231,8 @@ class Recorder:
             if value is not NotImplemented:
                 return value
             symbol = as_recorded(symbol)
+        if Tag.LOCAL in symbol.tags and _is_written_behind_autograd(outcome):
+            symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
 
     def _check_backward(self, symbol: Symbol) -> None:
@@ -333,6 +335,16 @@ class Recorder:
                     if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
+
+
+def _is_written_behind_autograd(outcome: Outcome) -> bool:
+    """Whether an autograd.Function writes an argument that it does not mark as dirty, and returns a view of it.
+
+    The view has another autograd history than the argument, which the storage's value in a functional trace lacks.
+    """
+    return any(
+        result.requires_grad and result.same_as < 0 and result.shares in outcome.written for result in outcome.results
+    )
 
 
 def _not_one_op(symbol: Symbol, reason: str) -> EagerCallNeeded:

@@ -24,7 +24,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import programs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.operations import with_copies, with_strides
-from thunder_core.pytorch_internals import backward_hooks_of, get_current_graph_task_keep_graph
+from thunder_core.pytorch_internals import backward_hooks_of, get_current_graph_task_keep_graph, view_base
 
 End = GradientEdge | torch.Tensor
 
@@ -107,6 +107,7 @@ def _is_passed(tensor: torch.Tensor, given: Sequence[torch.Tensor]) -> bool:
     return (
         tensor.requires_grad
         and tensor.is_leaf
+        and view_base(tensor) is None
         and not backward_hooks_of(tensor)
         and sum(other is tensor for other in given) == 1
     )
