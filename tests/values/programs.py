@@ -107,6 +107,14 @@ def equality(x: torch.Tensor) -> torch.Tensor:
 
 
 @program
+def equality_by_identity(x: torch.Tensor) -> torch.Tensor:
+    def scale(same: bool) -> float:
+        return 2.0 if same is True else 3.0
+
+    return x * scale(torch.equal(x, x.abs()))
+
+
+@program
 def closeness(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if torch.allclose(x, x.abs()) or not torch.allclose(x, x * 2, atol=1.0) else x * 3
 

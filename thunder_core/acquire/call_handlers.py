@@ -123,7 +123,9 @@ def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any
         if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol.target, args, kwargs)
         proxy = recorder.trace.write_number(symbol, call.args, bool, call.kwargs)
-        return TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
+        number = TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
+        guesses = recorder.attempt.guesses
+        return number if guesses is None or guesses.numbers else number.value()
 
 
 @calls_program

@@ -79,6 +79,7 @@ class Observer:
         reads_class_of: for ``"int"`` and ``"float"`` the first function that reads classes of objects, and has this
             name in its code or such a number as an argument. It can distinguish a number from a symbol:
             ``type(n) is int``.
+        compares_bools: the first function that compares objects with True or False by ``is``; None if there is none.
         replaced_builtins: the names of builtins that the program has replaced, added or deleted, after the run.
     """
 
@@ -96,6 +97,7 @@ class Observer:
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self.reads_class_of: dict[str, SourceLocation] = {}
+        self.compares_bools: SourceLocation | None = None
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
@@ -397,6 +399,8 @@ class Observer:
             if type(value) not in _SKIPPED:
                 is_fixed = id(value) in self._heap.nodes and name not in names.stored_locals | names.stored_cells
                 reach(value, names, name, Holder.ARGUMENT if is_fixed else Holder.ANY)
+        if names.compares_bools and kind is CodeKind.USER and self.compares_bools is None:
+            self.compares_bools = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
         if names.uses_class:
             classes = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:
