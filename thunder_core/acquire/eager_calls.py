@@ -77,9 +77,11 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
 def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cause = data_dependence.ValueNeeded(type(module).__qualname__)
     call = CallArguments(recorder.inputs, args, kwargs)
-    # the module may write other objects, of which no copy can be tried
-    if not call.foldable or not recorder.inputs.has_path(module):
-        raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
+    reason = "" if recorder.inputs.has_path(module) else "the program creates the module"
+    if not call.foldable:
+        reason = "the module may write objects among its arguments, of which no copy can be tried"
+    if reason:
+        raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause, reasons=(reason,))
     args = (module, *args)
     duplicate: list[torch.nn.Module] = []
 
@@ -96,7 +98,8 @@ def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any,
         reply = Declined("it changes objects outside of the module")
     if isinstance(reply, Declined):
         cause.add_note(reply.reason)
-        raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause) from cause
+        place, reasons = user_location(), (reply.reason,)
+        raise data_dependence.error(CALL_MODULE, call.variables, place, cause, reasons=reasons) from cause
     recorder.trace.ops[first] = replace(recorder.trace.ops[first], effects=Effects(random=True, external=True))
     return reply.result
 

@@ -279,7 +279,11 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:
             return input_sizes.floats.constants(error.location)
-        error = DataDependentError("the program reads the class of a data-dependent number", location=error.location)
+        error = DataDependentError(
+            "the program reads the class of a data-dependent number, which has none while the program is recorded",
+            location=error.location,
+            advice=("use isinstance(n, float)", "or convert the number first: float(n), int(n)"),
+        )
     if recorder.has_traced_numbers:
         return RecordAgain("a number of the trace may be the cause of an exception", guesses=CONSTANT_NUMBERS)
     if _may_repeat_changes(recorder, observer):
