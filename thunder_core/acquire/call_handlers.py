@@ -51,6 +51,7 @@ from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
     foreach_norm,
     set_grad_enabled,
+    torch_assert,
 )
 from thunder_core.symbols.checks import check_true
 from thunder_core.symbols.metadata import value_readers
@@ -301,6 +302,6 @@ HANDLERS: Final[dict[Any, Handler]] = {
     Tensor.register_hook: register_hook,
     Tensor.register_post_accumulate_grad_hook: register_hook,
     set_grad_enabled: _set_grad_enabled,
-    torch._assert: _assert_known,
+    torch_assert: _assert_known,
 }
 """The handler of each function that is not simply recorded as an op of the trace."""

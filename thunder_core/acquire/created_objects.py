@@ -48,7 +48,7 @@ _CONTAINERS: Final = (list, set, dict, collections.OrderedDict)
 """Classes of containers that each call creates; they take an iterable of their items, or of pairs."""
 _VIEWS: Final = {
     type(getattr(owner, name)()): methodcaller(name)
-    for owner in ({}, collections.OrderedDict())
+    for owner in (dict[Any, Any](), collections.OrderedDict[Any, Any]())
     for name in ("keys", "values", "items")
 }
 """Classes of views of dictionaries, each with the function that creates one."""
