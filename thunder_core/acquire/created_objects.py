@@ -12,7 +12,7 @@ import copyreg
 import functools
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from types import (
@@ -221,10 +221,10 @@ class CreatedObjects:
             return ConstantSource(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
             return ConstantSource(value)
-        if kind in _CONTAINERS:
+        if _is_one_of(kind, _CONTAINERS):
             return self._container(value, where)
-        if kind in _VIEWS:
-            (owner,) = gc.get_referents(value)
+        if _is_one_of(kind, _VIEWS):
+            owner = next(held for held in gc.get_referents(value) if isinstance(held, dict))
             return self._combined(_VIEWS[kind], (self._part(owner, where),), kind.__name__)
         attributes = _attributes(value)
         if attributes is not None:
@@ -247,7 +247,7 @@ class CreatedObjects:
     def is_copied(self, value: Any) -> bool:
         """Whether functions that were passed to an op hold a copy of a container of computed tensors."""
         known = self._made.get(id(value))
-        return type(value) in _CONTAINERS and known is not None and known[1] in self._capturing
+        return known is not None and known[1] in self._capturing and _is_one_of(type(value), _CONTAINERS)
 
     def _parts(self, value: Any, where: str) -> Source:
         """The source of a tuple or a dictionary of parts, or of a part."""
@@ -295,6 +295,11 @@ class CreatedObjects:
 def _is_captured(source: Source) -> bool:
     """Whether a source represents a tensor that the program computes."""
     return isinstance(source, ConstantSource) and isinstance(source.value, Captured)
+
+
+def _is_one_of(kind: type, kinds: Iterable[type]) -> bool:
+    """Whether a class is one of several, without a comparison that its metaclass may define."""
+    return any(kind is each for each in kinds)
 
 
 def _container_of(kind: Callable[[tuple[Any, ...]], Any], *items: Any) -> Any:
