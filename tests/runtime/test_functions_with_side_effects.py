@@ -227,6 +227,32 @@ def test_a_module_that_runs_on_samples_changes_objects_once() -> None:
     assert torch.equal(result, module(x)[0])
 
 
+class Scaled(torch.nn.Module):
+    """Depends on values, returns a known shape, and reads an attribute."""
+
+    scale = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x.sum(1) > 0).nonzero().squeeze(1)
+        return torch.zeros_like(x).index_add(0, rows, x[rows] * self.scale)
+
+
+def test_a_module_that_the_program_has_changed() -> None:
+    class Program(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scaled = Scaled()
+
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            self.scaled.scale = scale
+            return self.scaled(x)
+
+    x = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
+    module, program = Program(), thunder.jit(Program())
+    for scale in (2.0, 3.0, 2.0):
+        assert torch.equal(program(x, scale), module(x, scale))
+
+
 def test_a_module_that_runs_on_samples_and_changes_objects_is_refused_without_values() -> None:
     with pytest.raises(DataDependentError):
         thunder.jit(Routed(), sharp_edges="error")(torch.ones(2, 2))
