@@ -208,6 +208,22 @@ def enable_python_dispatcher(enable: Any) -> None:
     assert len(called) == 1
 
 
+def asserts_in_modes(function: Any) -> None:
+    """Modes see an assertion of a Python bool, not that of a tensor."""
+    seen: list[Any] = []
+
+    class Sees(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Sees():
+        function(True, "of a bool")
+        function(torch.tensor(True), "of a tensor")
+    assert seen[0] is function
+    assert seen.count(function) == 1
+
+
 def data_dependent_output(error: Any) -> None:
     mode, fake = _fake(1)
     with mode:
@@ -1340,6 +1356,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "VariableFunctions": variable_functions,
     "TensorBase": tensor_base,
     "foreach_copy_": writes_several,
+    "torch_assert": asserts_in_modes,
     "foreach_norm": lambda function: _equal(function([torch.ones(4)], 0.0), (torch.tensor(4.0),)),
     "namespace_nn": _namespace("_nn", "gelu"),
     "namespace_linalg": _namespace("_linalg", "linalg_det"),

@@ -189,8 +189,8 @@ ROWS: Final = (
     Name("torch.fx._lazy_graph_module._LazyGraphModule", "thunder.jit as a backend of torch.compile"),
     Name("torch.nn.Module._replicate_for_data_parallel", "torch.nn.DataParallel around compiled modules",
         kind=Kind.NAME_ONLY),
-    Name("torch.distributed._composable.contract", "refusing fully_shard of compiled modules", kind=Kind.NAME_ONLY),
-    Name("torch.distributed._composable.replicate", "refusing replicated modules in compiled programs",
+    Name("torch.distributed._composable.contract", "composable functions of compiled modules", kind=Kind.NAME_ONLY),
+    Name("torch.distributed._composable.replicate", "running programs with replicated modules eagerly",
         kind=Kind.NAME_ONLY),
     # Operators, and private functions that are called instead of the public ones.
     Name("torch._ops.OpOverload", _OPERATORS),
@@ -215,6 +215,7 @@ ROWS: Final = (
         name="overload_of", kind=Kind.ATTRIBUTE),
     Name("torch._C._VariableFunctions", _OPERATORS),
     Name("torch._foreach_norm", "norms with an exponent that varies"),
+    Name("torch._assert", "assertions in compiled programs", name="torch_assert"),
     Name("torch._C.TensorBase", "methods of tensors that the user has replaced"),
     *[Name(f"torch._C.{space}", "names of functions in traces", name=f"namespace{space}", kind=Kind.NAME_ONLY)
       for space in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,13 @@ import torch
 from torch import nn
 
 import thunder
+import thunder_core
 from thunder_core.errors import (
     DataDependentError,
     LeakedTensorError,
     OptionError,
     ThunderError,
+    UncacheableError,
     UncacheableWarning,
     UnsupportedError,
 )
@@ -199,6 +203,49 @@ def test_data_dependent_error_names_the_line_of_the_branch(jit: Callable[..., An
     with pytest.raises(DataDependentError) as caught:
         jit(branches, sharp_edges="error")(t())
     assert f":{branches.__code__.co_firstlineno + 1}" in str(caught.value)
+
+
+def many_elements(x: torch.Tensor) -> Any:
+    return x.expand(500, *x.shape).reshape(-1).tolist()
+
+
+class ManyElements(nn.Module):
+    """Cannot be one op either: values decide the shape of its result."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, *_ = many_elements(x)
+        return x.reshape(-1)[: int(first > 0) + int(second > 0)]
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "reason"),
+    [
+        (branches, {"sharp_edges": "error"}, 'sharp_edges="error" refuses programs that depend on values'),
+        (many_elements, {}, "it reads more than 4096 elements"),
+        (nn.Sequential(nn.Tanh(), ManyElements()), {}, "it reads more than 4096 elements"),
+    ],
+)
+def test_data_dependent_error_has_a_reason(
+    program: Callable[..., Any], options: Any, reason: str, jit: Callable[..., Any]
+) -> None:
+    with pytest.raises(DataDependentError) as caught:
+        jit(program, **options)(t())
+    assert caught.value.problem.endswith(f"is not known while the program is recorded; {reason}")
+    assert caught.value.advice
+
+
+def _refusals() -> Iterator[tuple[str, ast.Call]]:
+    kinds = {kind.__name__ for kind in (DataDependentError, LeakedTensorError, UncacheableError, UnsupportedError)}
+    root = Path(thunder_core.__file__).parent
+    for path in [*root.rglob("*.py"), *(root.parent / "plugins").glob("*/src/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
+                yield f"{path}:{node.lineno}", node
+
+
+def test_each_refusal_says_what_to_do() -> None:
+    without = [place for place, call in _refusals() if "advice" not in {keyword.arg for keyword in call.keywords}]
+    assert not without
 
 
 ADVICE = {

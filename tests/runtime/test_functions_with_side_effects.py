@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,51 @@ def test_changes_are_made_once_in_each_call(name: str, constant: bool) -> None:
     compiled = thunder.jit(program)
     with pytest.warns(UncacheableWarning, match="changes Python objects"):
         assert outcomes(compiled) == outcomes(program) == [(1, 1), (2, 2)]
+
+
+TOTAL = torch.zeros(())
+
+
+def adds_to_a_total(x: torch.Tensor) -> torch.Tensor:
+    TOTAL.add_(1)
+    return x * 2
+
+
+def logs_values(x: torch.Tensor) -> torch.Tensor:
+    if type(x) is torch.Tensor:  # not while it is recorded
+        calls.append(x.shape[0])
+    return x * 2
+
+
+EFFECTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "tensor": (adds_to_a_total, "writes to a tensor that is not its argument"),
+    "random": (lambda x: x * random.random(), "takes values from random"),
+    "values": (logs_values, "changes Python objects, and a value is read after it"),
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_effects_beside_the_tensors_happen_once_where_a_value_is_read_afterwards(name: str) -> None:
+    compute, reason = EFFECTS[name]
+
+    class Function(Adds):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return compute(x)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = Function.apply(x)
+        return y * 3 if y.sum() > 0 else y * 5
+
+    def outcomes(run: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
+        random.seed(3)
+        TOTAL.zero_()
+        calls.clear()
+        results = [run(torch.full((2,), value)).tolist() for value in (1.0, -1.0, 1.0)]
+        return [results, TOTAL.item(), len(calls), random.random()]
+
+    with pytest.warns(UncacheableWarning, match=reason):
+        assert outcomes(thunder.jit(program)) == outcomes(program)
 
 
 def test_functions_without_changes_stay_compiled() -> None:
@@ -179,6 +225,32 @@ def test_a_module_that_runs_on_samples_changes_objects_once() -> None:
         result, known = compiled(x)
         assert (known, len(calls)) == (count, count)
     assert torch.equal(result, module(x)[0])
+
+
+class Scaled(torch.nn.Module):
+    """Depends on values, returns a known shape, and reads an attribute."""
+
+    scale = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x.sum(1) > 0).nonzero().squeeze(1)
+        return torch.zeros_like(x).index_add(0, rows, x[rows] * self.scale)
+
+
+def test_a_module_that_the_program_has_changed() -> None:
+    class Program(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scaled = Scaled()
+
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            self.scaled.scale = scale
+            return self.scaled(x)
+
+    x = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])
+    module, program = Program(), thunder.jit(Program())
+    for scale in (2.0, 3.0, 2.0):
+        assert torch.equal(program(x, scale), module(x, scale))
 
 
 def test_a_module_that_runs_on_samples_and_changes_objects_is_refused_without_values() -> None:

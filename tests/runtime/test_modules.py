@@ -213,6 +213,25 @@ def test_module_without_gradients(make: Callable[[], nn.Module], check: Callable
         check(module, (lambda: x() * 3) if isinstance(module, nn.MultiheadAttention) else x)
 
 
+@pytest.mark.parametrize("make", [with_weight_norm, with_spectral_norm_training, with_own_parametrization])
+def test_calls_within_a_cache_of_parametrizations(make: Callable[[], nn.Module]) -> None:
+    """The tensor in the cache is that of the first call in the context, compiled or eager."""
+
+    def outcomes(compile: Callable[[nn.Module], nn.Module]) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        module = make()
+        program, found = compile(module), []
+        for first in (program, module, program):
+            program(x()[0]).sum().backward()
+            with parametrize.cached():
+                total = first(x()[0]) + program(x()[0]) * module.weight.sum()
+            total.sum().backward()
+            found += [total.detach(), *[parameter.grad.clone() for parameter in module.parameters()], *module.buffers()]
+        return found
+
+    torch.testing.assert_close(outcomes(thunder.jit), outcomes(lambda module: module))
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}], ids=str)
 def test_recurrent(kind: type[nn.Module], options: dict[str, Any], check_gradients: Callable[..., None]) -> None:

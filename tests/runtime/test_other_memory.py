@@ -63,6 +63,14 @@ def data_exchanged(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x * 1, y * 2
 
 
+def data_from_a_parameter(x: torch.Tensor, y: torch.Tensor) -> Any:
+    layer, z = torch.nn.Linear(1, 1, bias=False).requires_grad_(False), y * 1
+    layer.weight.copy_(x.detach()[:1, None])
+    layer.to(x.device)  # assigns the parameter itself to its ``data``
+    z.data = layer.weight
+    return layer(x[:1]), z * 2
+
+
 def out_of_an_input(x: torch.Tensor, y: torch.Tensor) -> Any:
     result = torch.add(x.detach(), 1, out=y)
     view = y.view(-1)
@@ -106,6 +114,7 @@ def resized(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 PROGRAMS = [
     data_of_an_input, data_of_a_value, data_with_a_view, data_that_is_saved, data_there_and_back, data_exchanged,
+    data_from_a_parameter,
     set_to_another, input_set_to_another, out_of_an_input, out_of_a_value, two_outs, resized,
 ]  # fmt: skip
 

@@ -150,6 +150,26 @@ def test_draws_from_generators(draw: Callable[..., Any], outside: bool, check: C
         check(inside, lambda: (torch.randn(3, 4),), rounds=3)
 
 
+def test_draws_from_given_generators_decide() -> None:
+    """An abandoned run restores the state of the generator."""
+
+    def program(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        first = torch.rand(4, generator=generator)
+        if first[0] > 0.5:
+            return x[torch.randperm(int(first[1] * 4), generator=generator)]
+        order = torch.randperm(4, generator=generator)
+        return x[order] * torch.rand(4, generator=generator) if order[0] > order[1] else x + first
+
+    compiled, x = thunder.jit(program), torch.randn(4)
+    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
+    for _ in range(12):
+        results = [run(x, generator) for run, generator in zip((compiled, program), generators, strict=True)]
+        torch.testing.assert_close(*results, rtol=0, atol=0)
+        assert torch.equal(*[generator.get_state() for generator in generators])
+    assert not thunder.explain(compiled).fallbacks
+    assert thunder.cache_misses(compiled) < 8
+
+
 def test_same_seed_same_result(jit: Callable[..., Any]) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     compiled = jit(copy.deepcopy(module))

@@ -43,6 +43,24 @@ class SetupContext(Function):
         return first * ctx.power * x + output, second * 3, None
 
 
+class Adjoint(Function):
+    """Its backward differentiates a function by its argument and the parameters that it finds by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.function = function
+        ctx.save_for_backward(x, *parameters)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            result = ctx.function(x)
+            return None, *torch.autograd.grad(result, (x, *parameters), gradient, allow_unused=True)
+
+
 class NeedsInputGrad(Function):
     """The values of its gradients encode ``needs_input_grad``."""
 
@@ -85,6 +103,20 @@ class Dirty(Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient * 5
+
+
+class NotMarked(Function):
+    """Writes a column of its first argument, which it returns without `mark_dirty`, as solvers of torchdiffeq do."""
+
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, column: torch.Tensor, index: int) -> torch.Tensor:
+        ctx.index = index
+        table.data[..., index] = column
+        return table
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, gradient[..., ctx.index], None
 
 
 class NotMaterialized(Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.errors import AcquisitionError, UnsupportedError
+from thunder_core.errors import AcquisitionError, UncacheableWarning
 
 
 @dataclass
@@ -113,6 +114,21 @@ def _written_after(x: Tensor, o: Any) -> Tensor:
     return y
 
 
+def _without_a_value(x: Tensor, o: Any) -> Tensor:
+    def hook(gradient: Tensor) -> Tensor:
+        return gradient * o.value if o.value is not None else absent
+
+    y = x.sin()
+    y.register_hook(hook)
+    if o is None:
+        absent = x
+    return y
+
+
+def _scaled(factors: dict[str, Tensor], terms: list[Tensor], x: Tensor) -> Tensor:
+    return x * factors["a"] + terms[0]
+
+
 PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "variable": _hooked(lambda x, o: lambda gradient: gradient + o.value),
     "tensor": _hooked(lambda x, o: functools.partial(lambda tensor, gradient: gradient * tensor, o.value)),
@@ -124,6 +140,12 @@ PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "method of one": _hooked(lambda x, o: Factor(o.value).of),
     "function in a function": _hooked(lambda x, o: (lambda inner: lambda g: inner(g) * 2)(lambda g: g * o.value)),
     "tuple": _hooked(lambda x, o: (lambda pair: lambda g: g * pair[0] + pair[1])((o.value, 2))),
+    "dictionary": _hooked(lambda x, o: (lambda d: lambda g: g * d["a"] + d["b"][1])({"a": o.value, "b": [1, 2]})),
+    "of computed tensors": _hooked(lambda x, o: (lambda d: lambda g: g * d["a"][0])({"a": [x.detach() * o.value]})),
+    "ordered": _hooked(lambda x, o: (lambda d: lambda g: g * sum(d.values()))(collections.OrderedDict(a=o.value, b=2))),
+    "view": _hooked(lambda x, o: (lambda v: lambda g: g * sum(v))({"a": o.value, "b": 2}.values())),
+    "set": _hooked(lambda x, o: (lambda s: lambda g: g * len(s))({"a", "b"})),
+    "without a value": _without_a_value,
     "global object": _hooked(lambda x, o: (lambda found: lambda g: g * found.value)(GLOBAL[0])),
     "plain function": _hooked(lambda x, o: torch.neg),
     "counting": _counting,
@@ -136,6 +158,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "computed": _computed,
     "inside backward": lambda x, o: torch.autograd.grad(PROGRAMS["variable"](x, o).sum(), x)[0],
     "applied": lambda x, o: Applied.apply(x, lambda value: value * o.value),
+    "applied dictionary": lambda x, o: Applied.apply(x, functools.partial(_scaled, {"a": o.value}, [x.detach() * 2])),
     "applied object": lambda x, o: Applied.apply(x, Factor(o.value).of),
 }
 
@@ -211,8 +234,8 @@ def _of_a_class(x: Tensor) -> Tensor:
 
 
 def _caches(x: Tensor) -> Tensor:
-    y = x.sin()
-    y.register_hook(functools.lru_cache(lambda gradient: gradient * x.detach()))
+    y, factor = x.sin(), functools.lru_cache(lambda: x.detach() * 2)
+    y.register_hook(lambda gradient: gradient * factor())
     return y
 
 
@@ -238,11 +261,53 @@ def _shares_a_variable(x: Tensor) -> Any:
         _shares_a_variable,
     ],
 )
-def test_what_calls_cannot_have_of_their_own_is_refused(program: Callable[..., Any]) -> None:
+def test_what_calls_cannot_have_of_their_own_runs_eagerly(program: Callable[..., Any]) -> None:
+    def outcome(run: Callable[..., Any]) -> list[Any]:
+        found: list[Any] = []
+        for call in range(3):
+            x = torch.full((3,), 1.0 + call, requires_grad=True)
+            result = run(x)
+            y, rest = result if isinstance(result, tuple) else (result, None)
+            y.sum().backward()
+            found += [y.detach(), x.grad, rest() if callable(rest) else rest]
+        return found
+
+    with pytest.warns(UncacheableWarning, match=r"to PyTorch"):
+        torch.testing.assert_close(outcome(thunder.jit(program)), outcome(program), rtol=0, atol=0)
+
+
+def test_a_container_that_a_function_changes_is_the_one_that_the_program_returns() -> None:
+    def program(x: Tensor) -> Any:
+        y, seen = x.sin(), {"calls": [0]}
+
+        def hook(gradient: Tensor) -> None:
+            seen["calls"].append(len(seen))
+            seen["last"] = [1]
+
+        y.register_hook(hook)
+        return y, seen
+
     compiled = thunder.jit(program)
     for _ in range(2):
-        with pytest.raises(UnsupportedError, match=r"hook|function"):
-            compiled(torch.ones(3, requires_grad=True))
+        y, seen = compiled(torch.ones(3, requires_grad=True))
+        y.sum().backward()
+        assert seen == {"calls": [0, 1], "last": [1]}
+    assert thunder.cache_hits(compiled) == 1
+
+
+def test_a_container_of_computed_tensors_that_the_program_returns_runs_eagerly() -> None:
+    def program(x: Tensor) -> Any:
+        y, seen = x.sin(), [x.detach() * 2]
+        y.register_hook(lambda gradient: seen.append(gradient))
+        return y, seen
+
+    def lengths(run: Callable[..., Any]) -> list[int]:
+        results = [run(torch.ones(3, requires_grad=True)) for _ in range(2)]
+        torch.stack([y for y, _ in results]).sum().backward()
+        return [len(seen) for _, seen in results]
+
+    with pytest.warns(UncacheableWarning, match="returns or stores a list"):
+        assert lengths(thunder.jit(program)) == [2, 2]
 
 
 _STATE = vars(nn.modules.module)

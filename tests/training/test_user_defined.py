@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.autograd import Function
 
 from tests.training.autograd_functions import (
+    Adjoint,
     Dirty,
     ExpandedGradient,
     GradInside,
@@ -17,6 +19,7 @@ from tests.training.autograd_functions import (
     NeedsInputGrad,
     Nested,
     NonDifferentiable,
+    NotMarked,
     NotMaterialized,
     OldStyle,
     OnceDifferentiable,
@@ -24,7 +27,7 @@ from tests.training.autograd_functions import (
     StraightThrough,
     ViewAndInput,
 )
-from tests.training.steps import assert_same, check, gradients, leaf, raised
+from tests.training.steps import assert_same, assert_same_training, check, gradients, leaf, raised
 
 
 def twice(x: torch.Tensor) -> Any:
@@ -37,12 +40,23 @@ def dirty(x: torch.Tensor) -> Any:
     return Dirty.apply(y) + y, y
 
 
+def not_marked(x: torch.Tensor) -> Any:
+    first = torch.zeros(3, 4, 2)
+    table = NotMarked.apply(first, x.sin(), 0)
+    column = table[..., :1].sum(-1) * 2
+    if column[0, 0] > 100:
+        column = column * 2
+    table = NotMarked.apply(table, column * x, 1)
+    return (table * table).sum(-1), first
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "old style": lambda x: OldStyle.apply(x, 2.0, "old"),
     "twice": twice,
     "set-up": lambda x: SetupContext.apply(x.sin(), x, 3),
     "non-differentiable": lambda x: NonDifferentiable.apply(x * 2),
     "dirty": dirty,
+    "not marked": not_marked,
     "not materialized": lambda x: NotMaterialized.apply(x),
     "only the second": lambda x: NotMaterialized.apply(x)[1],
     "two of three": lambda x: NotMaterialized.apply(x)[1:],
@@ -81,6 +95,40 @@ def test_needs_input_grad_when_asked_for_a_part(bound: bool) -> None:
         return [gradients(output, inputs, retain_graph=True) for inputs in ([x], [y], [x, y])]
 
     assert_same(lambda: NeedsInputGrad.apply if bound else lambda x, y: NeedsInputGrad.apply(x, y), scenario)
+
+
+class Solved(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Adjoint.apply(self.layer, x * 2, *self.layer.parameters())
+
+
+def test_a_module_and_its_parameters_as_arguments() -> None:
+    assert_same_training(Solved, lambda: [leaf(3, 4)])
+
+
+ADJOINTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "argument": lambda x: Adjoint.apply(lambda y: y * x, x * 2, x),
+    "computed": lambda x: (lambda w: Adjoint.apply(lambda y: y * w, x, w))(x.sin()),
+    "computed before": lambda x: (lambda w: (lambda v: Adjoint.apply(lambda y: y * v, x, w))(w * 2))(x.sin()),
+    "in an object": lambda x: (lambda w: Adjoint.apply(functools.partial(torch.mul, w), x, w))(x.sin()),
+    "detached": lambda x: (lambda w: Adjoint.apply(lambda y: y * w, x))(x.detach().sin()),
+}
+
+
+@pytest.mark.parametrize("name", ADJOINTS)
+@pytest.mark.filterwarnings("ignore:.*holds a tensor with a grad_fn:thunder_core.errors.UncacheableWarning")
+def test_a_function_that_holds_the_parameters(name: str) -> None:
+    def scenario(program: Any) -> Any:
+        x = leaf(3, 4)
+        for _ in range(2):
+            program(x * 1 if name == "argument" else x).square().sum().backward()
+        return x
+
+    assert_same(lambda: ADJOINTS[name], scenario)
 
 
 def test_gradients_of_other_strides_than_kernels_before_take() -> None:

@@ -107,6 +107,14 @@ def equality(x: torch.Tensor) -> torch.Tensor:
 
 
 @program
+def equality_by_identity(x: torch.Tensor) -> torch.Tensor:
+    def scale(same: bool) -> float:
+        return 2.0 if same is True else 3.0
+
+    return x * scale(torch.equal(x, x.abs()))
+
+
+@program
 def closeness(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if torch.allclose(x, x.abs()) or not torch.allclose(x, x * 2, atol=1.0) else x * 3
 
@@ -454,6 +462,75 @@ def warns(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+class Rows(torch.nn.Module):
+    """Depends on values, returns a known shape, and has a buffer and a counter."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        rows = (x > 0).nonzero().squeeze(1)
+        return torch.zeros_like(x).index_add(0, rows, self.table[rows] * x[rows] * self.calls)
+
+
+@program
+def module_that_is_created(x: torch.Tensor) -> torch.Tensor:
+    rows = Rows(x.detach().abs()).to(x.device)
+    return rows(rows(x))
+
+
+@program
+def module_without_tensors_that_is_created(x: torch.Tensor) -> torch.Tensor:
+    rows = Rows(torch.empty(0))
+    rows.table = torch.ones(4)
+    return rows(rows(x))
+
+
+@program
+def new_generator_decides(x: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.rand(4, generator=generator)
+    return x * torch.rand(4, generator=generator) if x.sum() > noise.sum() else x + noise
+
+
+@program
+def assertions_of_pytorch(x: torch.Tensor) -> torch.Tensor:
+    torch._assert(bool((x < 100).all()), "too large")
+    torch._assert((x > -100).all(), "too small")
+    torch._assert_async(torch.isfinite(x).all())
+    torch._assert(x.shape[0], "empty")
+    return x * 2 if x.sum() > 0 else x * 3
+
+
+class AsksForGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        ctx.save_for_backward(y)
+        return x * (2 if ctx.needs_input_grad[0] else 4), y * torch.rand(4), 7
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor, _: None) -> Any:
+        return first * ctx.saved_tensors[0], None
+
+
+@program
+def autograd_function(x: torch.Tensor) -> torch.Tensor:
+    y, noise, number = AsksForGradients.apply(x, x.detach())
+    return y * number if y.sum() > 1 + noise.sum() else noise + y
+
+
+@program
+def autograd_function_in_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y, _, _ = AsksForGradients.apply(x, x.detach())
+        return y * 2 if y.sum() > 0 else y * 3
+
+    return checkpoint(body, x, use_reentrant=False)
+
+
 # ---- modes -----------------------------------------------------------------------------------------------------------
 
 
@@ -488,7 +565,9 @@ def around_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
 @program
 def gradient_inside(x: torch.Tensor) -> torch.Tensor:
     y = x.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad((y**3).sum(), y)
+    torch._assert((y < 100).all(), "too large")
+    noise = torch.rand(4, generator=torch.Generator().manual_seed(3))
+    (gradient,) = torch.autograd.grad((AsksForGradients.apply(y, noise)[0] * y**2).sum(), y)
     return gradient * 2 if gradient.norm() > 1 else gradient * 3
 
 

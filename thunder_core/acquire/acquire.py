@@ -61,15 +61,19 @@ def acquire(
             raise
         except Exception as error:
             following = _next_attempt(attempt, error, function, guesses)
+            if following is None and attempt.eager_modules:  # that these modules cannot be one op may be the cause
+                following = _with_values(attempt, guesses)
             if following is None:
                 following = _with_fewer_symbols(attempt, error, guesses)
                 if following is None:
                     if first is None:
                         raise
                     raise first from None
-                first = None
-            if following.eager_modules != attempt.eager_modules:
+                first = first if attempt.eager_modules else None
+            if following.eager_modules > attempt.eager_modules:
                 first = first or error
+            elif following.guesses is not attempt.guesses:
+                first = None  # the next error has the reason why a value cannot be taken
             attempt = following
 
 
@@ -91,9 +95,14 @@ def _next_attempt(
     module = module_to_blame(error, function, attempt.eager_modules)
     if module is not None:
         return replace(attempt, eager_modules=attempt.eager_modules | {key_of(module)})
-    if attempt.guesses is None and guesses is not None:
-        return replace(attempt, graph=False, eager_modules=frozenset(), eager_updates=frozenset(), guesses=guesses)
-    return None
+    return _with_values(attempt, guesses)
+
+
+def _with_values(attempt: Attempt, guesses: Guesses | None) -> Attempt | None:
+    """The attempt that takes the values of this call; None if values are refused, or the attempt took them already."""
+    if attempt.guesses is not None or guesses is None:
+        return None
+    return replace(attempt, graph=False, eager_modules=frozenset(), eager_updates=frozenset(), guesses=guesses)
 
 
 def _with_fewer_symbols(attempt: Attempt, error: Exception, guesses: Guesses | None) -> Attempt | None:

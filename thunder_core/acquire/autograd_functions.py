@@ -13,10 +13,13 @@ from thunder_core.acquire import data_dependence, subclasses
 from thunder_core.acquire.checkpoints import checkpoint
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import UnsupportedError
+from thunder_core.acquire.traced_tensor import reachable, variable_of
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
+from thunder_core.guards.plain import is_plain
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction
+from thunder_core.ir.tree import iterate_leaves
+from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction, backward_hooks_of
 from thunder_core.symbols.opaque import callable_symbol
 from thunder_core.tracing.outcome import WrapperResultError
 from thunder_core.tracing.user_frames import user_location
@@ -25,6 +28,7 @@ from thunder_core.tracing.user_frames import user_location
 # while a program is recorded, one of C since 2.14.
 _HELD = vars(torch.autograd.Function)["apply"]
 _APPLY = copy_of(_HELD)
+_MOST_OBJECTS = 10_000
 
 
 def apply_of(cls: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -101,6 +105,7 @@ def autograd_function(
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
     with DisableTorchFunction():
+        _check_held(recorder, cls, args, kwargs)
         try:
             return recorder.call_symbol(symbol, args, kwargs)
         except WrapperResultError as error:  # its forward has run, and must not run a second time
@@ -138,6 +143,38 @@ def _check_classes(cls: type[torch.autograd.Function], args: tuple[Any, ...], kw
         f"an argument of {cls.__qualname__}.apply",
         lambda tensor: subclasses.overrides_calls(type(tensor)),
     )
+
+
+def _check_held(
+    recorder: Recorder, cls: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Check that forward and backward find the tensors that objects among the arguments hold.
+
+    Their op gets copies of tensors that the program computes, without history. A backward that runs autograd itself,
+    as an ``adjoint`` does, needs the history.
+
+    Raises:
+        EagerCallNeeded: an object holds a tensor with a history.
+    """
+    if not torch.is_grad_enabled():
+        return
+    for value in iterate_leaves((args, kwargs)):
+        if isinstance(value, torch.Tensor) or is_plain(value):
+            continue
+        for held in reachable(value, _MOST_OBJECTS, torch.Tensor):
+            if isinstance(held, torch.Tensor) and _has_history(held):
+                name = getattr(value, "__name__", type(value).__qualname__)
+                raise EagerCallNeeded(
+                    f"{name}, an argument of {cls.__qualname__}.apply, holds a tensor with a grad_fn or hooks"
+                )
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    """Whether an op gets a copy of the tensor: see `thunder_core.autodiff.derivatives.by_eager.record_graph`."""
+    variable = variable_of(tensor)
+    if variable is not None:
+        return variable.proxy.requires_grad
+    return tensor.requires_grad and (not tensor.is_leaf or bool(backward_hooks_of(tensor)))
 
 
 def _creates_wrapper(

@@ -51,8 +51,11 @@ from thunder_core.pytorch_internals import (
     DisableTorchFunctionSubclass,
     foreach_norm,
     set_grad_enabled,
+    torch_assert,
 )
+from thunder_core.symbols.checks import check_true
 from thunder_core.symbols.metadata import value_readers
+from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.user_frames import called_outside_of_program, user_location
 
@@ -121,7 +124,9 @@ def _compare(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any
         if call.foldable and all(recorder.tensors.is_constant(variable) for variable in call.variables):
             return evaluate(recorder, symbol.target, args, kwargs)
         proxy = recorder.trace.write_number(symbol, call.args, bool, call.kwargs)
-        return TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
+        number = TensorNumbers(recorder).traced(proxy, symbol, tuple(call.variables))
+        guesses = recorder.attempt.guesses
+        return number if guesses is None or guesses.numbers else number.value()
 
 
 @calls_program
@@ -214,6 +219,11 @@ def _activate(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> An
     return recorder.call_symbol(symbol, args, kwargs)
 
 
+def _assert_known(recorder: Recorder, func: Any, /, condition: Any, message: Any) -> None:
+    """`torch._assert` of a condition that `thunder_core.acquire.deferred.assert_true` did not record: a known one."""
+    check_true(condition, message)
+
+
 def _refuse_element_function(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Refuse a function that calls Python for each element of a storage: it would crash on fakes."""
     raise UnsupportedError(
@@ -230,7 +240,7 @@ def _retain_grad(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) ->
 
 
 def _access_property(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-    if func.__name__ == "__set__":
+    if func.__name__ == "__set__" and property_name(func) != "data":  # which takes the elements, not the object
         subclasses.refuse_classes(args[1:], "a tensor to be assigned to an attribute", subclasses.is_computed)
     result = recorder.call(func, args, kwargs)
     # PyTorch leaks a reference to the result of a function that sets or deletes a property
@@ -292,5 +302,6 @@ HANDLERS: Final[dict[Any, Handler]] = {
     Tensor.register_hook: register_hook,
     Tensor.register_post_accumulate_grad_hook: register_hook,
     set_grad_enabled: _set_grad_enabled,
+    torch_assert: _assert_known,
 }
 """The handler of each function that is not simply recorded as an op of the trace."""

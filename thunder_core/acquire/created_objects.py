@@ -2,16 +2,19 @@
 
 A hook, or an argument of an ``autograd.Function``, may be a function that closes over variables of the program. It is
 an input of the trace: the prologue creates it, over the tensors and objects of the call. A variable of its closure must
-have an access path, be a plain value, or be created in the same way; anything else is refused.
+have an access path, be a plain value, or be created in the same way; with anything else the call runs in eager PyTorch.
 """
 
 from __future__ import annotations
 
+import collections
 import copyreg
 import functools
+import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -22,12 +25,13 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
+from thunder_core.acquire.traced_number import value_of
 from thunder_core.acquire.traced_tensor import is_traced, reachable
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.contents import MISSING, content_of, node_kind
 from thunder_core.guards.global_state import global_module_hooks
@@ -35,10 +39,19 @@ from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.ir.import_paths import import_path
+from thunder_core.ir.location import at
 from thunder_core.symbols.captured import Captured, Capturing
 from thunder_core.tracing.user_frames import user_location
 
 _MOST_OBJECTS = 1000
+_CONTAINERS: Final = (list, set, dict, collections.OrderedDict)
+"""Classes of containers that each call creates; they take an iterable of their items, or of pairs."""
+_VIEWS: Final = {
+    type(getattr(owner, name)()): methodcaller(name)
+    for owner in (dict[Any, Any](), collections.OrderedDict[Any, Any]())
+    for name in ("keys", "values", "items")
+}
+"""Classes of views of dictionaries, each with the function that creates one."""
 _NAMES_OF_FUNCTIONS = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
 
@@ -80,7 +93,7 @@ class CreatedObjects:
         closure_of: returns the path to the closure variable with a given cell, of a function that existed before.
 
     Attributes:
-        lists: the lists that functions use, with their sources.
+        containers: the lists, sets and dictionaries that functions use, with their sources.
     """
 
     def __init__(
@@ -93,7 +106,7 @@ class CreatedObjects:
         self._module_hooks = global_module_hooks()  # these are guarded
         self._made: dict[int, tuple[Any, Source | None]] = {}
         self._recorded: list[tuple[Node, str]] = []
-        self.lists: list[tuple[list[Any], Source]] = []
+        self.containers: list[tuple[Any, Source]] = []
         self._captured: dict[int, tuple[torch.Tensor, ConstantSource]] = {}
         self._capturing: set[Source] = set()
         self._values: dict[Source, Any] = {}
@@ -102,7 +115,7 @@ class CreatedObjects:
         """The source that creates, in each call, an object without an access path that is an argument of an op.
 
         Raises:
-            UnsupportedError: a call cannot create such an object.
+            EagerCallNeeded: a call cannot create such an object.
         """
         kind = type(value)
         if id(value) in self._module_hooks:
@@ -113,23 +126,19 @@ class CreatedObjects:
         if numpy is not None and kind is numpy.ndarray and value.flags.writeable and value.flags.forc:
             return CreatedSource(value.copy("K").copy, (ConstantSource("K"),), "array")
         if not isinstance(value, type | ModuleType) and self._holds_tensor(value):
-            raise _refused(f"a {kind.__qualname__}", "it holds a tensor of the program")
+            _run_eagerly(f"a {kind.__qualname__} that the program creates", "a tensor of the program")
         return ConstantSource(value)
 
     def check(self) -> None:
         """Check, after the program has run, that variables of functions passed to ops have not changed since.
 
         Raises:
-            UnsupportedError: the program changed one.
+            EagerCallNeeded: the program changed one.
         """
         for node, change in self._recorded:
             if any(True for _ in node.changes()):
-                raise UnsupportedError(
-                    f"the program {change} after it passed a hook, or another function that uses it, to PyTorch",
-                    advice=(
-                        "create it outside of the compiled function, and pass it as an argument",
-                        "or use a separate variable in the function, which is assigned once",
-                    ),
+                raise EagerCallNeeded(
+                    f"the program {change} after it passed a hook, or another function that uses it, to PyTorch"
                 )
 
     def _record(self, value: Any, change: str) -> None:
@@ -144,13 +153,14 @@ class CreatedObjects:
         """Forget every object."""
         self._made.clear()
         self._recorded.clear()
-        self.lists.clear()
+        self.containers.clear()
         self._captured.clear()
         self._capturing.clear()
         self._values.clear()
 
     def _part(self, value: Any, where: str) -> Source:
-        """The source of a function, or of an object that it refers to."""
+        """The source of a function, or of an object that it refers to. A number of the trace is a constant there."""
+        value = value_of(value)
         if is_traced(value):
             if id(value) not in self._captured:
                 self._captured[id(value)] = value, ConstantSource(Captured(len(self._captured)), where)
@@ -164,7 +174,7 @@ class CreatedObjects:
             self._made[id(value)] = value, None
             known = self._made[id(value)] = value, self._make(value, where)
         if known[1] is None:
-            _refuse_part(where, f"a {type(value).__qualname__} that refers to itself")
+            _run_eagerly(where, f"a {type(value).__qualname__} that refers to itself")
         return known[1]
 
     def captured(self, source: Source) -> dict[int, torch.Tensor]:
@@ -211,24 +221,33 @@ class CreatedObjects:
             return ConstantSource(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None):
             return ConstantSource(value)
-        if kind is list:
-            return self._list(value, where)
+        if _is_one_of(kind, _CONTAINERS):
+            return self._container(value, where)
+        if _is_one_of(kind, _VIEWS):
+            owner = next(held for held in gc.get_referents(value) if isinstance(held, dict))
+            return self._combined(_VIEWS[kind], (self._part(owner, where),), kind.__name__)
         attributes = _attributes(value)
         if attributes is not None:
             self._record(value, f"changes a {kind.__qualname__}")
             items = [self._part(item, where) for item in (kind, *attributes.values())]
             return self._combined(functools.partial(_instance, tuple(attributes)), tuple(items), kind.__name__)
-        _refuse_part(where, f"a {kind.__qualname__} that the program creates")
+        _run_eagerly(where, f"a {kind.__qualname__} that the program creates")
 
-    def _list(self, value: list[Any], where: str) -> Source:
-        """The source of a list that each call creates: a hook may append to it, and the caller gets it."""
-        items = tuple([self._part(item, where) for item in value])
-        source = self._combined(_new_list, items, "list")
-        if source in self._capturing:
-            _refuse_part(where, "a list of tensors that the program computes")
-        self._record(value, "changes a list")
-        self.lists.append((value, source))
+    def _container(self, value: Any, where: str) -> Source:
+        """The source of a container that each call creates: a hook may append to it, and the caller gets it."""
+        items = value.items() if isinstance(value, dict) else value
+        name = type(value).__name__
+        parts = tuple([self._parts(item, where) for item in items])
+        source = self._combined(functools.partial(_container_of, type(value)), parts, name)
+        self._record(value, f"changes a {name}")
+        if source not in self._capturing:
+            self.containers.append((value, source))
         return source
+
+    def is_copied(self, value: Any) -> bool:
+        """Whether functions that were passed to an op hold a copy of a container of computed tensors."""
+        known = self._made.get(id(value))
+        return known is not None and known[1] in self._capturing and _is_one_of(type(value), _CONTAINERS)
 
     def _parts(self, value: Any, where: str) -> Source:
         """The source of a tuple or a dictionary of parts, or of a part."""
@@ -261,10 +280,9 @@ class CreatedObjects:
             self._values[source] = cell
         else:
             content = content_of(cell)
-            if content is MISSING:
-                _refuse_part(where, f"the variable {variable}, which has no value yet")
             self._record(cell, f"assigns to {variable}")
-            source = self._combined(CellType, (self._part(content, where),), variable)
+            parts = () if content is MISSING else (self._part(content, where),)
+            source = self._combined(CellType, parts, variable)
         self._made[id(cell)] = cell, source
         return source
 
@@ -279,8 +297,13 @@ def _is_captured(source: Source) -> bool:
     return isinstance(source, ConstantSource) and isinstance(source.value, Captured)
 
 
-def _new_list(*items: Any) -> list[Any]:
-    return list(items)
+def _is_one_of(kind: type, kinds: Iterable[type]) -> bool:
+    """Whether a class is one of several, without a comparison that its metaclass may define."""
+    return any(kind is each for each in kinds)
+
+
+def _container_of(kind: Callable[[tuple[Any, ...]], Any], *items: Any) -> Any:
+    return kind(items)
 
 
 def _tuple(*items: Any) -> tuple[Any, ...]:
@@ -331,7 +354,7 @@ def _check_class(kind: type, where: str) -> None:
         functions = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (member,)
         for function in functions:
             if name != "__annotations__" and not _is_fixed(getattr(function, "__func__", function)):
-                _refuse_part(where, f"the class {kind.__qualname__}, whose {name} may be another one in each call")
+                _run_eagerly(where, f"the class {kind.__qualname__}, whose {name} may be another one in each call")
 
 
 def _is_fixed(member: Any) -> bool:
@@ -347,20 +370,5 @@ def _name(value: Any) -> str:
     return f"a {type(value).__qualname__}" if name is None else f"the function {name}"
 
 
-def _refuse_part(where: str, what: str) -> NoReturn:
-    raise UnsupportedError(
-        f"{where} holds {what}; each call of the compiled function would use the object of the first call",
-        location=user_location(),
-        advice=(
-            "use arguments, their attributes, global variables and plain values in it",
-            "or set the hook outside of the compiled function",
-        ),
-    )
-
-
-def _refused(what: str, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"the program creates {what} and passes it to PyTorch; {why}",
-        location=user_location(),
-        advice=("create it outside of the compiled function, and pass it as an argument",),
-    )
+def _run_eagerly(where: str, what: str) -> NoReturn:
+    raise EagerCallNeeded(f"{where}, which the program passes to PyTorch, holds {what}{at(user_location())}")

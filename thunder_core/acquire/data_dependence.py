@@ -257,7 +257,7 @@ class Declined:
 
     Attributes:
         reason: why not.
-        blocking: whether an earlier effect of the program is the reason, which the error then mentions.
+        blocking: whether the error mentions the reason: the resolver would resolve such a result otherwise.
     """
 
     reason: str

@@ -15,7 +15,7 @@ from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.data_dependence import Declined, Resolved, ValueNeeded, ValueRequest, error
 from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.speculation import speculate, speculate_size
+from thunder_core.acquire.speculation import NO_VALUES, speculate, speculate_size
 from thunder_core.acquire.traced_number import Numbers, TracedNumber, are_numbers, as_argument, value_of
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
@@ -109,20 +109,20 @@ class TensorNumbers(Numbers):
 
     def _evaluated(self, number: TracedNumber, evaluate: Callable[[], Any]) -> Any:
         if self.recorder.attempt.guesses is None:
-            raise _refusal(number)
+            raise _refusal(number, NO_VALUES)
         with self.recorder.suspension:
             try:
                 return evaluate()
             except NotEvaluated as reason:
-                raise _refusal(number) from reason
+                raise _refusal(number, str(reason)) from reason
 
 
 def _itself(value: Any) -> Any:
     return value
 
 
-def _refusal(number: TracedNumber) -> Exception:
-    return error(number.symbol, number.variables, user_location(), ValueNeeded(number.symbol.name))
+def _refusal(number: TracedNumber, reason: str) -> Exception:
+    return error(number.symbol, number.variables, user_location(), ValueNeeded(number.symbol.name), reasons=(reason,))
 
 
 @calls_program

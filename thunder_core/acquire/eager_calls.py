@@ -30,7 +30,8 @@ from thunder_core.acquire.data_dependence import Declined, ValueRequest
 from thunder_core.acquire.object_layout import copy_module
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_sampled
-from thunder_core.guards.writes import same_writes
+from thunder_core.guards.source import Source
+from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import with_bodies
@@ -67,7 +68,8 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
     """Record one call of a module as one op.
 
     Raises:
-        DataDependentError: the metadata of its result depends on values, or cannot be inferred from samples.
+        DataDependentError: the metadata of its result depends on values, or cannot be inferred from samples; or the
+            program creates the module, so that each call has another one.
     """
     with recorder.suspension, DisableTorchFunction():
         return _record_module(recorder, module, args, kwargs)
@@ -76,8 +78,14 @@ def call_eagerly(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, .
 def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cause = data_dependence.ValueNeeded(type(module).__qualname__)
     call = CallArguments(recorder.inputs, args, kwargs)
-    if not call.foldable:  # the module may write other objects, of which no copy can be tried
-        raise data_dependence.error(CALL_MODULE, call.variables, None, cause)
+    reason = "" if recorder.inputs.has_path(module) else "the program creates the module"
+    before = recorder.changes_of_objects()
+    if any(_is_in(write, recorder.mode.observer.path_to(module)) for write in before):
+        reason = "the program changes the module before, which is written when the program ends"
+    if not call.foldable:
+        reason = "the module may write objects among its arguments, of which no copy can be tried"
+    if reason:
+        raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause, reasons=(reason,))
     args = (module, *args)
     duplicate: list[torch.nn.Module] = []
     observer = recorder.mode.observer
@@ -92,16 +100,24 @@ def _record_module(recorder: Recorder, module: torch.nn.Module, args: tuple[Any,
         return duplicate[0](*tried, **named)
 
     first = len(recorder.trace.ops)
-    before = recorder.changes_of_objects()
     request = ValueRequest(CALL_MODULE, args, kwargs, CallArguments(recorder.inputs, args, kwargs), cause)
     reply = record_sampled(recorder, request, try_copy)
     if not same_writes(recorder.changes_of_objects(), before):  # each run of the op makes them as well
         reply = Declined("it changes objects outside of the module")
     if isinstance(reply, Declined):
         cause.add_note(reply.reason)
-        raise data_dependence.error(CALL_MODULE, call.variables, user_location(), cause) from cause
+        place, reasons = user_location(), (reply.reason,)
+        raise data_dependence.error(CALL_MODULE, call.variables, place, cause, reasons=reasons) from cause
     recorder.trace.ops[first] = replace(recorder.trace.ops[first], effects=Effects(random=True, external=True))
     return reply.result
+
+
+def _is_in(write: Write, path: Source | None) -> bool:
+    """Whether a write changes an object at a path, or a part of it."""
+    place: Source | None = write.target
+    while place is not None and place != path:
+        place = place.parent
+    return place is not None
 
 
 # Modules of `torch.optim` with a function of the same name that takes ``params, grads, ...``, and returns nothing. It

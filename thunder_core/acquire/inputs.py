@@ -175,10 +175,14 @@ class Inputs:
             held = self.created_objects.object_of(source) if captured else value
             proxy = self._add_object(value, source, held)
             self._capture(proxy, captured)
-            self._add_lists()
+            self._add_containers()
         if isinstance(value, torch.Generator):
             self._generators.drawn(value)
         return proxy
+
+    def generator_before(self, generator: torch.Generator) -> torch.Generator:
+        """A generator with the state that an input has before the program; a default generator itself."""
+        return self._generators.before(generator)
 
     def is_of_unknown_origin(self, storage: int) -> bool:
         """Whether a storage belongs to a tensor without an access path that the recorder did not create."""
@@ -226,9 +230,9 @@ class Inputs:
             held = tuple([variable.proxy for variable in map(variable_of, tensors.values()) if variable is not None])
             self._trace.write(CAPTURE, (proxy, tuple(tensors), held), {}, effects=Effects(external=True))
 
-    def _add_lists(self) -> None:
-        """Add inputs for the lists that functions use, so that the program returns or stores the same lists."""
-        for value, source in self.created_objects.lists:
+    def _add_containers(self) -> None:
+        """Add inputs for the containers that functions use, so that the program returns or stores the same ones."""
+        for value, source in self.created_objects.containers:
             if id(value) not in self._opaque:
                 self._add_object(value, source, value)
 
@@ -243,16 +247,13 @@ class Inputs:
         """Check, after the program has run, that tensors which functions hold were not written since.
 
         Raises:
-            UnsupportedError: the program writes to such a tensor after it passed the function to an op.
+            EagerCallNeeded: the program writes to such a tensor after it passed the function to an op.
         """
         captured: set[int] = set()
         for op in with_bodies(self._trace.ops):
             if not captured.isdisjoint(written_storages([op])):
-                raise UnsupportedError(
-                    f"{op.symbol.name} writes to a tensor that a hook, or another function of the program, holds",
-                    location=op.location,
-                    advice=("use a copy in the function: tensor.clone()", "write before the hook is set"),
-                )
+                what = "a tensor that a hook, or another function of the program, holds"
+                raise EagerCallNeeded(f"{op.symbol.name} writes to {what}{at(op.location)}")
             if op.symbol is CAPTURE:
                 captured |= {proxy.storage for proxy in op.args[2]}
 

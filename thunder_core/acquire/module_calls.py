@@ -24,6 +24,7 @@ from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import EagerCallNeeded, UnsupportedError, advice_on_plugins
 from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.contents import cached_by_class
+from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook, tree_map
@@ -101,13 +102,12 @@ class _Wrapping:
     Attributes:
         module: the module that defines the class.
         described: a module of the class, for the error.
-        advice: what to do instead.
-        recorded_by_plugins: whether there are plugins that record calls of such modules.
+        recorded_by_plugins: whether there are plugins that record calls of such modules. Programs that call others run
+            in eager PyTorch.
     """
 
     module: str
     described: str
-    advice: str
     recorded_by_plugins: bool = False
 
 
@@ -115,18 +115,15 @@ _WRAPPINGS: Final = {
     "FSDPModule": _Wrapping(
         "torch.distributed.fsdp",
         "a module that fully_shard was applied to",
-        "compile the modules inside of it, each by itself",
         recorded_by_plugins=True,
     ),
     "FullyShardedDataParallel": _Wrapping(
         "torch.distributed.fsdp",
-        "FullyShardedDataParallel",
-        "use fully_shard, or put it around: FullyShardedDataParallel(thunder.jit(module))",
+        "a FullyShardedDataParallel",
     ),
     "DDP": _Wrapping(
         "torch.distributed._composable.replicate",
         "a module that replicate was applied to",
-        "use DistributedDataParallel, or compile the modules inside of it, each by itself",
     ),
 }
 """By the name of the class."""
@@ -192,15 +189,21 @@ def _refuse(name: str) -> NoReturn:
     """Refuse a module that `torch.distributed` prepared for several processes.
 
     In eager its hooks communicate, replace parameters and free storages, which is not recorded.
+
+    Raises:
+        EagerCallNeeded: no plugin could record the call.
+        UnsupportedError: a plugin could.
     """
     wrapping = _WRAPPINGS[name]
+    if not wrapping.recorded_by_plugins:
+        raise EagerCallNeeded(f"the program calls {wrapping.described}, whose hooks communicate{at(user_location())}")
     raise UnsupportedError(
         f"{wrapping.described} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",
         location=user_location(),
         advice=(
-            *(advice_on_plugins(SUBJECT) if wrapping.recorded_by_plugins else ()),
-            wrapping.advice,
+            *advice_on_plugins(SUBJECT),
+            "compile the modules inside of it, each by itself",
             "or leave the module to eager PyTorch",
         ),
     )

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -20,8 +19,10 @@ from thunder_core.acquire.inputs import Inputs
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
 from thunder_core.acquire.tensors import Tensors
-from thunder_core.guards.code_kinds import call_for_program, is_of_thunder
-from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
+from thunder_core.errors import EagerCallNeeded
+from thunder_core.guards.code_kinds import call_for_program
+from thunder_core.guards.writes import Write, same_writes
+from thunder_core.ir.bound_symbol import BoundSymbol, free_values, tensors_of, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.location import at
 from thunder_core.ir.program import compile_trace
@@ -32,17 +33,17 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
+from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
-from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.functions import CLEAR_CACHE
-from thunder_core.symbols.generators import MANUAL_SEED, SET_RNG_STATE, generator_states, set_generator_states
+from thunder_core.symbols.generators import RESTORED, generator_states, set_generator_states
 
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
-_NOT_RUN: Final = frozenset({CHECK_TRUE, CHECK_METADATA})
-_CHECKS_AND_REPORTS: Final = frozenset({Tag.GUESS, Tag.REPORT})
-_UNDONE: Final = frozenset({CLEAR_CACHE, MANUAL_SEED, SET_RNG_STATE, SET_SWITCH})
-"""Symbols whose effects `beside_the_program` undoes."""
+_CHECKS_AND_REPORTS: Final = frozenset({Tag.ASSERTION, Tag.GUESS, Tag.REPORT})
+"""Tags of ops that are left out: they compute nothing."""
+_UNDONE: Final = frozenset({CAPTURE, CLEAR_CACHE, *RESTORED, SET_SWITCH})
+"""Symbols whose effects `beside_the_program` undoes, or that only create an object for later ops or complete one."""
 _USES_GRAPH: Final = frozenset({Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD, Tag.READS_AUTOGRAD})
 
 
@@ -76,16 +77,27 @@ class _Run:
 class Prefix:
     """Runs the recorded ops when the program reads a value. An op runs once, unless its inputs have to be copied later.
 
+    Args:
+        changes: returns the program's changes of Python objects so far.
+
     Attributes:
         guesses: how many checks of values were recorded.
         shared: storages that NumPy arrays of the program share, each with the number of ops before.
     """
 
-    def __init__(self, trace: OpenTrace, inputs: Inputs, tensors: Tensors, switches: SwitchChanges) -> None:
+    def __init__(
+        self,
+        trace: OpenTrace,
+        inputs: Inputs,
+        tensors: Tensors,
+        switches: SwitchChanges,
+        changes: Callable[[], tuple[Write, ...]],
+    ) -> None:
         self._trace = trace
         self._inputs = inputs
         self._tensors = tensors
         self._switches = switches
+        self._changes = changes
         self.guesses = 0
         self.shared: dict[int, int] = {}
         self._runs: dict[tuple[int, ...], _Run] = {}
@@ -105,6 +117,7 @@ class Prefix:
 
         Raises:
             NotEvaluated: an op so far has effects beyond tensors.
+            EagerCallNeeded: an autograd.Function changes Python objects when it runs on real tensors.
             Exception: any exception of the function.
         """
         with beside_the_program():
@@ -118,6 +131,8 @@ class Prefix:
                 if leaf.name not in run.values:
                     raise NotEvaluated(f"the value of {leaf.name} is no longer known")
                 value = run.values[leaf.name]
+                if isinstance(value, torch.Generator):
+                    return value.clone_state()  # the call may draw from it, and so does the op that records the call
                 return value.detach() if isinstance(value, torch.Tensor) else value
 
             return call_for_program(function, map_leaves(real, args), map_leaves(real, kwargs))
@@ -139,11 +154,11 @@ class Prefix:
             return run
 
     def _advance(self, run: _Run, ops: list[BoundSymbol]) -> None:
-        new = [op for op in ops[run.done :] if op.symbol not in _NOT_RUN]
+        new = ops[run.done :]
         for op in new:
             _check(op, inside=bool(self._trace.outer_ops))
         new = [op for op in new if not op.symbol.tags & _CHECKS_AND_REPORTS]
-        if not self._has_graph and any(map(_uses_graph, new)):
+        if not self._has_graph and any(map(_needs_graph, new)):
             self._has_graph = True
             raise _Again
         self._copy_written(new)
@@ -165,7 +180,8 @@ class Prefix:
             if proxy.name in run.values:
                 continue
             if isinstance(value, torch.Generator):
-                raise NotEvaluated("random numbers are drawn from a generator of the program")
+                run.values[proxy.name] = self._inputs.generator_before(value)
+                continue
             if not isinstance(value, torch.Tensor):
                 run.values[proxy.name] = value
                 continue
@@ -198,6 +214,8 @@ class Prefix:
     def _run(self, run: _Run, ops: list[BoundSymbol]) -> None:
         if not ops:
             return
+        functions = any(map(_is_autograd_function, ops))
+        before = self._changes() if functions else ()
         if run.states is not None:
             set_generator_states(run.states)
         set_between_ops(run.switches or self._switches.before)
@@ -209,6 +227,8 @@ class Prefix:
                 raise _Again from error
             raise
         run.states, run.switches = generator_states(), read_between_ops()
+        if functions and not same_writes(self._changes(), before):
+            raise EagerCallNeeded("an autograd.Function changes Python objects, and a value is read after it")
         self._forget(run)
 
     def _forget(self, run: _Run) -> None:
@@ -298,6 +318,11 @@ def _uses_graph(op: BoundSymbol) -> bool:
     return bool(op.symbol.tags & _USES_GRAPH) and Tag.HOOK not in op.symbol.tags
 
 
+def _needs_graph(op: BoundSymbol) -> bool:
+    """Whether the results of an op depend on the autograd graph: forward may read ``ctx.needs_input_grad``."""
+    return _uses_graph(op) or (_is_autograd_function(op) and any(proxy.requires_grad for proxy in tensors_of(op)))
+
+
 def _check(op: BoundSymbol, *, inside: bool) -> None:
     """Refuse to run an op that does more than compute.
 
@@ -312,24 +337,24 @@ def _check(op: BoundSymbol, *, inside: bool) -> None:
         return
     if Tag.HIGHER_ORDER in tags:
         for other in (other for body in bodies_of(op) for other in body.symbols):
-            if other.symbol not in _NOT_RUN:
-                _check(other, inside=True)
+            _check(other, inside=True)
         return
-    if Tag.LOCAL in tags and not _is_function_of_thunder(op.symbol.target):
+    if Tag.LOCAL in tags and not _is_autograd_function(op):
         raise NotEvaluated(f"{name} comes before it{place}, a function of the program that would run a second time")
     if Tag.COLLECTIVE in tags:
         # Ranks that read different values run different programs, and some would communicate more often.
         raise NotEvaluated(f"{name} communicates before it{place}, and ranks may read different values")
-    if tags & {Tag.AS_RECORDED, Tag.AUTOGRAD, Tag.HOOK} or op.happens_once():
+    recorded = Tag.AS_RECORDED in tags and not _is_autograd_function(op)
+    if recorded or tags & {Tag.AUTOGRAD, Tag.HOOK} or op.happens_once():
         raise NotEvaluated(f"{name} has an effect before it{place}, which cannot be undone")
     if any(not isinstance(proxy, TensorProxy | NumberProxy) for proxy in op.outputs()):
         raise NotEvaluated(f"{name} creates an object before it{place}")
 
 
-def _is_function_of_thunder(target: Any) -> bool:
-    """Whether a target applies an autograd.Function of Thunder, whose only effects are those of the op."""
-    forward = getattr(getattr(target, "__self__", None), "forward", None)
-    return isinstance(forward, FunctionType) and is_of_thunder(forward.__code__)
+def _is_autograd_function(op: BoundSymbol) -> bool:
+    """Whether an op applies an autograd.Function, whose effects on tensors are those of the op."""
+    cls = getattr(op.symbol.target, "__self__", None)
+    return isinstance(cls, type) and issubclass(cls, torch.autograd.Function)
 
 
 def _check_kind(tensor: torch.Tensor, proxy: TensorProxy) -> None:

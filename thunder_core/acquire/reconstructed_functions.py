@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.acquire.created_objects import CreatedObjects, FunctionParts
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.contents import MISSING, content_of
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.source import is_argument
@@ -61,10 +61,8 @@ class FunctionReconstructor:
             base = closure.base.expression(self._writer)
             return self._writer.assign(cell, f"{base}.__closure__[{closure.index}]")
         if self._created_objects.has_cell(cell):
-            raise UnsupportedError(
-                "the program returns or stores a function that shares a variable with a hook, or with another function "
-                "that it passed to PyTorch",
-                advice=("store the shared value in an attribute of an argument or of a global object",),
+            raise EagerCallNeeded(
+                "the program returns or stores a function that shares a variable with one that it passes to PyTorch"
             )
         name = self._writer.assign(cell, f"{self._writer.constant(CellType, 'CellType')}()")
         self._unfilled.append((name, cell))

@@ -215,6 +215,11 @@ class Reconstructor(ReconstructionWriter):
         created = self._inputs.created_proxy(value)
         if created is not None:
             return self.output(created)
+        if self._inputs.created_objects.is_copied(value):
+            kind = type(value).__name__
+            raise EagerCallNeeded(
+                f"the program returns or stores a {kind} of tensors that a function which it passes to PyTorch holds"
+            )
         if isinstance(value, _ATOMS) and not _has_attributes(value):
             if isinstance(value, type):
                 check_class(value, self._observer)

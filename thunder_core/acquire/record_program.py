@@ -49,7 +49,7 @@ from thunder_core.guards.sizes import NumberFacts
 from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import only_kernels
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import (
@@ -219,6 +219,15 @@ def _run_checked(
         raise input_sizes.floats.constants(observer.reads_class_of["float"])
     if recorder.has_traced_numbers and (raised is not None or observer.reads_class_of):
         raise RecordAgain("a number of the trace cannot replace a Python number here", guesses=CONSTANT_NUMBERS)
+    if observer.compares_bools is not None and _computes_bools(recorder):
+        if recorder.attempt.guesses is None:
+            raise DataDependentError(
+                "a result of torch.equal or torch.allclose, which depends on values, may be compared by `is`",
+                location=observer.compares_bools,
+                advice=("use it as a condition: `if torch.equal(x, y)`, or compare it by `==`",),
+            )
+        if recorder.attempt.guesses.numbers:
+            raise RecordAgain("a bool of the trace is neither True nor False", guesses=CONSTANT_NUMBERS)
     if _may_repeat_changes(recorder, observer):
         raise RecordAgain(_REPEATED, watches_functions=True)
     if observer.lost_number and not recorder.attempt.lost_number and not observer.consumed_python_rng():
@@ -231,6 +240,12 @@ def _run_checked(
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised
+
+
+def _computes_bools(recorder: Recorder) -> bool:
+    """Whether an op has returned a bool to the program: `torch.equal`, for example."""
+    outputs = (proxy for op in recorder.trace.ops for proxy in op.outputs())
+    return any(isinstance(proxy, NumberProxy) and proxy.python_type is bool for proxy in outputs)
 
 
 def _may_repeat_changes(recorder: Recorder, observer: Observer) -> bool:
@@ -252,7 +267,11 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:
             return input_sizes.floats.constants(error.location)
-        error = DataDependentError("the program reads the class of a data-dependent number", location=error.location)
+        error = DataDependentError(
+            "the program reads the class of a data-dependent number, which has none while the program is recorded",
+            location=error.location,
+            advice=("use isinstance(n, float)", "or convert the number first: float(n), int(n)"),
+        )
     if recorder.attempt.converting and not isinstance(error, DataDependentError):
         return RecordAgain("int and float are classes", converting=None)
     if recorder.has_traced_numbers:

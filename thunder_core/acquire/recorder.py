@@ -31,7 +31,7 @@ from thunder_core.acquire.tensors import Suspension, Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.acquire.watched_float import watched
-from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError, UnsupportedError
+from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError
 from thunder_core.guards.code_kinds import calls_program, is_of_thunder
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.guards.writes import Write, same_writes
@@ -99,7 +99,7 @@ class Recorder:
         generators: TorchGenerators | None = None,
         input_sizes: InputSizes | None = None,
     ) -> None:
-        fake_mode = ObservingFakeMode(partial(record_aten, self))
+        fake_mode = ObservingFakeMode(partial(record_aten, self), self._check_outside_write)
         self.attempt = attempt
         self.trace = OpenTrace()
         self.suspension = Suspension()
@@ -107,7 +107,7 @@ class Recorder:
         self.tensors = Tensors(self.trace, self.inputs, fake_mode, self.suspension)
         self.writer = OpWriter(self.trace, self.inputs, self.tensors)
         self.switches = SwitchChanges()
-        self.prefix = Prefix(self.trace, self.inputs, self.tensors, self.switches)
+        self.prefix = Prefix(self.trace, self.inputs, self.tensors, self.switches, self.changes_of_objects)
         self.defined_sizes: DefinedSizes | None = None
         if input_sizes is not None and attempt.has_data_dependent_sizes:
             self.defined_sizes = DefinedSizes(input_sizes.sizes, self.trace)
@@ -125,7 +125,7 @@ class Recorder:
     def close(self) -> None:
         """Release the user's objects now, rather than when reference cycles are collected."""
         self.tensors.close()
-        self.tensors.fake_mode.on_escape = None
+        self.tensors.fake_mode.on_escape = self.tensors.fake_mode.on_outside_write = None
         self.inputs.close()
         self.prefix.close()
         self.after_calls.clear()
@@ -182,25 +182,33 @@ class Recorder:
         """Record a call of a function that is not PyTorch's. Inferring its results runs it, maybe several times.
 
         Raises:
-            EagerCallNeeded: the function changes Python objects: each run of its op changes them, and the compiled
-                program would repeat the changes.
+            EagerCallNeeded: the function changes Python objects, or takes random numbers or items of an iterator: each
+                run of its op does so, and the compiled program would repeat the changes.
         """
-        if not self.attempt.watches_functions:
-            self.calls_unwatched_functions = True
-            return self._call(symbol, args, kwargs)
-        before = self.changes_of_objects()
+        watches = self.attempt.watches_functions
+        self.calls_unwatched_functions |= not watches
+        before = self.changes_of_objects() if watches else None
+        hidden = None if self.mode is None else self.mode.observer.hidden_states
+        states = {} if hidden is None else hidden.states()
         try:
             result = self._call(symbol, args, kwargs)
         except Exception:
             self._check_unchanged(before, symbol)
             raise
         self._check_unchanged(before, symbol)
+        advanced = [] if hidden is None else hidden.changed_since(states)
+        if advanced:
+            raise _not_one_op(symbol, f"takes values from {advanced[0]}")
         return result
 
-    def _check_unchanged(self, before: tuple[Write, ...], symbol: Symbol) -> None:
-        if not same_writes(self.changes_of_objects(), before):
-            name = called_name(symbol)
-            raise EagerCallNeeded(f"{name}, a function that is one op of the trace, changes Python objects")
+    def _check_unchanged(self, before: tuple[Write, ...] | None, symbol: Symbol) -> None:
+        if before is not None and not same_writes(self.changes_of_objects(), before):
+            raise _not_one_op(symbol, "changes Python objects")
+
+    def _check_outside_write(self, tensor: torch.Tensor) -> None:
+        """A function that is one op of the trace writes to a real tensor, which is not its argument."""
+        if self.inputs.has_path(tensor):
+            raise EagerCallNeeded("a function that is one op of the trace writes to a tensor that is not its argument")
 
     def changes_of_objects(self) -> tuple[Write, ...]:
         """The program's changes of Python objects so far, to be compared with later ones by `same_writes`."""
@@ -242,6 +250,8 @@ class Recorder:
             if value is not NotImplemented:
                 return value
             symbol = as_recorded(symbol)
+        if Tag.LOCAL in symbol.tags and _is_written_behind_autograd(outcome):
+            symbol = as_recorded(symbol)
         return self.writer.record(symbol, call, outcome, fakes, context)
 
     def _check_backward(self, symbol: Symbol) -> None:
@@ -249,17 +259,14 @@ class Recorder:
 
         Raises:
             RecordAgain: the fake tensors have no autograd graph.
-            UnsupportedError: it would call a hook that changes a list of the program.
+            EagerCallNeeded: it would call a hook that changes a container of the program.
         """
         if not self.attempt.graph:
             raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
-        if self.inputs.created_objects.lists:
-            raise UnsupportedError(
-                f"{symbol.name} would call a hook that uses a list which the program creates: hooks do not run while "
-                "the program is recorded, which would continue without the hook's changes to the list",
-                location=user_location(),
-                advice=("compute what the hook computes from the gradient after the backward",),
-            )
+        containers = self.inputs.created_objects.containers
+        if containers:  # hooks do not run while the program is recorded, which would continue without their changes
+            kind = type(containers[0][0]).__name__
+            raise EagerCallNeeded(f"{symbol.name} would call a function that uses a {kind} which the program creates")
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
         """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""
@@ -349,6 +356,20 @@ class Recorder:
                     if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
+
+
+def _is_written_behind_autograd(outcome: Outcome) -> bool:
+    """Whether an autograd.Function writes an argument that it does not mark as dirty, and returns a view of it.
+
+    The view has another autograd history than the argument, which the storage's value in a functional trace lacks.
+    """
+    return any(
+        result.requires_grad and result.same_as < 0 and result.shares in outcome.written for result in outcome.results
+    )
+
+
+def _not_one_op(symbol: Symbol, reason: str) -> EagerCallNeeded:
+    return EagerCallNeeded(f"{called_name(symbol)}, a function that is one op of the trace, {reason}")
 
 
 def _as_size(leaf: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -50,6 +51,8 @@ _OF_ONE_ELEMENT: Final = frozenset({"bool", "item", "int", "float", "complex", "
 _TEXTS: Final = frozenset({"repr", "format"})
 _MOST_ELEMENTS: Final = 4096  # of a value that becomes a literal of the trace
 _EXTERNAL: Final = Effects(external=True)
+NO_VALUES: Final = 'sharp_edges="error" refuses programs that depend on values'
+"""The reason in a recording without guesses, after which there is another one unless values are refused."""
 
 _NODES_OF_FAKES: Final = frozenset({"_ResultsBackward", "_DerivedBackward"})
 """Names of autograd nodes that `thunder_core.tracing.fake_tensors` creates; eager has nodes with other names."""
@@ -60,16 +63,21 @@ class Speculation:
 
     def resolve(self, recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
         """As `thunder_core.acquire.data_dependence.Resolver`."""
-        if recorder.attempt.guesses is None:
-            return Declined("this recording does not speculate on values")
-        try:
-            if not request.reads and isinstance(request.kwargs.get("out"), tuple | list):
-                return Declined("it has several results to write to")
-            if not request.reads:
-                return _into_out(recorder, request) or _with_shapes(recorder, request)
-            return _value(recorder, request)
-        except NotEvaluated as reason:
-            return Declined(str(reason), blocking=True)
+        reply = _resolve(recorder, request)
+        return replace(reply, blocking=True) if isinstance(reply, Declined) else reply
+
+
+def _resolve(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:
+    if recorder.attempt.guesses is None:
+        return Declined(NO_VALUES)
+    try:
+        if not request.reads and isinstance(request.kwargs.get("out"), tuple | list):
+            return Declined("it has several results to write to")
+        if not request.reads:
+            return _into_out(recorder, request) or _with_shapes(recorder, request)
+        return _value(recorder, request)
+    except NotEvaluated as reason:
+        return Declined(str(reason))
 
 
 def _value(recorder: Recorder, request: ValueRequest) -> Resolved | Declined:

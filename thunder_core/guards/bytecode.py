@@ -258,6 +258,7 @@ class _Reader:
         constants = [value.constant for value in instruction.operands if value.is_constant]
         self.names.compares_identity |= not constants
         self._compares_constants |= any(constant is not None for constant in constants)
+        self.names.compares_bools |= any(type(constant) is bool for constant in constants)
         self.use_identity(instruction.operands)
 
     def jump_if_none(self, instruction: Instruction) -> None:

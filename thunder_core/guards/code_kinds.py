@@ -45,6 +45,8 @@ _COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath
     [f"{os.sep}site-packages{os.sep}{package}{os.sep}" for package in ("numpy", "sympy", "mpmath")]
 )
 _MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
+_PARAMETRIZE_FILE = os.path.join(_TORCH, "nn", "utils", "parametrize.py")
+_OF_CACHE = frozenset({"get_parametrized", "get_cached_parametrization", "cached"})  # which global variables hold
 _MODULE_CALLS = frozenset({"_call_impl", "_wrapped_call_impl"})
 # Attribute access and registration: the calling frame contains the names.
 _MODULE_INTERNALS = frozenset(
@@ -81,6 +83,8 @@ def kind_of(code: CodeType) -> CodeKind:
             return CodeKind.MODULE_CALL
         if code.co_name in _MODULE_INTERNALS:
             return CodeKind.IGNORED
+    if kind is CodeKind.MODULE and filename == _PARAMETRIZE_FILE and code.co_name in _OF_CACHE:
+        return CodeKind.USER
     if kind is CodeKind.IMPORT and code.co_name != _IMPORT:
         return CodeKind.LIBRARY
     return kind

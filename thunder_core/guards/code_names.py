@@ -108,6 +108,7 @@ class CodeNames:
         assigns_by_key: it may assign attributes of computed names, by `setattr` or in a dictionary of attributes.
         stores: it may store objects in objects or variables that it did not create.
         compares_identity: it compares two objects by ``is``.
+        compares_bools: it compares an object with True or False by ``is``.
         compares_types: it reads the type of an object, whether it is callable, or its identity, except with None.
         compares_objects: it compares objects by ``==``, hashes them, or searches them in containers.
         raises: it has a ``raise`` statement.
@@ -141,6 +142,7 @@ class CodeNames:
     assigns_by_key: bool = False
     stores: bool = False
     compares_identity: bool = False
+    compares_bools: bool = False
     compares_types: bool = False
     compares_objects: bool = False
     raises: bool = False

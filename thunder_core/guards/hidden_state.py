@@ -191,6 +191,17 @@ class HiddenStates:
         """The names of such functions, and of objects whose state has changed."""
         return [*self._called, *[name for _, name, _ in self._changed()]]
 
+    def states(self) -> dict[int, Any]:
+        """The states of the objects, by id, for `changed_since`."""
+        return {key: self._state(value) for key, (value, _, _) in self._objects.items()}
+
+    def changed_since(self, before: dict[int, Any]) -> list[str]:
+        """The names of the objects with another state than before, or than at a later first visit."""
+        states = [
+            (name, self._state(value), before.get(key, first)) for key, (value, name, first) in self._objects.items()
+        ]
+        return [name for name, now, then in states if not _equal(now, then) and _equal(now, now)]  # not `Unknown`
+
     def rewind(self) -> list[str]:
         """Restore the states of random generators; returns the names of other objects that have changed."""
         advanced = [name for name in self._called if not {name, name.partition(".")[0]} & _REPEATABLE]

@@ -47,6 +47,7 @@ from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
+from thunder_core.guards.hidden_state import HiddenStates
 from thunder_core.guards.lookup_methods import has_pure_lookup
 from thunder_core.guards.node import is_compiled
 from thunder_core.guards.plain import ATOM_TYPES
@@ -86,6 +87,7 @@ class Observer:
             ``type(n) is int``.
         may_catch_conversions: whether code uses a class of `CONVERSIONS` other than by calls, and may catch the
             exception that PyTorch raises for it: ``torch.zeros(3, dtype=float)``.
+        compares_bools: the first function that compares objects with True or False by ``is``; None if there is none.
         replaced_builtins: the names of builtins that the program has replaced, added or deleted, after the run.
     """
 
@@ -103,6 +105,7 @@ class Observer:
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self.reads_class_of: dict[str, SourceLocation] = {}
+        self.compares_bools: SourceLocation | None = None
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
         self._builtins = BuiltinCalls(self._heap, self._following, self.pause, self.resume)
@@ -294,6 +297,11 @@ class Observer:
         """The hidden states that the run changed, such as random generators outside of PyTorch; valid before `undo`."""
         return self._heap.hidden_states.consumed()
 
+    @property
+    def hidden_states(self) -> HiddenStates:
+        """The states of random generators outside of PyTorch, and of iterators; valid before `undo`."""
+        return self._heap.hidden_states
+
     def close(self) -> None:
         """Release all references to objects of the program, without the garbage collector.
 
@@ -428,6 +436,8 @@ class Observer:
             if type(value) not in _SKIPPED:
                 is_fixed = id(value) in self._heap.nodes and name not in names.stored_locals | names.stored_cells
                 reach(value, names, name, Holder.ARGUMENT if is_fixed else Holder.ANY)
+        if names.compares_bools and kind is CodeKind.USER and self.compares_bools is None:
+            self.compares_bools = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
         if names.uses_class:
             classes = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:

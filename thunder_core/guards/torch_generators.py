@@ -113,6 +113,11 @@ class TorchGenerators:
                 return other
         return None
 
+    def before(self, generator: torch.Generator) -> torch.Generator:
+        """A new generator with the state of this one at its first visit; a default generator itself."""
+        held = self._held.get(generator_identity(generator))
+        return generator if held is None else torch.Generator(generator.device).set_state(held.before)
+
     def made(self, generator: torch.Generator) -> None:
         """The program created a generator, which must not outlive the program."""
         if self.known(generator) is None:

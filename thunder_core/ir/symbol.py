@@ -74,6 +74,7 @@ class Tag(enum.Enum):
     RUNS_AUTOGRAD = enum.auto()  # runs backward through the autograd graph of earlier calls
     HOOK = enum.auto()  # registers or calls user functions on gradients; takes None for an absent gradient
     REPORT = enum.auto()  # prints, logs or warns; has no result
+    ASSERTION = enum.auto()  # does nothing but raise an exception if a condition does not hold
     GUESS = enum.auto()  # stops the run if a value differs from the guess that later ops were recorded with
     PARTIAL = enum.auto()  # an op of backward that distinguishes an absent cotangent, None, from zeros
     COMPONENTWISE = enum.auto()  # a hook whose i-th result depends on the i-th item of the second argument only

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.errors import ThunderError, TransformError, suggestion
+from thunder_core.errors import EagerCallNeeded, ThunderError, TransformError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
@@ -94,6 +94,17 @@ class Transform(Pass[Trace]):
 
         Raises:
             Exception: the program must not run.
+        """
+
+    def before_eager_call(self, name: str, needed: EagerCallNeeded) -> None:
+        """Called before a call runs in eager PyTorch for a reason that was found while its program was compiled.
+
+        Args:
+            name: of the function or module, for messages.
+            needed: the reason; a plugin that raises a class of its own may add data to it.
+
+        Raises:
+            Exception: the call must not run.
         """
 
     def on_exception(self, name: str, error: Exception) -> None:

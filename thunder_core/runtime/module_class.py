@@ -26,6 +26,8 @@ _HEAP_TYPE: Final = 1 << 9  # the flag of classes that are defined in Python
 _ATTRIBUTES: Final = torch.nn.Module.__dict__["__dict__"]
 _CLASS: Final = object.__dict__["__class__"]
 _COMPOSABLE: Final = "torch.distributed._composable.contract"
+_COMPOSED: Final = frozenset({"fully_shard", "replicate"})
+"""Composable functions that change only what the original and the compiled module share."""
 
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _lock: Final = threading.Lock()
@@ -174,24 +176,17 @@ def follow_class(module: Any) -> bool:
 def _get_attributes(module: Any) -> dict[str, Any]:
     caller = sys._getframe(1)
     if caller.f_globals.get("__name__") == _COMPOSABLE:
-        function = caller.f_locals.get("func")
-        if not _is_fully_shard(function):
-            name = getattr(function, "__name__", "a composable API of torch.distributed")
+        name = getattr(caller.f_locals.get("func"), "__name__", "a composable API of torch.distributed")
+        if name not in _COMPOSED:
             raise UnsupportedError(
                 f"{name} cannot be applied to a module that thunder.jit returned",
                 advice=(
                     "apply it to thunder.original(module), and use that one",
-                    "fully_shard and torch.nn.parallel.DistributedDataParallel can be put around a compiled module",
+                    "fully_shard, replicate and torch.nn.parallel.DistributedDataParallel can be put around one",
                 ),
             )
     attributes: dict[str, Any] = _ATTRIBUTES.__get__(module)
     return attributes
-
-
-def _is_fully_shard(function: Any) -> bool:
-    """Whether a composable function is `fully_shard`, which changes what the original and the compiled module share."""
-    imported = sys.modules.get("torch.distributed.fsdp")
-    return function is not None and getattr(getattr(imported, "fully_shard", None), "__wrapped__", None) is function
 
 
 def _slot_of_original(member: MemberDescriptorType) -> property:

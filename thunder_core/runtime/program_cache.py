@@ -291,7 +291,9 @@ class ProgramCache:
         """Raise an error if the entry must not run; called before it is cached."""
 
     def _note_eager_call(self, needed: EagerCallNeeded) -> None:
-        """Warn if more calls than the first, which initializes modules, run eagerly."""
+        """Tell the transforms, and warn if more calls than the first, which initializes modules, run eagerly."""
+        for transform in self.settings.transforms:
+            transform.before_eager_call(self.name, needed)
         if needed.expected:
             return
         reason = self._not_recorded = str(needed)

@@ -17,11 +17,12 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.runtime.guesses import value_checks
-from thunder_core.symbols.generators import generator_states, set_generator_states
+from thunder_core.symbols.captured import CAPTURE
+from thunder_core.symbols.generators import RESTORED, generator_states, set_generator_states
 
 _USES_AUTOGRAD: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_AUTOGRAD})
-_RESTORED: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_LEAF})
-"""Tags of ops that may change a tensor of the caller: `Rollback` restores it, or a repetition has no further effect."""
+_RESTORED: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_LEAF, Tag.ASSERTION})
+"""Tags of ops whose effects `Rollback` undoes, or have none; or a repetition has no further effect."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Rollback:
 
         def call(inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             states = generator_states() if self.random else None
+            given = [each for each in inputs if isinstance(each, torch.Generator)] if self.random else []
+            own_states = [(generator, generator.get_state()) for generator in given]
             switches = read_between_ops() if self.switches else None
             contents = [inputs[index].untyped_storage().clone() for index in self.written]
             leaves = [inputs[index] for index in self.leaves if inputs[index].is_leaf]
@@ -91,6 +94,8 @@ class Rollback:
             except WrongGuess:
                 if states is not None:
                     set_generator_states(states)
+                for generator, state in own_states:
+                    generator.set_state(state)
                 if switches is not None:
                     set_between_ops(switches)
                 for index, content in zip(self.written, contents, strict=True):
@@ -133,7 +138,7 @@ def _with_opened_regions(trace: Trace) -> Iterator[BoundSymbol]:
 def _check_reversible(bound: BoundSymbol, inputs: Container[str], guess: BoundSymbol) -> None:
     """Raise DataDependentError for an op that `Rollback` cannot undo."""
     tags = bound.symbol.tags
-    if tags & _RESTORED or bound.symbol.target is set_switch:
+    if tags & _RESTORED or bound.symbol in {CAPTURE, *RESTORED} or bound.symbol.target is set_switch:
         return
     if Tag.CHANGES_AUTOGRAD in tags:
         if not any(proxy.name in inputs for proxy in bound.inputs()):

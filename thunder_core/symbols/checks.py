@@ -238,8 +238,8 @@ def check_true(condition: torch.Tensor | bool, message: object) -> None:
         raise AssertionError(message)
 
 
-CHECK_TRUE = Symbol("thunder_core.symbols.checks.check_true", check_true)
-CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata)
+CHECK_TRUE = Symbol("thunder_core.symbols.checks.check_true", check_true, tags=frozenset({Tag.ASSERTION}))
+CHECK_METADATA = Symbol("thunder_core.symbols.checks.check_metadata", check_metadata, tags=frozenset({Tag.ASSERTION}))
 CHECK_SHAPES = Symbol("thunder_core.symbols.checks.check_shapes", check_shapes, tags=frozenset({Tag.GUESS}))
 CHECK_SIZES = Symbol("thunder_core.symbols.checks.check_sizes", check_sizes, tags=frozenset({Tag.GUESS}))
 SIZE_OF = Symbol("thunder_core.symbols.checks.size_of", size_of)

@@ -42,6 +42,9 @@ READS: Final = ((torch.random, "get_rng_state", GET_RNG_STATE), (torch.cuda.rand
 """Functions that return a state."""
 STATEFUL: Final = frozenset({symbol for _, _, symbol in (*WRITES, *READS)} | {NEW_GENERATOR})
 
+RESTORED: Final = frozenset({MANUAL_SEED, SET_RNG_STATE, NEW_GENERATOR})
+"""Those that change only states which `generator_states` returns, or that of a generator of the program's own."""
+
 
 def generator_states() -> tuple[torch.Tensor, ...]:
     """The states of PyTorch's default generators: of the CPU, and of GPUs in use."""

@@ -44,6 +44,9 @@ _TAGS: Final = {
 }
 """Tags of functions without a row that passes treat like functions with one."""
 
+_ASSERTIONS: Final = frozenset({"_assert_async", "_assert_scalar"})
+"""Names of functions in `torch`, and of its operators, that raise an exception if a condition does not hold."""
+
 _OF_LISTS: Final = ("_foreach_", "_fused_adagrad_", "_fused_adam", "_fused_sgd_")
 """First parts of names of functions in `torch` that compute the items of lists by elementwise functions or norms."""
 
@@ -64,9 +67,14 @@ def opaque_symbol(func: Callable[..., Any]) -> Symbol:
 
 
 def _tags(func: Callable[..., Any]) -> frozenset[Tag]:
-    name = getattr(func, "__name__", "")
-    of_lists = name.startswith(_OF_LISTS) and func is getattr(torch, name, None)
-    return OPAQUE | _TAGS.get(func, frozenset()) | ({Tag.TAKES_FLOATS} if of_lists else frozenset())
+    name = getattr(func, "__name__", "").partition(".")[0]  # without the overload of an operator
+    tags = OPAQUE | _TAGS.get(func, frozenset())
+    of_torch = func is getattr(torch, name, None)
+    if of_torch and name.startswith(_OF_LISTS):
+        tags |= {Tag.TAKES_FLOATS}
+    if name in _ASSERTIONS and (of_torch or getattr(func, "namespace", "") == "aten"):
+        tags |= {Tag.ASSERTION}
+    return tags
 
 
 def callable_symbol(func: Callable[..., Any], name: str | None = None) -> Symbol:

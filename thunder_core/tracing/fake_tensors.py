@@ -262,9 +262,17 @@ def _import_in_thread(module: str) -> None:
 
 
 class ObservingFakeMode(FakeTensorMode):
-    """`FakeTensorMode` that observes effects, and calls ``on_escape`` for operators outside of `observing`."""
+    """`FakeTensorMode` that observes effects.
 
-    def __init__(self, on_escape: Callable[..., Any] | None = None) -> None:
+    It calls ``on_escape`` for operators outside of `observing`, and ``on_outside_write`` with a tensor that is not fake
+    before an operator writes to it.
+    """
+
+    def __init__(
+        self,
+        on_escape: Callable[..., Any] | None = None,
+        on_outside_write: Callable[[torch.Tensor], None] | None = None,
+    ) -> None:
         _import_in_thread("torch._dynamo")
         keep_device_guard()
         super().__init__(allow_non_fake_inputs=True, shape_env=active_environment(), static_shapes=True)
@@ -272,6 +280,7 @@ class ObservingFakeMode(FakeTensorMode):
         # a first call in a process took 8 to 18 % longer with it.
         self.cache_enabled = False
         self.on_escape = on_escape
+        self.on_outside_write = on_outside_write
         self.observed: Observed | None = None
 
     def __torch_dispatch__(  # type: ignore[override]  # dispatch passes tuples and dictionaries
@@ -322,7 +331,11 @@ class ObservingFakeMode(FakeTensorMode):
             observed.random |= random
             observed.external |= external
         for value in (*written_values(written, args, kwargs), *unannotated_writes(name, args)):
-            _note_written(observed, value)
+            for leaf in iterate_leaves(value):
+                if isinstance(leaf, torch.Tensor):
+                    observed.written.add(storage_address(leaf))
+                    if self.on_outside_write is not None and not isinstance(leaf, FakeTensor):
+                        self.on_outside_write(leaf)
 
     @contextmanager
     def observing(self) -> Iterator[Observed]:
@@ -335,9 +348,3 @@ class ObservingFakeMode(FakeTensorMode):
         finally:
             self.observed = outer
             _observing.depth -= 1
-
-
-def _note_written(observed: Observed, value: Any) -> None:
-    for leaf in iterate_leaves(value):
-        if isinstance(leaf, torch.Tensor):
-            observed.written.add(storage_address(leaf))

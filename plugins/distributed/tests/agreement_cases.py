@@ -9,6 +9,7 @@ import gc
 import os
 import re
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 import thunder
+from thunder_core.errors import UncacheableWarning
 from thunder_plugin_distributed import agreement
 from thunder_plugin_distributed.agreement import VARIABLE
 
@@ -281,6 +283,24 @@ def nothing_is_compared_with_a_timeout_of_zero() -> None:
     assert not asked.called
 
 
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    """Rank 1 reads an object that it receives, rank 0 sends it, and rank 2 stores it."""
+    shared: list[Any] = [None if dist.get_rank() else 3.0]
+    dist.broadcast_object_list(shared, src=0)
+    scale = shared[0] * 1 if dist.get_rank() == 1 else 3.0
+    return reduced(x.erfc() * scale)
+
+
+def ranks_run_a_call_eagerly_with_one_that_has_to() -> None:
+    compiled, x = thunder.jit(_scaled), torch.ones(33)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is run by eager PyTorch on all ranks", UncacheableWarning)
+        for _ in range(3):
+            assert torch.equal(compiled(x), _scaled(x))
+    assert sum(thunder.explain(compiled).fallbacks.values()) == 3
+    assert torch.equal(thunder.jit(reduced)(torch.ones(33)), torch.full((33,), 3.0))  # compiled as before
+
+
 CASES: Final[dict[str, Callable[[], None]]] = {
     case.__name__: case
     for case in (
@@ -304,5 +324,6 @@ CASES: Final[dict[str, Callable[[], None]]] = {
         programs_in_another_order_are_an_error,
         a_store_lives_no_longer_than_its_process_group,
         nothing_is_compared_with_a_timeout_of_zero,
+        ranks_run_a_call_eagerly_with_one_that_has_to,
     )
 }

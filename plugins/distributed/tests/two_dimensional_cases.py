@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from accumulation_cases import no_sync
-from fully_shard_cases import BUILDS, inputs, sharded, train
+from fully_shard_cases import BUILDS, STEPS, Net, inputs, sharded, train
 from partial_gradient_cases import without_all_reduce
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
+
+from thunder_core.errors import UncacheableWarning
 
 
 class Mlp(nn.Module):
@@ -163,7 +166,20 @@ def partial_gradients_of_replicas() -> None:
     )
 
 
-KINDS = {case.__name__: case for case in (zero_3, mixed_precision, uneven, accumulation, partial_gradients_of_replicas)}
+def resharding_to_fewer_ranks() -> None:
+    """``reshard_after_forward`` with a number of ranks: eager PyTorch runs each call."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* a number of ranks is not compiled", UncacheableWarning)
+        train(lambda: sharded(Net(blocks=1), reshard_after_forward=2), compilations=STEPS)
+
+
+KINDS = {
+    case.__name__: case
+    for case in (
+        *(zero_3, mixed_precision, uneven, accumulation, partial_gradients_of_replicas),
+        resharding_to_fewer_ranks,
+    )
+}
 OF_MODELS = {
     **{case.__name__: case for case in (zero_2, activation_checkpointing, shared, unused, frozen)},
     "accumulation, float32": partial(accumulation, POLICIES[0]),

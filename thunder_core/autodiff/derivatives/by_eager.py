@@ -24,7 +24,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import programs_of
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.passes.operations import with_copies, with_strides
-from thunder_core.pytorch_internals import get_current_graph_task_keep_graph
+from thunder_core.pytorch_internals import backward_hooks_of, get_current_graph_task_keep_graph, view_base
 
 End = GradientEdge | torch.Tensor
 
@@ -37,7 +37,7 @@ class EagerGraph:
     the program may do after the call.
 
     Attributes:
-        sources: the tensors whose gradients are computed, detached from their history.
+        sources: the tensors whose gradients are computed, without their history.
         inputs: the graph edges of ``sources``.
         outputs: the graph edges of the items of the result; None for an item without gradient.
     """
@@ -70,9 +70,10 @@ def record_graph(
             args, kwargs, _ = with_copies(copied, args, kwargs)
     leaves = list(iterate_leaves((args, kwargs)))
     with torch.inference_mode(False), torch.enable_grad():
-        sources = [leaves[position].detach().requires_grad_() for position in wanted]
-        # computed tensors, as in the program: a user's function may write them
-        inputs = list(map(_non_leaf, sources))
+        given = [leaves[position] for position in wanted]
+        sources = [tensor if _is_passed(tensor, given) else tensor.detach().requires_grad_() for tensor in given]
+        # others are computed tensors, as in the program: a user's function may write them
+        inputs = [source if source is tensor else _non_leaf(source) for source, tensor in zip(sources, given)]
         edges = tuple([_edge(tensor) for tensor in inputs])
         args, kwargs = _replaced(args, kwargs, leaves, dict(zip(wanted, inputs, strict=True)))
         result = function(*args, **kwargs)
@@ -95,6 +96,21 @@ def _replaced(
         lambda leaf: inputs.get(next(positions), same.get(id(leaf), leaf)), (args, kwargs)
     )
     return changed
+
+
+def _is_passed(tensor: torch.Tensor, given: Sequence[torch.Tensor]) -> bool:
+    """Whether a function gets a tensor itself, since it may also reach it by another object, such as a module.
+
+    The backward of an ``adjoint`` differentiates its module by the module's parameters. Hooks on the tensor would run
+    for this graph as well as for the caller's.
+    """
+    return (
+        tensor.requires_grad
+        and tensor.is_leaf
+        and view_base(tensor) is None
+        and not backward_hooks_of(tensor)
+        and sum(other is tensor for other in given) == 1
+    )
 
 
 def _edge(tensor: torch.Tensor) -> End:

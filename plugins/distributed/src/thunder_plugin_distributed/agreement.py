@@ -28,12 +28,13 @@ import torch
 
 from thunder.report.collectives_report import CollectiveReport
 from thunder_core.acquire.program_exceptions import contents
-from thunder_core.errors import CollectiveMismatchError, OptionError
+from thunder_core.errors import CollectiveMismatchError, EagerCallNeeded, OptionError, UncacheableWarning
 from thunder_core.forking import renew_in_child
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.pytorch_internals import process_group_named
+from thunder_core.tracing.user_frames import warn_user
 from thunder_plugin_distributed.program_collectives import Collective, collectives_of_programs, issues_of_programs
 from thunder_plugin_distributed.pytorch_internals import (
     backend_of_group,
@@ -41,6 +42,7 @@ from thunder_plugin_distributed.pytorch_internals import (
     get_default_store,
     timeout_of_backend,
 )
+from thunder_plugin_distributed.recording.object_collectives import ONE_SIDED, EagerOnAllRanks
 
 VARIABLE: Final = "THUNDER_COLLECTIVES_TIMEOUT"
 _SECONDS_AFTER_EXCEPTION: Final = 30.0
@@ -49,14 +51,13 @@ _PAUSE: Final = 0.01  # initial seconds between two reads of the store
 _LONGEST_PAUSE: Final = 0.1
 _NOTHING: Final = json.dumps(["", 0, "", False])
 """The value that a rank writes if it does not wait."""
-_ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
 
 
 @dataclass(frozen=True)
 class Agreement(Transform):
     """Compares the collectives of a new program between ranks before its first run, and reports them.
 
-    It changes no trace.
+    It changes no trace. If a rank needs an eager call of the program, all ranks make it.
     """
 
     name: ClassVar[str] = "agreement"
@@ -77,6 +78,10 @@ class Agreement(Transform):
     ) -> None:
         if groups:
             agree(name, programs, groups, raised)
+
+    def before_eager_call(self, name: str, needed: EagerCallNeeded) -> None:
+        if isinstance(needed, EagerOnAllRanks):
+            join_eager_call(name, needed)
 
     def on_exception(self, name: str, error: Exception) -> None:
         publish_exception(name, error)
@@ -160,7 +165,7 @@ def _agree(
     found: dict[str, list[Collective]] = {group: [] for group in compared}
     for _, issue in issues_of_programs(programs) if compared else ():
         for collective in issue.collectives:
-            if collective.group in found and collective.kind not in _ONE_SIDED:
+            if collective.group in found and collective.kind not in ONE_SIDED:
                 found[collective.group].append(collective)
     comparisons = [
         _Comparison.of(name, group, compared[group], found[group], raised) for group in compared if found[group]
@@ -171,12 +176,72 @@ def _agree(
     start = time.monotonic()
     for place, each in enumerate(new):
         try:
-            each.wait(start)
+            eager = each.wait(start)
         except CollectiveMismatchError:
             for other in (*new[:place], *new[place + 1 :]):
                 other.withdraw()
             raise
+        if eager:
+            for other in new:
+                other.withdraw()
+            raise EagerOnAllRanks("another rank runs the call in eager PyTorch", compared)
         _agreed(each.store).add(each.key)
+
+
+def join_eager_call(name: str, needed: EagerOnAllRanks) -> None:
+    """Wait until all ranks of the process groups of a program are about to run this call of it in eager PyTorch.
+
+    Each rank writes the number of such calls at ``prefix/rank/eager``. A rank that waits with a compiled program, and
+    finds a larger number than its own, joins.
+
+    Args:
+        name: the name of the program, for messages.
+        needed: the reason, of which there is one warning.
+
+    Raises:
+        CollectiveMismatchError: a rank does not join within `timeout`.
+    """
+    if _seconds_of_environment() == 0:
+        return
+    store = get_default_store()
+    known, rank = _of_store(store), torch.distributed.get_rank()
+    compared = {group: ranks for group, ranks in needed.groups.items() if _can_compare(group, ranks)}
+    prefixes = {group: _prefix_of(group, ranks) for group, ranks in compared.items()}
+
+    def count(calls: int) -> None:
+        for prefix in prefixes.values():
+            known.eager_calls[prefix] += calls
+            store.set(f"{prefix}/{rank}/eager", str(known.eager_calls[prefix]))
+
+    count(1)
+    if (name, str(needed)) not in known.told:
+        known.told.add((name, str(needed)))
+        warn_user(f"{name} is run by eager PyTorch on all ranks: {needed}", UncacheableWarning)
+    start, pause = time.monotonic(), _PAUSE
+    for group, ranks in compared.items():
+        prefix = prefixes[group]
+        while absent := [
+            other for other in ranks if other != rank and _eager_calls(store, prefix, other) < known.eager_calls[prefix]
+        ]:
+            if time.monotonic() >= start + timeout(group):
+                count(-1)
+                raise CollectiveMismatchError(
+                    f"rank {rank} runs a call of {name} in eager PyTorch, as {needed}, and rank {_listed(absent)} of "
+                    f"process group {group!r} did not join within {timeout(group):.3g} s",
+                    advice=("have all ranks take the same path through the program",),
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.1, _LONGEST_PAUSE)
+
+
+def _eager_calls(store: Any, prefix: str, rank: int) -> int:
+    """The number of calls that a rank runs or ran in eager PyTorch on all ranks of a process group."""
+    key = f"{prefix}/{rank}/eager"
+    return int(store.get(key)) if store.check([key]) else 0
+
+
+def _prefix_of(group: str, ranks: tuple[int, ...]) -> str:
+    return f"thunder_collectives/{group}/{hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]}"
 
 
 def publish_exception(name: str, error: Exception) -> None:
@@ -241,6 +306,8 @@ class _Known:
     published: dict[str, _Comparison] = field(default_factory=dict)  # the published programs, by key
     agreed: set[str] = field(default_factory=set)
     mismatches: Counter[str] = field(default_factory=Counter)  # by process group; equal on all of its ranks
+    eager_calls: Counter[str] = field(default_factory=Counter)  # on all ranks, by prefix
+    told: set[tuple[str, str]] = field(default_factory=set)  # names of programs and reasons of these calls
     exceptions: int = 0  # number of exceptions that calls raised
     shows_exception: bool = False  # whether the store has the last exception
 
@@ -292,12 +359,11 @@ class _Comparison:
         collectives: Sequence[Collective],
         raised: BaseException | None,
     ) -> _Comparison:
-        members = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
         signatures = list(map(_signature, collectives))
         digest = hashlib.sha256(repr(signatures).encode()).hexdigest()
         base = hashlib.sha256(repr([(kind, *others) for kind, _, *others in signatures]).encode()).hexdigest()
         varies = any(each.varies for each in collectives)
-        prefix = f"thunder_collectives/{group}/{members}"
+        prefix = _prefix_of(group, ranks)
         text = "" if raised is None else _text_of(raised)
         rank = torch.distributed.get_rank()
         return cls(name, group, ranks, collectives, rank, prefix, digest, base, varies, text)
@@ -335,11 +401,14 @@ class _Comparison:
     def _texts(self) -> list[list[str]]:
         return [[repr(_signature(each)), each.describe()] for each in self.collectives]
 
-    def wait(self, start: float) -> None:
+    def wait(self, start: float) -> bool:
         """Block until all other ranks have published the same collectives.
 
         Args:
             start: when this rank began to wait, by `time.monotonic`.
+
+        Returns:
+            Whether another rank waits for all to run the call in eager PyTorch instead.
 
         Raises:
             CollectiveMismatchError: a rank waits with different collectives, or publishes none within `timeout`.
@@ -350,6 +419,9 @@ class _Comparison:
         waiting = [rank for rank in self.ranks if rank != self.rank]
         while waiting:
             waiting = [rank for rank in waiting if not self._is_published_by(rank)]
+            joined = _of_store(self.store).eager_calls[self.prefix]
+            if any(_eager_calls(self.store, self.prefix, rank) > joined for rank in waiting):
+                return True
             for rank in waiting:
                 self._compare_with_waiting(rank)
             if not waiting:
@@ -364,6 +436,7 @@ class _Comparison:
             time.sleep(pause)
             pause = min(pause * 1.1, _LONGEST_PAUSE)
         self.store.set(f"{self.prefix}/{self.rank}", _NOTHING)
+        return False
 
     def _compare_with_waiting(self, rank: int) -> None:
         """Raise if a rank waits for collectives that this one never published: both would wait forever."""

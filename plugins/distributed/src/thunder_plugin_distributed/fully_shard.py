@@ -21,9 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.node import original_of
 from thunder_core.guards.source import Source
+from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed import pytorch_internals
@@ -93,10 +94,10 @@ def _end_call_of_group(recorder: Recorder, state: Any) -> None:
 
 
 def _check_writes(recorder: Recorder, state: Any) -> None:
-    """Refuse a forward that writes a parameter. If the shard is the whole parameter, the write would persist.
+    """Run a forward that writes a parameter eagerly. If the shard is the whole parameter, the write would persist.
 
     Raises:
-        UnsupportedError: the forward writes a parameter.
+        EagerCallNeeded: the forward writes a parameter.
     """
     with recorder.suspension:
         shards = {
@@ -106,10 +107,7 @@ def _check_writes(recorder: Recorder, state: Any) -> None:
         }
     written = recorder.trace.storages.written - recorder.notes.pop((_WRITTEN, state), frozenset())
     if not written.isdisjoint(shards):
-        raise _refusal(
-            "a forward that writes to a parameter of fully_shard, which is lost after it,",
-            "write to the parameter outside of forward",
-        )
+        raise _eager_call("a forward that writes to a parameter of fully_shard", "write to it outside of forward")
 
 
 def _restore(recorder: Recorder, state: Any) -> None:
@@ -131,12 +129,12 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     Raises:
         RecordAgain: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
             PyTorch's objects of whole parameters, which it creates when it gathers them.
-        EagerCallNeeded: gradients are accumulated in a way that programs do not support.
-        UnsupportedError: the configuration of the wrapper is not supported.
+        EagerCallNeeded: gradients are accumulated in a way that programs do not support, or the configuration of the
+            wrapper is not supported.
     """
     if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
         state._modules_to_run_forward.clear()  # PyTorch's notes about this call
-        raise _refusal("DistributedDataParallel inside of fully_shard", "apply one of them: gradients are reduced once")
+        raise _eager_call("DistributedDataParallel inside of fully_shard", "apply one of them")
     if state._is_root is None:
         raise RecordAgain(
             "the first call of a module of fully_shard initializes it", partial(pytorch_internals.lazy_init, state)
@@ -147,10 +145,10 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
         plan = plan_of(state)
     if plan.problem:
         state._modules_to_run_forward.clear()  # PyTorch's notes about this call
-        raise _refusal(plan.problem, plan.advice)
+        raise _eager_call(plan.problem, plan.advice)
     owner = recorder.mode.observer.path_to(module)
     if owner is None:
-        raise _refusal("a module of fully_shard that no path leads to", "store it in a variable of the program")
+        raise _eager_call("a module of fully_shard that no path leads to", "store it in a variable of the program")
     if plan.eager:
         raise EagerCallNeeded(plan.eager, expected=True)
     if not plan.prepared:
@@ -311,10 +309,9 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return pytorch_internals.apply_to_tensors(cast, value)
 
 
-def _refusal(what: str, advice: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} is not compiled", location=user_location(), advice=(advice, "or leave the module to eager PyTorch")
-    )
+def _eager_call(what: str, advice: str) -> EagerCallNeeded:
+    """The reason to run a call eagerly, and what to do so that it compiles."""
+    return EagerCallNeeded(f"{what} is not compiled ({advice}){at(user_location())}")
 
 
 INTERCEPTIONS: Final = (

@@ -58,7 +58,8 @@ class Plan:
     Attributes:
         groups: its groups of parameters.
         policy: its mixed precision policy.
-        problem, advice: the setting that programs do not support, and what to do instead; empty if there is none.
+        problem, advice: the setting that programs do not support, with which eager PyTorch runs the call, and what to
+            do instead; empty if there is none.
         eager: why eager PyTorch runs the call; empty if a program does.
         prepared: if gradients are accumulated, whether PyTorch's objects of whole parameters exist: without them, eager
             PyTorch would not reduce the gradients that programs accumulate.

@@ -134,6 +134,7 @@ class Pullback:
             raise UnsupportedError(
                 f"{variable.proxy.name} is sparse; functional transformations take dense tensors",
                 location=self.location,
+                advice=("convert it before: tensor.to_dense()",),
             )
         name = recorder.trace.names.for_input(f"{variable.proxy.name}_inside")
         proxy = replace(variable.proxy, name=name, requires_grad=True)

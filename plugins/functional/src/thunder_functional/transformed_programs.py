@@ -54,7 +54,10 @@ def _split(result: Any) -> tuple[Tensors, Any]:
     tensors = tuple([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     others = tuple([None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves])
     if not tensors or not all(other is None or type(other[0]) in CONSTANTS for other in others):
-        raise UnsupportedError("under torch.func, results are tensors and plain values")
+        raise UnsupportedError(
+            "under torch.func, results are tensors and plain values",
+            advice=("return the tensors that the object holds",),
+        )
     return tensors, (tree_unflatten(list(range(len(leaves))), spec), others)
 
 

@@ -1,13 +1,13 @@
 """Collectives of Python objects, recorded as ops that send the objects at each call of the program.
 
-The received objects are not available while the program is recorded. The program may store and return them; reading
-them is an error.
+The received objects are not available while the program is recorded. The program may store and return them. If it reads
+one, eager PyTorch runs the call, on all ranks.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from types import FrameType
@@ -16,32 +16,66 @@ from typing import Any, Final, NoReturn
 import torch
 
 from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.recorder import Recorder
+from thunder_core.acquire.recorder import Recorder, active_recorder
 from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
-from thunder_core.errors import DataDependentError, UnsupportedError
+from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
 from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import peek_interpreter_stack, register_pytree_node
+from thunder_core.symbols.channels import ranks_of
 from thunder_core.tracing.user_frames import user_location
 from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS
 
+ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
+"""Communication of two ranks, which others do not take part in."""
 _SENDS: Final = (type(None), bool, int, float, complex, str, TracedNumber, TracedSize, torch.dtype, torch.device)
 
 
+class EagerOnAllRanks(EagerCallNeeded):
+    """A call has to run in eager PyTorch although the program communicates: on all ranks, as no rank waits for it then.
+
+    Attributes:
+        groups: ranks of the process groups in which the program communicates, by name.
+    """
+
+    def __init__(self, reason: str, groups: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(reason, expected=True)
+        self.groups = groups
+
+
 def _refuse_read(collective: str) -> NoReturn:
-    raise DataDependentError(
-        f"the program reads an object that {collective} received: it is not known while the program is recorded",
-        location=user_location(),
-        advice=(
-            "return it from the compiled function and read it outside",
-            "or call the collective outside of the compiled function",
-        ),
-    )
+    recorder = None if collective in ONE_SIDED else active_recorder()
+    _run_eagerly(recorder, f"the program reads an object that {collective} received", user_location())
+
+
+def _run_eagerly(recorder: Recorder | None, reason: str, location: SourceLocation | None) -> NoReturn:
+    """Have all ranks run the call in eager PyTorch.
+
+    Args:
+        recorder: that of the program; None if the object is not of a collective, so that the rank which sends it does
+            not wait for others.
+
+    Raises:
+        EagerOnAllRanks: the ranks wait for each other.
+        DataDependentError: they do not.
+    """
+    if recorder is None:
+        raise DataDependentError(
+            f"{reason}: it is not known while the program is recorded",
+            location=location,
+            advice=(
+                "return it from the compiled function and read it outside",
+                "or call the function that receives it outside of the compiled function",
+            ),
+        )
+    names = {group for op in recorder.trace.all_ops() for group in op.effects.groups}
+    raise EagerOnAllRanks(f"{reason}{at(location)}", {name: ranks_of(name) for name in sorted(names)})
 
 
 def check(recorder: Recorder, observer: Observer) -> None:
@@ -50,21 +84,14 @@ def check(recorder: Recorder, observer: Observer) -> None:
     Python reads ``type(x)``, ``callable(x)`` and ``x is True`` without calling a method of ``x``.
 
     Raises:
-        DataDependentError: the program received objects, and a function of the user's code does one of these.
+        EagerOnAllRanks, DataDependentError: the program received objects, and a function of the user's code does one of
+            these.
     """
-    if not any(op.symbol is EXCHANGE_OBJECTS and op.output for op in recorder.trace.ops):
-        return
-    location = observer.code_by_types()
+    received = {op.args[0] for op in recorder.trace.ops if op.symbol is EXCHANGE_OBJECTS and op.output}
+    location = observer.code_by_types() if received else None
     if location is not None:
-        raise DataDependentError(
-            "a program that receives objects from other ranks reads types, or compares objects by `is`: it would read "
-            "those of placeholders",
-            location=location,
-            advice=(
-                "call the collective of objects outside of the compiled function",
-                "use isinstance, which is refused only for received objects, in place of type",
-            ),
-        )
+        reason = "a program that receives objects from other ranks reads types, or compares objects by `is`"
+        _run_eagerly(None if received <= ONE_SIDED else recorder, reason, location)
 
 
 class ReceivedObject:
