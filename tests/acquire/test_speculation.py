@@ -19,8 +19,8 @@ def branches(x: torch.Tensor) -> torch.Tensor:
     return x + 1 if x.sum() > 0 else x - 1
 
 
-def scales(x: torch.Tensor) -> torch.Tensor:
-    return x * float(x.sum())
+def digits(x: torch.Tensor) -> torch.Tensor:
+    return x * len(f"{x.sum().item():.0f}")
 
 
 def writes_before(x: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ def selects(x: torch.Tensor) -> torch.Tensor:
     return x[x > 1] * 2
 
 
-PROGRAMS = (branches, scales, writes_before, draws_before, converges, selects)
+PROGRAMS = (branches, digits, writes_before, draws_before, converges, selects)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
