@@ -110,6 +110,12 @@ ERRATA: Final = (
         "2026-11-28",
     ),
     Erratum(
+        "steps of recurrent networks",
+        "fake tensors run the steps of `torch.gru`, `lstm` and `rnn_tanh` one after the other, which makes a symbolic "
+        "number of steps a constant",
+        "2026-11-28",
+    ),
+    Erratum(
         "batch sizes of packed sequences",
         "the kernels of packed sequences do not check the batch sizes: growing ones are written out of bounds",
         "2026-11-28",

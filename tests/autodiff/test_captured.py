@@ -160,48 +160,51 @@ def test_hook_that_changes_a_list_of_the_program() -> None:
         assert len(set(map(id, kept))) == len(kept)
 
 
-def test_list_that_the_program_changes_or_reads_after_a_hook_is_refused() -> None:
-    def changed(x: torch.Tensor) -> Any:
-        seen: list[Any] = []
-        y = x * 2
-        y.register_hook(lambda gradient: seen.append(gradient))
-        seen.append(1)
-        return y.sum(), seen
-
-    def read(x: torch.Tensor) -> Any:
-        seen: list[Any] = []
-        y = x.detach().requires_grad_()
-        y.register_hook(lambda gradient: seen.append(gradient))
-        (y * y).sum().backward()
-        return seen[0] + 1
-
-    x = torch.randn(3, requires_grad=True)
-    with pytest.raises(UnsupportedError, match="changes a list after"):
-        thunder.jit(changed)(x)
-    with pytest.raises(UnsupportedError, match="hook that uses a list"):
-        thunder.jit(read)(x)
+def changes_a_list(x: torch.Tensor) -> Any:
+    seen: list[Any] = []
+    y = x * 2
+    y.register_hook(lambda gradient: seen.append(gradient))
+    seen.append(1)
+    return y.sum(), seen
 
 
-def test_write_to_a_held_tensor_is_refused() -> None:
-    def program(x: torch.Tensor) -> Any:
-        scale, y = x.detach() + 1, x * 2
-        y.register_hook(lambda gradient: gradient * scale)
-        scale.mul_(3)
-        return y.sum()
-
-    with pytest.raises(UnsupportedError, match="writes to a tensor that a hook"):
-        thunder.jit(program)(torch.randn(3, requires_grad=True))
+def reads_a_list(x: torch.Tensor) -> Any:
+    seen: list[Any] = []
+    y = x.detach().requires_grad_()
+    y.register_hook(lambda gradient: seen.append(gradient))
+    (y * y).sum().backward()
+    return x.sum() * seen[0]
 
 
-def test_write_in_a_checkpoint_region_to_a_tensor_held_there_is_refused() -> None:
+def writes_what_a_hook_holds(x: torch.Tensor) -> Any:
+    scale, y = x.detach() + 1, x * 2
+    y.register_hook(lambda gradient: gradient * scale)
+    scale.mul_(3)
+    return y.sum()
+
+
+def writes_it_in_a_region(x: torch.Tensor) -> Any:
     def body(x: torch.Tensor) -> torch.Tensor:
         scale, y = torch.ones(()), x * 2
         y.register_hook(lambda gradient: gradient * scale)
         scale.add_(1)
         return y.sin()
 
-    with pytest.raises(UnsupportedError, match="holds"):
-        thunder.jit(lambda x: checkpoint(body, x, use_reentrant=False))(torch.ones(3, requires_grad=True))
+    return checkpoint(body, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("program", [changes_a_list, reads_a_list, writes_what_a_hook_holds, writes_it_in_a_region])
+def test_what_a_hook_shares_with_the_program_runs_eagerly(program: Any) -> None:
+    compiled, runs = thunder.jit(program), []
+    for function in (program, compiled):
+        x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+        result = function(x)
+        loss, *others = result if isinstance(result, tuple) else (result,)
+        loss.sum().backward()
+        runs.append([loss, x.grad, *[item for seen in others for item in seen]])
+    for found, expected in zip(*runs, strict=True):
+        torch.testing.assert_close(found, expected)
+    assert thunder.explain(compiled).fallbacks
 
 
 def test_hook_that_writes_to_a_tensor_of_the_program_raises() -> None:

@@ -6,6 +6,7 @@ import builtins
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from contextvars import Context, copy_context
@@ -112,7 +113,8 @@ class Observer:
         self._builtins.watched.replacements.update(replacements or {})
         self._threads = ThreadCalls()
         self._cached_calls: list[tuple[FrameType, str]] = []
-        self._created: dict[int, tuple[Any, SourceLocation | None]] = {}  # modules and their lines, by id
+        # modules and their lines, by id; not kept alive, as they may hold traced tensors
+        self._created: dict[int, tuple[weakref.ref[Any], SourceLocation | None]] = {}
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._context_at_pause = _NO_CONTEXT
@@ -393,7 +395,8 @@ class Observer:
 
     def created_at(self, value: object) -> SourceLocation | None:
         """The line of the program that has created a module; None for other objects."""
-        return self._created.get(id(value), (None, None))[1]
+        created, line = self._created.get(id(value), (None, None))
+        return line if created is not None and created() is value else None
 
     def check_may_record(self) -> None:
         """Raise `EagerCallNeeded` in a function of ``functools.lru_cache``, which would store what is recorded."""
@@ -428,7 +431,7 @@ class Observer:
         if names.arguments:
             receiver = variables.get(names.arguments[0])
             if code is _MODULE_CREATION:
-                self._created[id(receiver)] = (receiver, self._created_by(frame))
+                self._created[id(receiver)] = (weakref.ref(receiver), self._created_by(frame))
             if type(receiver) not in _SKIPPED:
                 reads.method_entered(receiver, code)
         for name in names.arguments:

@@ -82,6 +82,8 @@ class Bridge(torch.autograd.Function):
         except BaseException as error:  # also of a signal handler, within `own_state`
             free_frames(error)  # autograd itself restores other modes
             torch.set_default_dtype(default_dtype)
+            if isinstance(error, Exception):
+                error.__traceback__ = folded(error)
             raise
         gradients = (*gradients, None)
         return (None, *[gradients[position] for position in program.gradient_of])
@@ -100,11 +102,7 @@ def _gradients(ctx: Any, program: DifferentiatedProgram, given: list[Any]) -> Se
     arguments += [with_strides(cotangent, stride) for cotangent, stride in pairs if cotangent is not None]
     arguments += ctx.sizes
     given.clear()
-    try:
-        return backward.function(arguments)
-    except Exception as error:
-        error.__traceback__ = folded(error)
-        raise
+    return backward.function(arguments)
 
 
 def _saved(ctx: Any, program: DifferentiatedProgram, backward: Backward, complete: bool) -> list[Any]:
