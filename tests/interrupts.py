@@ -26,7 +26,7 @@ from thunder_core.acquire.interception import owner_of, static_attribute
 from thunder_core.acquire.interception_table import TABLE
 from thunder_core.guards.global_state import GlobalState
 from thunder_core.ir.switches import read_switches, set_switches
-from thunder_core.pytorch_internals import is_torch_function_enabled
+from thunder_core.pytorch_internals import is_fwd_grad_enabled, is_torch_function_enabled
 
 _BUILTINS: Final = dict(vars(builtins))
 _DEVICE: Final = torch.ops.prim.device.default
@@ -97,6 +97,7 @@ def state() -> dict[str, Any]:
         **GlobalState.current().values,
         **read_switches(),
         "torch functions": is_torch_function_enabled(),
+        "forward gradients": is_fwd_grad_enabled(),
         "is_compiling": torch.compiler.is_compiling(),
         "profiler": sys.getprofile(),
         "hash of tensors": torch.Tensor.__hash__,

@@ -41,8 +41,10 @@ class Bridge(torch.autograd.Function):
         """``inputs`` are the program's; the result is the tuple of its outputs."""
         try:
             values = program.forward(*inputs)
-        except Exception as error:
-            error.__traceback__ = folded(error)
+        except BaseException as error:
+            free_frames(error)  # within autograd's own modes: an inference mode restores those that it has met
+            if isinstance(error, Exception):
+                error.__traceback__ = folded(error)
             raise
         count = program.outputs
         saved = values[count:]
