@@ -105,6 +105,7 @@ def _assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.battery
 @pytest.mark.parametrize("program", [*ONE, *MANY], ids=lambda program: program.__name__)
 def test_as_eager(program: Program) -> None:
     compiled = thunder.jit(program, recompile_warning=100, executors=[])

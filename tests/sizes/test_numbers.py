@@ -552,6 +552,7 @@ COMPUTED: dict[str, tuple[Program, int]] = {
 }
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("source", ["argument", "tensor", "size"])
 @pytest.mark.parametrize("case", COMPUTED)
 def test_what_python_computes_from_floats(case: str, source: str) -> None:

@@ -357,6 +357,7 @@ RECURRENT: list[tuple[type[nn.Module], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("dynamic", ["automatic", True], ids=str)
 @pytest.mark.parametrize(("kind", "options"), RECURRENT)
 def test_recurrent_networks(kind: type[nn.Module], options: dict[str, Any], dynamic: Any) -> None:
