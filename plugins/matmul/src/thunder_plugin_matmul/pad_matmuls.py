@@ -20,6 +20,7 @@ from thunder_core.passes.transform import Place, Transform, TransformContext
 _HALF: Final = frozenset({torch.bfloat16, torch.float16})
 
 _DEVICE: Final = "cuda"
+"""The type of the devices whose matmuls were measured."""
 
 _STEP: Final = 8
 """Elements of 16 bits in the 16 bytes that tensor cores load at once."""
