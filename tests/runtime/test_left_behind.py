@@ -251,6 +251,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("cached", [False, True], ids=["first call", "later call"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.battery
 def test_builtins_that_are_replaced_around_calls(name: str, kind: str, cached: bool) -> None:
     """As libraries and ``mock.patch("builtins.len")`` do. What replaced them saw Thunder's calls, and broke them."""
     if kind == "mock" and name in ("len", "isinstance", "getattr", "list", "map"):

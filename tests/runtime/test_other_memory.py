@@ -142,6 +142,7 @@ def observe(function: Callable[..., Any], make: Pair, requires_grad: bool) -> An
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_program(program: Callable[..., Any], pair: str, requires_grad: bool, options: dict[str, Any]) -> None:
     compiled = thunder.jit(program, **options)
     expected, found = (observe(function, PAIRS[pair], requires_grad) for function in (program, compiled))

@@ -522,7 +522,7 @@ def test_a_float_that_is_needed_itself_is_reported() -> None:
 
 
 def _integers(x: torch.Tensor, n: float) -> Any:
-    return x[: math.floor(n * 2)], math.ceil(n) + 1, round(n), math.trunc(-n), torch.zeros(round(n) + 1).sum()
+    return x * math.floor(n * 2), math.ceil(n) + 1, round(n), math.trunc(-n), torch.zeros(round(n) + 1).sum()
 
 
 def _functions(x: torch.Tensor, n: float) -> Any:

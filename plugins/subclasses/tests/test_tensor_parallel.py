@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 MODULE = "tensor_parallel_cases"
 
-test_two_processes = process_suite(MODULE, CASES)
+test_two_processes = pytest.mark.battery(process_suite(MODULE, CASES))
 
 ALONE = ("from_local and to_local", "redistribute", "linear, partial sums", "parallel_loss_inside")
 OTHERS = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules")
