@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +116,8 @@ def test_as_eager(program: Program) -> None:
         _assert_same(compiled(x, m), program(x, m))
         assert not {"int", "float"} & globals().keys()
         assert type(index) is builtins.int
-    assert program in MANY or thunder.cache_misses(compiled) <= 3
+    many = program in MANY or (program is _mapped and sys.version_info >= (3, 12))  # their comprehensions are inlined
+    assert many or thunder.cache_misses(compiled) <= 3
 
 
 def test_a_variable_that_shadows_the_class_later() -> None:

@@ -115,6 +115,19 @@ def test_a_mask_of_varying_sizes_stays() -> None:
         torch.testing.assert_close(compiled(*inputs), program(*inputs))
 
 
+def test_a_mask_of_a_number_that_varies_stays() -> None:
+    """Its sizes are constants, and its values are not."""
+
+    def program(q: Tensor, k: Tensor, v: Tensor, seen: int) -> Tensor:
+        mask = torch.arange(6)[None, :] <= torch.arange(6)[:, None] + seen
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+    compiled = thunder.jit(program)
+    for seen in (0, 1, 2, 3, 0):
+        torch.testing.assert_close(compiled(Q, K, V, seen), program(Q, K, V, seen))
+    assert thunder.cache_misses(compiled) == 2
+
+
 def test_what_is_above_the_limit_is_not_evaluated() -> None:
     compiled = thunder.jit(attend(lambda q, k: k <= q), transforms=[{"constant_masks": {"limit": 35}}])
     compiled(Q, K, V)

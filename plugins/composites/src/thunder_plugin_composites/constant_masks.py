@@ -17,6 +17,7 @@ from thunder_core.ir.size import are_constant
 from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import list_sizes
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.operations import with_strides
 from thunder_core.passes.rewrite import Match, Rule, rewrite
@@ -126,11 +127,9 @@ def _value(trace: Trace, name: str, limit: int) -> torch.Tensor | None:
         results = [proxy for proxy in op.outputs() if proxy.name in needed]
         if not results:
             continue
-        if (
-            not op.effects.pure
-            or Tag.HIGHER_ORDER in op.symbol.tags
-            or not all(_fits(one, limit) for one in op.outputs())
-        ):
+        if not op.effects.pure or Tag.HIGHER_ORDER in op.symbol.tags or list_sizes((op.args, op.kwargs)):
+            return None
+        if not all(_fits(one, limit) for one in op.outputs()):
             return None
         needed.update(proxy.name for proxy in op.inputs())
         needed.difference_update(proxy.name for proxy in op.outputs())
