@@ -232,7 +232,7 @@ PROGRAMS: Final[dict[str, tuple[Callable[[], Any], Callable[..., None]]]] = {
 }
 """By name, a function that creates a program, and what a call of it does."""
 RECORDED: Final = ("statistics, backward", "linear, second derivatives", "own function", "value")
-"""Programs without modes of their own, which an interrupt of their recording leaves on as in eager."""
+"""Programs that enter no modes. In eager PyTorch, too, an exception in `__enter__` or `__exit__` leaves a mode on."""
 
 
 class Called:

@@ -1811,7 +1811,7 @@ class HiddenByConstant(Slotted):
 
 
 class ComputedForSlot(Slotted):
-    """What stands for an empty slot is computed without side effects."""
+    """A ``__getattr__`` without side effects returns the value of a slot that is empty."""
 
     __slots__ = ("third",)
 

@@ -101,7 +101,8 @@ def autograd_function(
         return autograd_function_calls(recorder, cls, args, kwargs)
     _check_classes(cls, args, kwargs)
     symbol = callable_symbol(apply_of(cls), "Function_apply")
-    symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})  # where it decides by one, a fact says so
+    # a branch of the function by a float that varies becomes a guarded condition of the program
+    symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
     with DisableTorchFunction():

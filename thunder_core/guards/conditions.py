@@ -280,21 +280,27 @@ OTHER_MEMORY: Final = Condition(
 # ---------------------------------------------------------------- absence
 
 _ADDED: Final = "did not exist, now it does"
+
+
+def _attribute_added(value: Any, expected: Any) -> str:
+    return f".{expected}: {_ADDED}"
+
+
 NO_ENTRY: Final = Condition("absent", "{value}", LACKS, lambda value, expected: f"[{key_text(expected)}]: {_ADDED}")
 """A dictionary without a key."""
-NOT_IN_DICT: Final = Condition("absent", "{value}", LACKS, lambda value, expected: f".{expected}: {_ADDED}")
+NOT_IN_DICT: Final = Condition("absent", "{value}", LACKS, _attribute_added)
 """A dictionary of attributes (`NamespaceSource`) without a name."""
 NO_ATTRIBUTE: Final = Condition(
     "absent",
     "{value}",
     Comparison("hasattr({actual}, {expected})"),
-    lambda value, expected: f".{expected}: {_ADDED}",
+    _attribute_added,
 )
 EMPTY_SLOT: Final = Condition(
     "absent",
     "{value}",
     Comparison("{is_filled}({actual}, {expected})", (is_filled,)),
-    lambda value, expected: f".{expected}: {_ADDED}",
+    _attribute_added,
 )
 """An object without a value in a slot; a ``__getattr__`` of its class, which may return one, is not called."""
 GONE: Final = Condition(

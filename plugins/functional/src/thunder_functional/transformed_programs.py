@@ -181,14 +181,7 @@ class TransformedCache(ProgramCache):
         # a level of forward mode is that of a jvp of functorch, to which these tensors do not belong
         return super()._bypass_reason() if current_level.value == NO_LEVEL else None
 
-    def _run(
-        self,
-        entry: CacheEntry,
-        inputs: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        is_new: bool = False,
-    ) -> Any:
+    def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], *_: Any, **__: Any) -> Any:
         return entry, inputs
 
     def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

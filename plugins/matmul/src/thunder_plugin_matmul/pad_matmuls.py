@@ -16,8 +16,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.rewrite import Match, Rule, Substitution, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
-
-_HALF: Final = frozenset({torch.bfloat16, torch.float16})
+from thunder_plugin_matmul.widen_products import HALF
 
 _DEVICE: Final = "cuda"
 """The type of the devices whose matmuls were measured."""
@@ -161,7 +160,7 @@ def _product(op: BoundSymbol, trace: Trace) -> _Product | None:
 
 
 def _is_half(value: object) -> TypeGuard[TensorProxy]:
-    if not isinstance(value, TensorProxy) or value.dtype not in _HALF or value.device.type != _DEVICE:
+    if not isinstance(value, TensorProxy) or value.dtype not in HALF or value.device.type != _DEVICE:
         return False
     return are_constant((*value.shape, *value.stride)) and value.numel > 0
 

@@ -16,7 +16,7 @@ from thunder_core.passes.rewrite import Match, Rule, rewrite
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
 
-_HALF: Final = frozenset({torch.bfloat16, torch.float16})
+HALF: Final = frozenset({torch.bfloat16, torch.float16})
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _may_be_wide(op: BoundSymbol) -> bool:
     one, other, result = *op.args, op.output
     if any(not isinstance(tensor, TensorProxy) or tensor.ndim != 2 for tensor in (one, other, result)):
         return False
-    return one.dtype in _HALF and one.dtype is other.dtype is result.dtype and one.device.type == "cuda"
+    return one.dtype in HALF and one.dtype is other.dtype is result.dtype and one.device.type == "cuda"
 
 
 def _widens(op: BoundSymbol) -> bool:

@@ -240,6 +240,6 @@ def _carrying(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def carried(gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient that a tensor stands for."""
+    """The gradient that `_carrying` has attached to the zeros which autograd passes on; another tensor itself."""
     actual: torch.Tensor = getattr(gradient, _CARRIED, gradient)
     return actual
