@@ -1,7 +1,8 @@
 """Runs tests of one file in a separate process, for `tests.pytorch_programs.runs`.
 
-They talk through a socket: the process reads the names of the tests as lines, none for all, and writes lines of JSON:
-its id, the names, then one before and one after each test.
+They talk through a socket: the process reads the names of the tests as lines, none for all, before it does anything else
+(an end that is closed with text left to read breaks the other's pipe), and writes lines of JSON: its id, the names,
+then one before and one after each test.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main(folder: str, file: str, compiler: str, address: str) -> None:
     replacement = Replacement(COMPILERS[compiler])
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        output, given = connection.makefile("w"), connection.makefile()
+        output, named = connection.makefile("w"), connection.makefile().read().splitlines()
 
         def tell(**line: Any) -> None:
             output.write(json.dumps(line) + "\n")
@@ -78,7 +79,7 @@ def main(folder: str, file: str, compiler: str, address: str) -> None:
         except BaseException:
             tell(not_imported=traceback.format_exc()[-2000:])
             return
-        names = given.read().splitlines() or list(tests)
+        names = named or list(tests)
         tell(tests=names)
         for name in names:
             tell(test=name)
