@@ -81,8 +81,11 @@ def test_after_an_error() -> None:
 
 
 def test_what_the_user_has_frozen_stays_so() -> None:
+    young = gc.get_threshold()[0]
     gc.freeze()
     try:
+        with frozen_heap():
+            assert gc.get_threshold()[0] > young
         thunder.jit(lambda x: x + 1)(torch.ones(2))
         assert gc.get_freeze_count() > 10_000
     finally:

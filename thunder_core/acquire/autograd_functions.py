@@ -105,6 +105,7 @@ def autograd_function(
     symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
+    recorder.backward_code.append(cls.backward if cls.vjp is torch.autograd.Function.vjp else cls.vjp)
     with DisableTorchFunction():
         _check_held(recorder, cls, args, kwargs)
         try:

@@ -16,6 +16,7 @@ from torch.random import fork_rng
 from thunder_core.acquire import data_dependence, result_sizes
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.attempt import Attempt, RecordAgain
+from thunder_core.acquire.backward_code import may_change_objects
 from thunder_core.acquire.communication import check_channels
 from thunder_core.acquire.data_dependence import Resolved, Resolver, ValueRequest
 from thunder_core.acquire.inferred_calls import InferredCalls
@@ -82,6 +83,7 @@ class Recorder:
         mode: the torch-function mode that passes calls to the recorder.
         calls_unwatched_functions: whether the program has called a function, not of PyTorch, that is one op of the
             trace, without `Attempt.watches_functions`.
+        backward_code: the functions of the program that backward calls.
         applied: the autograd.Function that PyTorch currently applies to wrappers.
         after_calls: functions to call after the current call of a module that a plugin records, even if it raises.
         notes: data of interceptions for this recording, by keys that they choose.
@@ -114,6 +116,7 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.calls_unwatched_functions = False
+        self.backward_code: list[Callable[..., Any]] = []
         self.applied: Any = None
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
@@ -128,6 +131,7 @@ class Recorder:
         self.tensors.fake_mode.on_escape = self.tensors.fake_mode.on_outside_write = None
         self.inputs.close()
         self.prefix.close()
+        self.backward_code.clear()
         self.after_calls.clear()
         self.notes.clear()
         self.wrapper_calls = RefusedCalls()
@@ -183,19 +187,26 @@ class Recorder:
 
         Raises:
             EagerCallNeeded: the function changes Python objects, or takes random numbers or items of an iterator: each
-                run of its op does so, and the compiled program would repeat the changes.
+                run of its op does so, and the compiled program would repeat the changes. Or it reads an object that
+                the program has changed before.
         """
         watches = self.attempt.watches_functions
         self.calls_unwatched_functions |= not watches
         before = self.changes_of_objects() if watches else None
         hidden = None if self.mode is None else self.mode.observer.hidden_states
         states = {} if hidden is None else hidden.states()
+        observed = self.mode.observer.noting_code() if watches and self.mode is not None else nullcontext([])
         try:
-            result = self._call(symbol, args, kwargs)
+            with observed as code:
+                result = self._call(symbol, args, kwargs)
         except Exception:
             self._check_unchanged(before, symbol)
             raise
         self._check_unchanged(before, symbol)
+        if before and self.mode is not None:
+            changed = self.mode.observer.change_read_by(code)
+            if changed is not None:  # the changes are made when the program ends, after all of its ops
+                raise _not_one_op(symbol, f"may read {changed.describe()}, which the program has changed before")
         advanced = [] if hidden is None else hidden.changed_since(states)
         if advanced:
             raise _not_one_op(symbol, f"takes values from {advanced[0]}")
@@ -228,7 +239,7 @@ class Recorder:
             key = (*key, *[bool(self.tensors.fake(variable).requires_grad) for variable in variables])
         fakes: list[Any] = []
         outcome = None
-        if call.hashable and not self.attempt.graph:
+        if call.hashable and not self.attempt.graph and (is_of_pytorch(symbol) or not self.attempt.watches_functions):
             outcome = self._inferred.find(key, symbol, call, self.switches.latest)
         if outcome is None:
             if symbol.functional is not None or not _MAY_WRITE.isdisjoint(symbol.tags) or "out" in kwargs:
@@ -259,7 +270,8 @@ class Recorder:
 
         Raises:
             RecordAgain: the fake tensors have no autograd graph.
-            EagerCallNeeded: it would call a hook that changes a container of the program.
+            EagerCallNeeded: it would call a function that changes a container of the program, or that may read or
+                change objects of the program.
         """
         if not self.attempt.graph:
             raise RecordAgain(f"{symbol.name} runs autograd, and the fake tensors have no graph", graph=True)
@@ -267,6 +279,13 @@ class Recorder:
         if containers:  # hooks do not run while the program is recorded, which would continue without their changes
             kind = type(containers[0][0]).__name__
             raise EagerCallNeeded(f"{symbol.name} would call a function that uses a {kind} which the program creates")
+        changes = self.changes_of_objects() if self.backward_code else ()
+        for function in self.backward_code:
+            calls = f"{symbol.name} calls {getattr(function, '__qualname__', 'a function')}, which may"
+            if changes:  # they are made when the program ends
+                raise EagerCallNeeded(f"{calls} read {changes[0].target.describe()}, which the program has changed")
+            if may_change_objects(function):
+                raise EagerCallNeeded(f"{calls} change objects that the program reads")
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
         """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""

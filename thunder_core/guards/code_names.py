@@ -175,6 +175,11 @@ class CodeNames:
         """Whether it may read a global or closure variable with this name, also as an attribute of a Python module."""
         return name in self.free or name in self.attributes or any(chain[0] == name for chain in self.chains)
 
+    def reads(self, key: Any) -> bool:
+        """Whether it may read this attribute of an object that it reaches; always for those that have no plain name."""
+        special = not isinstance(key, str) or key.startswith("__")
+        return special or bool(self.whole) or key in self.attributes or any(key == name for _, name in self.probes)
+
     def probed(self, label: str | None) -> list[str]:
         """The attributes whose absence it may test on an object. ``label`` is None if it is not known."""
         return sorted({name for owner, name in self.probes if label is None or owner in (label, UNKNOWN)})

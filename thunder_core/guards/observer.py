@@ -7,8 +7,8 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from types import (
     BuiltinFunctionType,
@@ -55,7 +55,7 @@ from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import CONVERSIONS, NUMBER_CLASSES, StandIn, is_conversion
 from thunder_core.guards.stored_objects import Holder
-from thunder_core.guards.writes import Write, find_writes, undo_writes
+from thunder_core.guards.writes import ANY_NAMES, Write, change_read_by, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.tree import iterate_leaves
 
@@ -117,6 +117,7 @@ class Observer:
         self._created: dict[int, tuple[weakref.ref[Any], SourceLocation | None]] = {}
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
+        self._noted: list[CodeNames] | None = None  # what `noting_code` gives, while it is active
         self._context_at_pause = _NO_CONTEXT
         self._ignored: set[int] = set()  # ids of code objects in `_codes` whose kind is IGNORED
         self._hook = frame_hook(self._entered, self._left, self._raised, self._calls, self._ignored)
@@ -186,6 +187,15 @@ class Observer:
             self._hook.pause()
             self._builtins.watched.suspend()
             self._context_at_pause = copy_context()
+
+    @contextmanager
+    def noting_code(self) -> Iterator[list[CodeNames]]:
+        """Collects the names in the code that runs, and `ANY_NAMES` if it calls the standard library."""
+        outer, self._noted = self._noted, []
+        try:
+            yield self._noted
+        finally:
+            self._noted = outer
 
     @property
     def observes(self) -> bool:
@@ -270,6 +280,10 @@ class Observer:
         """The changes of visited objects since their first visit."""
         return find_writes(self._heap)
 
+    def change_read_by(self, code: Collection[CodeNames]) -> Source | None:
+        """The path of a change of an object that code may read; None if there is none. ``code`` is of `noting_code`."""
+        return change_read_by(self._heap, code)
+
     def undo(self) -> None:
         """Undo all writes, and remove all stand-ins. Also ends the run, if an exception of a signal handler did not.
 
@@ -351,6 +365,8 @@ class Observer:
         if kind is CodeKind.IMPORT:
             self._import = frame
             return
+        if self._noted is not None and kind is not CodeKind.LIBRARY:
+            self._noted.append(names)
         self._builtins.watched.suspend()
         try:
             self._read_entered(frame, kind, names)
@@ -479,6 +495,8 @@ class Observer:
             raise EagerCallNeeded(f"the program calls {concurrent}")
         if not is_users:
             return
+        if self._noted is not None:
+            self._noted.append(ANY_NAMES)
         for name in names.arguments:
             value = variables.get(name)
             if type(value) not in _SKIPPED:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.guards.check import Check
+from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import EMPTY_SLOT, not_in_dict
 from thunder_core.guards.contents import (
     MISSING,
@@ -90,13 +91,44 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
         heap.distinct.wrote_arguments |= bool(changes) and is_argument(node.source)
     for variables in heap.variables.values():
         writes.extend(_writes(heap, variables))
-    for variable, value in heap.context.items():
-        known = (heap.context_before.get(variable, MISSING), heap.context_of_others.get(variable, MISSING))
-        if not any(value is other for other in known):
-            writes.append(Write(ContextSource(ConstantSource(variable, variable.name)), WriteKind.SET, value))
+    writes.extend(_of_context(heap))
     for name, after in heap.environment.changes():
         writes.append(Write(name, WriteKind.DELETE if after is None else WriteKind.SET, after))
     return tuple(writes)
+
+
+def _of_context(heap: Heap) -> Iterator[Write]:
+    """The writes of context variables."""
+    for variable, value in heap.context.items():
+        known = (heap.context_before.get(variable, MISSING), heap.context_of_others.get(variable, MISSING))
+        if not any(value is other for other in known):
+            yield Write(ContextSource(ConstantSource(variable, variable.name)), WriteKind.SET, value)
+
+
+ANY_NAMES: Final = CodeNames((), (), shallow=False)
+"""Names of code that may read any attribute of the objects that the code of its callers reaches."""
+
+
+def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
+    """The path of a change of an object or variable that code may read; None if there is none.
+
+    As for guards, code may read the names in it from all objects that it reaches.
+
+    Args:
+        code: what `thunder_core.guards.observer.Observer.noting_code` gives.
+    """
+    keys = {names.key for names in code} | {names.of_lookup.key for names in code if names.of_lookup is not None}
+    for node in heap.distinct_nodes():
+        reached = [names for names in node.followed.values() if names.key in keys]
+        for table, recorded in node.contents() if reached else ():
+            for change in _changes(heap, table, node, recorded):
+                if table.has_items or ANY_NAMES in code or any(names.reads(change.key) for names in reached):
+                    return table.path(node.object, node.source, change.key)
+    named = [(path, path.name) for node in heap.variables.values() for path, _ in node.changes()]
+    named += [(path, "environ") for path, _ in heap.environment.changes()]
+    named += [(path, "getenv") for path, _ in heap.environment.changes()]
+    named += [(write.target, "get") for write in _of_context(heap)]
+    return next((path for path, name in named if any(names.reads_variable(name) for names in code)), None)
 
 
 def same_writes(writes: Sequence[Write], others: Sequence[Write]) -> bool:

@@ -25,17 +25,19 @@ def frozen_heap(*, imports: bool = False) -> Iterator[None]:
 
     A compilation creates many long-lived objects, which triggers repeated full collections. Scanning the million
     objects of PyTorch and of the user took a sixth of the first step of a model whose regions are on disk; new objects
-    took a twentieth of the acquisition of a model. Objects that the user has frozen remain frozen, and a threshold that
-    the user or the program has raised or set to zero remains unchanged.
+    took a twentieth of the acquisition of a model. Objects that the user has frozen remain frozen, and no others are
+    then frozen; a threshold that the user or the program has raised or set to zero remains unchanged.
 
     Args:
         imports: the new objects are those of imported modules, which live as long as the process: nothing is collected
             meanwhile, and they join the oldest objects.
     """
-    if gc.get_freeze_count() > _BY_PYTHON:  # by the user, or by a compilation around this one
+    if _thaw:  # a compilation around this one, or of another thread
         yield
         return
-    gc.freeze()
+    freezes = gc.get_freeze_count() <= _BY_PYTHON
+    if freezes:
+        gc.freeze()
     young, *older = gc.get_threshold()
     raised = (0 if imports else _YOUNG, *older) if 0 < young < _YOUNG else (young, *older)
     gc.set_threshold(*raised)
@@ -43,9 +45,10 @@ def frozen_heap(*, imports: bool = False) -> Iterator[None]:
     def thaw() -> None:
         if gc.get_threshold() == raised:
             gc.set_threshold(young, *older)
-        if imports:
+        if freezes and imports:
             gc.freeze()
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()
 
     thread = threading.get_ident()
     _thaw[thread] = thaw
