@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from thunder_core.errors import PrivateNameError
 from thunder_core.private_names import Kind, Missing, Name, PrivateNames, is_missing, resolve
 from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 from thunder_testing.private_names import private_names_cases, private_uses
 
 # Another PyTorch than the installed one, as seen by everything that is imported after it.
@@ -78,7 +78,7 @@ CHECKPOINT = "_checkpoint_without_reentrant_generator_impl"
 
 
 def _run(code: str) -> str:
-    ended = run_forked(code)
+    ended = run_forked(code, preloaded=LIBRARIES)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -113,7 +113,9 @@ sys.exit(main(["doctor", "--json"]))
 def _checks(paths: list[str]) -> dict[tuple[str, str], dict[str, str]]:
     """The output of doctor without these names, by plugin and check."""
     ended = run_forked(
-        OTHER.format(paths=paths) + DOCTOR, environment=os.environ | {"THUNDER_PLUGINS": "core,cudagraphs"}
+        OTHER.format(paths=paths) + DOCTOR,
+        environment=os.environ | {"THUNDER_PLUGINS": "core,cudagraphs"},
+        preloaded=LIBRARIES,
     )
     checks = json.loads(ended.stdout)["checks"]
     assert ended.returncode == (0 if all(item["ok"] for item in checks) else 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.packaging.test_plugins import PLUGINS, PROJECTS
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_with_its_dependencies_alone(folder: Path) -> None:
     absent = [name.replace("-", "_") for name in BY_DISTRIBUTION.keys() - needed(PROJECTS[folder])]
     environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}
     (name,) = PROJECTS[folder]["entry-points"]["thunder.plugins"]
-    done = run_forked(PROGRAM, name, *sorted(absent), environment=environment)
+    done = run_forked(PROGRAM, name, *sorted(absent), environment=environment, preloaded=LIBRARIES)
     if "cannot be used: it needs" in done.stderr:
         pytest.skip("its library is not installed")
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.wheels import metadata
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,7 +84,7 @@ def test_wheel_compiles_a_program_outside_of_the_checkout(wheel, tmp_path):
         "assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))\n"
         "print(thunder.__file__)\n"
     )
-    done = run_forked(program, directory=tmp_path, path=[tmp_path / "installed"])
+    done = run_forked(program, directory=tmp_path, path=[tmp_path / "installed"], preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "installed")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = sorted((Path(__file__).parent / "distributions").iterdir())
@@ -44,7 +44,7 @@ def _run(environment: Path, folder: Path, program: str, **variables: str) -> Any
     """
     path = folder / "program.py"
     path.write_text(f"import sys\nsys.path[1:] = {_search_path(environment)!r}\n{program}")
-    done = run_forked(path, environment=_inherited() | variables, directory=folder)
+    done = run_forked(path, environment=_inherited() | variables, directory=folder, preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 ABSENT = """
 import sys
@@ -66,7 +66,7 @@ assert "thunder_plugin_composites" not in sys.modules
 
 def test_programs_run_as_they_are_written() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}
-    done = run_forked(ABSENT + PROGRAM, environment=environment)
+    done = run_forked(ABSENT + PROGRAM, environment=environment, preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
 
 
@@ -94,5 +94,5 @@ assert "No module named 'thunder_plugin_composites'" in why, why
 """
     left_out = ("THUNDER_PLUGINS", "THUNDER_STRICT")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    done = run_forked(ABSENT + program, environment=environment, path=[tmp_path])
+    done = run_forked(ABSENT + program, environment=environment, path=[tmp_path], preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,10 @@ _TORCH_2_6: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+MODULES: Final = tuple(_TORCH_2_6)
+"""The modules that get names."""
+
+
 def provide() -> None:
     """Put these names where the installed PyTorch has none, in this process."""
     for module, names in _TORCH_2_6.items():

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.pytorch_programs.other_versions import MODULES
 from tests.pytorch_programs.outcome import Outcome
 from thunder_testing.forked import PRELOADED, start_forked
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_IMPORTED: Final = (*PRELOADED, "torch._dynamo.test_case", "torch._dynamo.testing")
+_IMPORTED: Final = (*PRELOADED, "torch._dynamo.test_case", *MODULES)
 _IMPORT_SECONDS: Final = 300.0
 _PROGRAM: Final = "import sys; from tests.pytorch_programs.worker import main; main(*sys.argv[1:])"
 

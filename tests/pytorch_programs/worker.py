@@ -1,8 +1,8 @@
 """Runs tests of one file in a separate process, for `tests.pytorch_programs.runs`.
 
-They talk through a socket: the process reads the names of the tests as lines, none for all, before it does anything else
-(an end that is closed with text left to read breaks the other's pipe), and writes lines of JSON: its id, the names,
-then one before and one after each test.
+They talk through a socket: the process first reads the names of the tests as lines, none for all (an end that is closed
+with text left to read breaks the pipe of the other), and writes lines of JSON: its id, the names, then one before and
+one after each test.
 """
 
 from __future__ import annotations

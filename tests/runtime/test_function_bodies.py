@@ -18,7 +18,7 @@ import thunder
 from thunder_core.acquire.function_bodies import _find_variables
 from thunder_core.errors import UnsupportedError
 from thunder_core.symbols.registry import Registry, _load_catalogue
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 _RELU: Any = torch.relu
 _FUNCTIONAL_RELU: Any = functional.relu
@@ -69,7 +69,7 @@ def test_kinds_of_replacements(replacement: Any, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("replacement", ["torch.sigmoid", "Mock(side_effect=lambda *args: args[0] * 2)"])
 def test_replaced_before_the_first_compilation(replacement: str) -> None:
     """Methods of tensors are not replaced with the function, and the tables of functions have the originals."""
-    done = run_forked(f"""
+    program = f"""
 import torch, thunder
 from unittest.mock import Mock
 x = torch.tensor([-1.0, 2.0])
@@ -79,7 +79,8 @@ for program in (lambda x: x.relu(), lambda x: torch.relu(x) + 1, torch.nn.functi
 torch.relu = original
 for program in (lambda x: torch.relu(x) + 2, lambda x: torch.nn.functional.relu(x) + 2):
     assert torch.equal(thunder.jit(program)(x), program(x))
-""")
+"""
+    done = run_forked(program, preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
 
 

@@ -16,7 +16,7 @@ from thunder_plugin_composites import plugin
 from thunder_plugin_composites.recognition.table import add_patterns, all_patterns
 from thunder_plugin_composites.symbols import PATTERNS, ROWS
 from thunder_testing import package_suite
-from thunder_testing.forked import PRELOADED, run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 test_package = package_suite(__file__)
 
@@ -47,7 +47,7 @@ def test_only_patterns_can_be_added() -> None:
     assert all_patterns() == before
 
 
-def run(program: str, preloaded: Sequence[str] = PRELOADED) -> None:
+def run(program: str, preloaded: Sequence[str] = LIBRARIES) -> None:
     """Run a program in a new process."""
     done = run_forked(textwrap.dedent(program), preloaded=preloaded)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import thunder
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 PROGRAM = """
 import sys
@@ -29,7 +29,7 @@ for call in (thunder.grad, thunder.value_and_grad, thunder.vjp):
 
 
 def test_programs_compile_and_transformations_are_refused(tmp_path: Path) -> None:
-    done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]])
+    done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]], preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
     fallback, *refusals = done.stdout.splitlines()
     assert fallback == "compiled calls under torch.func need the package thunder-functional, which is not installed"

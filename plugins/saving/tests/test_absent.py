@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import thunder
-from thunder_testing.forked import run_forked
+from thunder_testing.forked import LIBRARIES, run_forked
 
 PROGRAM = """
 import sys
@@ -27,7 +27,7 @@ for call in (lambda: thunder.save_trace(compiled, "saved.py"), lambda: thunder.l
 
 
 def test_programs_compile_and_files_are_refused(tmp_path: Path) -> None:
-    done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]])
+    done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]], preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr
     refusals = done.stdout.splitlines()
     assert len(refusals) == 2

@@ -1,15 +1,17 @@
-"""Programs that run in new processes, forked from a server process that has only imported PyTorch.
+"""Programs that run in new processes, forked from a server process that has only imported PyTorch and Thunder.
 
 A process needs seven seconds of CPU time to import PyTorch and what Thunder imports when it compiles first; a forked
-one needs half a second, most of it to end. Programs import Thunder themselves. Tests of what happens before PyTorch is
-imported, of environment variables that Python or PyTorch read then, of frozen objects of the garbage collector, of
-modules that stay unimported, and of hashes of texts and addresses of objects, which all forked programs share, start
-processes with `subprocess`, or name fewer modules for the server to import.
+one needs 0.05 s. It ends without the finalization of the interpreter, which took 0.2 s: exit functions run, objects and
+modules are not taken apart. Tests of the end of the interpreter, of what happens before PyTorch is imported, of
+environment variables that Python or PyTorch read then, of frozen objects of the garbage collector, of modules that stay
+unimported, and of hashes of texts and addresses of objects, which all forked programs share, start processes with
+`subprocess`, or name fewer modules for the server to import: `LIBRARIES` for tests of Thunder's own imports.
 """
 
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import json
 import os
@@ -24,22 +26,32 @@ from typing import Any, Final
 
 from thunder_testing.pytorch_internals import DYNAMO
 
-PRELOADED: Final = (
+LIBRARIES: Final = (
     "torch",
     DYNAMO,
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
-    "pydantic",
+    "pydantic.dataclasses",
+    "pydantic.json_schema",
     "numpy",
     "yaml",
 )
 """PyTorch, and the libraries that Thunder imports to compile a program."""
+PRELOADED: Final = (
+    *LIBRARIES,
+    "thunder.report",
+    "thunder_core.acquire.acquire",
+    "thunder_core.config.api",
+    "thunder_core.runtime.module",
+)
+"""These, and what of Thunder compiles a program, without plugins."""
 
 # Requests come through a socket, with the streams of the program. It runs in a child of a child: the first waits for
 # the second, and the server for none, so programs can run at the same time. Exceptions are shown without the frame of
 # the server, which ends with the process that started it. Its objects are frozen: a program that collects garbage would
-# copy the memory of all, which takes 1.8 s of CPU time at its end instead of 0.4.
+# copy the memory of all.
 _SERVER: Final = """
+import atexit
 import gc
 import importlib
 import json
@@ -48,14 +60,18 @@ import select
 import signal
 import socket
 import sys
+import threading
+
+def serve(names):
+    for name in names:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 listener = socket.socket(fileno=int(sys.argv[1]))
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-gc.collect()
-gc.freeze()
+serve(sys.argv[2:])
 print("ready", flush=True)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
     connection, _ = listener.accept()
@@ -65,6 +81,13 @@ while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.load(connection.makefile())
+    if "modules" in request:
+        listener.close()
+        listener = socket.socket(fileno=streams[0])
+        serve(request["modules"])
+        connection.sendall(b"ready")
+        connection.close()
+        continue
     child = os.fork()
     if child:
         for stream in streams:
@@ -89,13 +112,23 @@ while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
     sys.argv[:] = [script or "-c", *request["arguments"]]
     sys.path[:1] = [os.path.dirname(script), *request["path"]]
     names = {"__name__": "__main__"} | ({"__file__": script} if script else {})
+    code = None
     try:
         exec(compile(request["program"], script or "<string>", "exec"), names)
+    except SystemExit as error:
+        code = error.code
     except Exception as error:
         error.__traceback__ = error.__traceback__.tb_next
         sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
-    sys.exit()
+        code = 1
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 """
 
 # A command in the shell that runs a program in a process of the server, with its own streams, folder and variables.
@@ -171,10 +204,32 @@ class ForkServer:
         if not self._process.stdout.readline():
             raise RuntimeError(f"the server of forked programs cannot import {', '.join(preloaded)}")
 
+    def extended(self, modules: Sequence[str]) -> ForkServer:
+        """A server that has imported more modules. Its process is forked from that of this one, with which it ends."""
+        server = copy.copy(self)
+        server._folder = tempfile.TemporaryDirectory()
+        server.address = str(Path(server._folder.name, "socket"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(server.address)
+            listener.listen()
+            with self._connected([listener.fileno()], {"modules": modules}) as connection:
+                if not connection.recv(9):
+                    raise RuntimeError(f"the server of forked programs cannot import {', '.join(modules)}")
+        return server
+
     def close(self) -> None:
-        """End the server; programs that run go on."""
+        """End the server, and those that extend it; programs that run go on."""
         self._process.communicate()
         self._folder.cleanup()
+
+    def _connected(self, numbers: Sequence[int], request: Mapping[str, Any]) -> socket.socket:
+        """A connection that has sent open files and a request."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self.address)
+        socket.send_fds(connection, [b"."], numbers)
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        return connection
 
     def start(
         self,
@@ -203,12 +258,8 @@ class ForkServer:
             "path": [str(each) for each in path],
         }
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - `wait` closes them
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self.address)
         with open(os.devnull) as nothing:
-            socket.send_fds(connection, [b"."], [each.fileno() for each in (nothing, out, err)])
-        connection.sendall(json.dumps(request).encode())
-        connection.shutdown(socket.SHUT_WR)
+            connection = self._connected([each.fileno() for each in (nothing, out, err)], request)
         return ForkedProgram(program, arguments, connection, (out, err))
 
     def write_command(self, path: Path, program: str) -> None:
@@ -284,6 +335,9 @@ _TORCHRUN: Final = "import runpy; runpy.run_module('torch.distributed.run', run_
 
 @functools.cache
 def _server(preloaded: tuple[str, ...]) -> ForkServer:
+    known = len(LIBRARIES)
+    if preloaded != LIBRARIES and preloaded[:known] == LIBRARIES:
+        return _server(LIBRARIES).extended(preloaded[known:])
     server = ForkServer(preloaded)
     atexit.register(server.close)
     return server
