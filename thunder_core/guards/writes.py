@@ -24,6 +24,7 @@ from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import (
+    ClosureSource,
     ConstantSource,
     ContextSource,
     Names,
@@ -124,11 +125,14 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
             for change in _changes(heap, table, node, recorded):
                 if table.has_items or ANY_NAMES in code or any(names.reads(change.key) for names in reached):
                     return table.path(node.object, node.source, change.key)
-    named = [(path, path.name) for node in heap.variables.values() for path, _ in node.changes()]
-    named += [(path, "environ") for path, _ in heap.environment.changes()]
-    named += [(path, "getenv") for path, _ in heap.environment.changes()]
-    named += [(write.target, "get") for write in _of_context(heap)]
-    return next((path for path, name in named if any(names.reads_variable(name) for names in code)), None)
+    changes: list[tuple[Source, str]] = []
+    for node in heap.variables.values():
+        for path, change in node.changes():
+            changes.append((path, path.name if isinstance(path, ClosureSource) else change.key))
+    for variable, _ in heap.environment.changes():
+        changes += [(variable, "environ"), (variable, "getenv")]
+    changes += [(write.target, "get") for write in _of_context(heap)]
+    return next((path for path, name in changes if any(names.reads_variable(name) for names in code)), None)
 
 
 def same_writes(writes: Sequence[Write], others: Sequence[Write]) -> bool:
