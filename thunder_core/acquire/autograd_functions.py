@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import data_dependence, subclasses
+from thunder_core.acquire.backward_code import BackwardCode
 from thunder_core.acquire.checkpoints import checkpoint
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
@@ -105,7 +106,8 @@ def autograd_function(
     symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
-    recorder.backward_code.append(cls.backward if cls.vjp is torch.autograd.Function.vjp else cls.vjp)
+    derivative = cls.backward if cls.vjp is torch.autograd.Function.vjp else cls.vjp
+    recorder.backward_code.append(BackwardCode.of(derivative))
     with DisableTorchFunction():
         _check_held(recorder, cls, args, kwargs)
         try:

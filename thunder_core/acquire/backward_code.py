@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_kinds import CodeKind, kind_of
+from thunder_core.guards.contents import content_of
 
 
-def may_change_objects(function: Callable[..., Any]) -> bool:
-    """Whether a function, or one that it names, may change objects other than its own; True if that is not known."""
+@dataclass(frozen=True)
+class BackwardCode:
+    """What is known of such a function, without a reference to it: it may hold tensors of the program.
+
+    Attributes:
+        name: its name, for messages.
+        may_change_objects: whether it, or a function that it names, may change objects other than its own.
+    """
+
+    name: str
+    may_change_objects: bool
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> BackwardCode:
+        return cls(getattr(function, "__qualname__", type(function).__qualname__), _may_change_objects(function))
+
+
+def _may_change_objects(function: Callable[..., Any]) -> bool:
+    """True if it is not known."""
     pending, seen = [function], set()
     while pending:
         called = inspect.unwrap(pending.pop())
@@ -29,7 +48,8 @@ def may_change_objects(function: Callable[..., Any]) -> bool:
         names = names_of(called.__code__)
         if names.stores:
             return True
-        closure = inspect.getclosurevars(called).nonlocals
+        cells = map(content_of, called.__closure__ or ())
+        closure = dict(zip(called.__code__.co_freevars, cells, strict=True))
         for first, *attributes in [*names.chains, *[(name,) for name in names.free]]:
             value = closure.get(first, called.__globals__.get(first))
             for attribute in attributes:

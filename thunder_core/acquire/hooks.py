@@ -11,6 +11,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire import subclasses
+from thunder_core.acquire.backward_code import BackwardCode
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import classed
@@ -62,7 +63,7 @@ class RecordedModuleCall:
     def _record_call(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
         recorder = self.recorder
         call = ModuleCall(*self.owner, count, differentiable)
-        recorder.backward_code += self.owner[1] + self.owner[2]
+        recorder.backward_code += map(BackwardCode.of, self.owner[1] + self.owner[2])
         proxy = OpaqueProxy(recorder.trace.names.intermediate(), "ModuleCall")
         module, hooks, pre_hooks = self.owner
         arguments = (
@@ -183,7 +184,7 @@ def register_hook(
     """Record a call of ``register``, a method of tensors that takes a hook."""
     handle_of_fake: RemovableHandle = recorder.call(register, (tensor, hook), {})
     _remove(handle_of_fake)  # a backward on fakes must not call the hook
-    recorder.backward_code.append(hook)
+    recorder.backward_code.append(BackwardCode.of(hook))
     return TracedHandle(recorder, recorder.trace.ops[-1])
 
 

@@ -16,7 +16,7 @@ from torch.random import fork_rng
 from thunder_core.acquire import data_dependence, result_sizes
 from thunder_core.acquire.arguments import CallArguments
 from thunder_core.acquire.attempt import Attempt, RecordAgain
-from thunder_core.acquire.backward_code import may_change_objects
+from thunder_core.acquire.backward_code import BackwardCode
 from thunder_core.acquire.communication import check_channels
 from thunder_core.acquire.data_dependence import Resolved, Resolver, ValueRequest
 from thunder_core.acquire.inferred_calls import InferredCalls
@@ -116,7 +116,7 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.calls_unwatched_functions = False
-        self.backward_code: list[Callable[..., Any]] = []
+        self.backward_code: list[BackwardCode] = []
         self.applied: Any = None
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
@@ -280,11 +280,11 @@ class Recorder:
             kind = type(containers[0][0]).__name__
             raise EagerCallNeeded(f"{symbol.name} would call a function that uses a {kind} which the program creates")
         changes = self.changes_of_objects() if self.backward_code else ()
-        for function in self.backward_code:
-            calls = f"{symbol.name} calls {getattr(function, '__qualname__', 'a function')}, which may"
+        for code in self.backward_code:
+            calls = f"{symbol.name} calls {code.name}, which may"
             if changes:  # they are made when the program ends
                 raise EagerCallNeeded(f"{calls} read {changes[0].target.describe()}, which the program has changed")
-            if may_change_objects(function):
+            if code.may_change_objects:
                 raise EagerCallNeeded(f"{calls} change objects that the program reads")
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
