@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.prologue_writer import PrologueNames
 from thunder_core.guards.source import (
     PATH_ERRORS,
@@ -34,6 +33,7 @@ from thunder_core.guards.source import (
     StoredItemSource,
     Unset,
 )
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 
 class Renamed(dict):

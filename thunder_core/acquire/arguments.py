@@ -20,7 +20,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import with_items
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 _PLAIN = frozenset(
     {

@@ -31,8 +31,8 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
+from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.sizes import kernels_for_sizes
-from thunder_core.tracing.user_frames import user_location
 
 Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 FROM_DATA: Final = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})

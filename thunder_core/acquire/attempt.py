@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.errors import AcquisitionError, EndsRecording, SizeVariesError
 from thunder_core.ir.location import SourceLocation, at
-from thunder_core.tracing.user_frames import raising_location
+from thunder_core.tracing.frames import raising_location
 
 Key = int | type[torch.nn.Module]
 

@@ -16,14 +16,13 @@ from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import reachable, variable_of
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
-from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.plain import is_plain
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction, backward_hooks_of
 from thunder_core.symbols.opaque import callable_symbol
+from thunder_core.tracing.frames import CodeKind, kind_of_class, user_location
 from thunder_core.tracing.outcome import WrapperResultError
-from thunder_core.tracing.user_frames import user_location
 
 # The descriptor of `torch.autograd.Function.apply`: a class method of Python up to PyTorch 2.13, whose code is replaced
 # while a program is recorded, one of C since 2.14.

@@ -13,8 +13,8 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.contents import content_of
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import describe, is_traced, variable_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -57,7 +56,7 @@ from thunder_core.symbols.checks import check_true
 from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.user_frames import called_outside_of_program, user_location
+from thunder_core.tracing.frames import called_outside_of_program, calls_program, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 

@@ -24,7 +24,6 @@ from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import map_leaves, tensors_in
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -33,8 +32,8 @@ from thunder_core.pytorch_internals import (
     checkpoint_without_reentrant_generator_impl,
     enable_checkpoint_early_stop,
 )
-from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.symbols.checkpointing import CHECKPOINT, CHECKPOINT_WITH_WRITES
+from thunder_core.tracing.frames import user_location
 
 
 class _ViewHistory:
@@ -191,11 +190,6 @@ def _by_storage(items: Iterable[Any], proxy: Callable[[Any], TensorProxy]) -> li
     for item in items:
         groups.setdefault(proxy(item).storage, []).append(item)
     return list(groups.values())
-
-
-CHECKPOINT: Final = Symbol(
-    "torch.utils.checkpoint.checkpoint", torch_checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
-)
 
 
 def _rename_outside(recorder: Recorder, variable: Variable) -> TensorProxy:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.errors import UnsupportedError, advice_on_plugins
 from thunder_core.symbols.opaque import called_name
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

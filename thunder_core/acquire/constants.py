@@ -28,7 +28,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves, tensors_in
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.symbols.generators import generator_states
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 Tensor: Any = torch.Tensor  # its methods are descriptors; the stubs declare functions
 

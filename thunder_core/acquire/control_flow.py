@@ -29,7 +29,7 @@ from thunder_core.pytorch_internals import (
     while_loop_op,
 )
 from thunder_core.symbols import control_flow
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 
 def cond(

@@ -17,8 +17,8 @@ import torch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import variable_of
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.stand_ins import CONVERSIONS
+from thunder_core.tracing.frames import calls_program
 
 Namespaces = Iterable[dict[str, Any]]
 

@@ -32,7 +32,6 @@ import torch
 from thunder_core.acquire.traced_number import value_of
 from thunder_core.acquire.traced_tensor import is_traced, reachable
 from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.contents import MISSING, content_of, node_kind
 from thunder_core.guards.global_state import global_module_hooks
 from thunder_core.guards.node import Node, make_node
@@ -41,7 +40,7 @@ from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSou
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.symbols.captured import Captured, Capturing
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import CodeKind, kind_of_class, user_location
 
 _MOST_OBJECTS = 1000
 _CONTAINERS: Final = (list, set, dict, collections.OrderedDict)

@@ -28,7 +28,7 @@ from thunder_core.pytorch_internals import (
     view_base,
 )
 from thunder_core.tracing.fake_tensors import computed
-from thunder_core.tracing.user_frames import library_callers
+from thunder_core.tracing.frames import library_callers
 
 if TYPE_CHECKING:
     from thunder_core.acquire.arguments import CallArguments

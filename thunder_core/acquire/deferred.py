@@ -17,12 +17,11 @@ from thunder_core.acquire.prefix import NotEvaluated
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.speculation import NO_VALUES, speculate, speculate_size
 from thunder_core.acquire.traced_number import Numbers, TracedNumber, are_numbers, as_argument, value_of
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.number_functions import is_close
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.symbols.checks import CHECK_TRUE
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import calls_program, user_location
 
 _ITEM: Final[Any] = torch.Tensor.item
 _LIST: Final[Any] = torch.Tensor.tolist

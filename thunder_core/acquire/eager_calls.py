@@ -39,7 +39,7 @@ from thunder_core.ir.tree import iterate_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.control_flow import CALL_MODULE
 from thunder_core.symbols.opaque import OPAQUE
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 
 def module_to_blame(error: BaseException, root: Callable[..., Any], known: frozenset[Key]) -> torch.nn.Module | None:

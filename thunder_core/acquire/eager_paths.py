@@ -23,7 +23,6 @@ from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_checked
 from thunder_core.errors import DataDependentError, trying
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.pytorch_internals import (
@@ -33,7 +32,7 @@ from thunder_core.pytorch_internals import (
     len_torch_function_stack,
 )
 from thunder_core.symbols.recording import RecordingMode
-from thunder_core.tracing.user_frames import calling_frame, calling_module, user_location
+from thunder_core.tracing.frames import CodeKind, calling_frame, calling_module, kind_of, user_location
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
 _NOT_COMPILING: Final = _MODULES | OPTIMIZERS | {"torch.distributed.nn.functional"}

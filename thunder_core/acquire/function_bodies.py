@@ -31,12 +31,11 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import PACKAGES, CodeKind, kind_of
 from thunder_core.guards.conditions import IDENTITY
 from thunder_core.guards.source import AttributeSource, ConstantSource
 from thunder_core.pytorch_internals import TensorBase, VariableFunctions
 from thunder_core.symbols.naming import BUILTINS, evaluate
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of, user_location
 
 _FUNCTIONS: Final = frozenset({"torch.nn.functional", "torch.functional", torch.Tensor.__module__})
 """Modules whose functions call others that are recorded as ops."""

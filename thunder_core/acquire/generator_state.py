@@ -18,7 +18,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import with_bodies
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.symbols.generators import GET_RNG_STATE, MANUAL_SEED, STATEFUL
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 _EFFECTS: Final = Effects(random=True, external=True)
 

@@ -23,7 +23,7 @@ from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.functions import remove_hook
 from thunder_core.symbols.gradient_hooks import MODULE_CALL, MODULE_INPUTS, MODULE_OUTPUTS, ModuleCall
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 
 class RecordedModuleCall:

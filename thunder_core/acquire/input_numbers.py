@@ -16,14 +16,15 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_number import Numbers, TracedNumber, numpy_result, operand_hint, value_of
 from thunder_core.acquire.traced_size import TracedSize, untraced
 from thunder_core.errors import SizeVariesError
-from thunder_core.guards.sizes import NUMBER, NumberFacts, SizeFact
+from thunder_core.guards.sizes import NUMBER, NumberFacts
 from thunder_core.guards.source import Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.number_functions import text_of_call, text_of_number
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import SizeExpr, from_fake
 from thunder_core.ir.symbol import Symbol
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
+from thunder_core.tracing.sizes import SizeFact
 
 _READ: Final = Symbol("number", float)
 _UNNAMED: Final = NumberProxy("", float)

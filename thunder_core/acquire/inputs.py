@@ -34,7 +34,7 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, lazy_bits, storage_address
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from typing import Any, Final, NoReturn
 
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
 from thunder_core.errors import UnsupportedError, advice_on_plugins
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.global_state import ORIGINAL_BUILTINS
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import calls_program, user_location
 
 
 def _call_replacement(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,6 @@ from thunder_core.acquire.traced_size import larger_or_smaller
 from thunder_core.acquire.watched_float import function_of_numbers
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import is_array
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import is_compiled
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
@@ -73,6 +72,7 @@ from thunder_core.pytorch_internals import (
     wrap_for_grad,
 )
 from thunder_core.symbols import generators
+from thunder_core.tracing.frames import calls_program
 
 Rows = tuple[Interception | Setting, ...]
 

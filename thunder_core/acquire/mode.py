@@ -20,14 +20,13 @@ from thunder_core.acquire.tensor_state import guard_reads
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import Variable, any_transformed, variable_of
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.observer import Observer
 from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
     peek_interpreter_stack,
 )
 from thunder_core.symbols.recording import RecordingMode
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import calls_program, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
 

@@ -22,13 +22,12 @@ from thunder_core.acquire.hooks import has_backward_hooks
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
 from thunder_core.errors import EagerCallNeeded, UnsupportedError, advice_on_plugins
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.contents import cached_by_class
 from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook, tree_map
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import calls_program, user_location
 
 _CHANGING: Final[Any] = (LazyGraphModule, LazyModuleMixin)
 _REASON = "lazy modules of the program are initialized by its first call"

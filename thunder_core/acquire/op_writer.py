@@ -27,8 +27,8 @@ from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 from thunder_core.symbols.functions import REBASED, set_grad
 from thunder_core.symbols.opaque import ASSIGNS, is_of_pytorch
 from thunder_core.tracing.fake_tensors import lazy_bits, make_alias, storage_address
+from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.outcome import Outcome, Result, Slot
-from thunder_core.tracing.user_frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

@@ -23,7 +23,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import storage_identity
 from thunder_core.symbols.functions import CLEAR_CACHE
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.tensors import Tensors

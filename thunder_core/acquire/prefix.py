@@ -20,7 +20,6 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.switch_changes import SET_SWITCH, SwitchChanges
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.code_kinds import call_for_program
 from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.bound_symbol import BoundSymbol, free_values, tensors_of, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
@@ -38,6 +37,7 @@ from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.symbols.generators import RESTORED, generator_states, set_generator_states
+from thunder_core.tracing.frames import call_for_program
 
 _CONTEXT: Final = Context(grad_enabled=False, inference=False)
 _CHECKS_AND_REPORTS: Final = frozenset({Tag.ASSERTION, Tag.GUESS, Tag.REPORT})

@@ -25,7 +25,6 @@ from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.code_kinds import CodeKind, calls_program, is_of_thunder, kind_of
 from thunder_core.guards.contents import namespace_of
 from thunder_core.guards.hidden_state import caller_of_logging
 from thunder_core.guards.observer import Observer
@@ -34,7 +33,7 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import CodeKind, calls_program, is_of_thunder, kind_of, user_location
 
 LEVELS: Final = {
     "debug": logging.DEBUG,

@@ -28,10 +28,9 @@ from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
 from thunder_core.errors import EndsRecording, ThunderError, WrongGuess
-from thunder_core.guards.code_kinds import CodeKind, is_calling, is_of_thunder, kind_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import annotate_exception, location_of
-from thunder_core.tracing.user_frames import is_internal
+from thunder_core.tracing.frames import CodeKind, is_calling, is_internal, is_of_thunder, kind_of
 
 _VARIABLE: Final = "THUNDER_TRACEBACK"
 _PYTORCH: Final = f"{os.path.dirname(torch.__file__)}{os.sep}"

@@ -42,7 +42,6 @@ from thunder_core.errors import (
     UnsupportedError,
     recording,
 )
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.sizes import NumberFacts
@@ -57,8 +56,8 @@ from thunder_core.pytorch_internals import (
     dispatch_tls_local_exclude_set,
     dispatch_tls_local_include_set,
 )
+from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
-from thunder_core.tracing.user_frames import raising_location
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""

@@ -33,7 +33,6 @@ from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.acquire.watched_float import watched
 from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError
-from thunder_core.guards.code_kinds import calls_program, is_of_thunder
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.size import are_constant
@@ -49,8 +48,8 @@ from thunder_core.pytorch_internals import (
 from thunder_core.symbols.opaque import called_name, is_of_pytorch
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
+from thunder_core.tracing.frames import calls_program, is_of_thunder, user_location
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
-from thunder_core.tracing.user_frames import user_location
 
 _MAY_WRITE: Final = frozenset({Tag.OPAQUE, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD})
 _FLOATS: Final = (float,)

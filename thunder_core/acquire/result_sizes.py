@@ -29,9 +29,9 @@ from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.symbols.checks import SIZE_OF
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_sharing_fakes
+from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.outcome import Outcome, infer
 from thunder_core.tracing.sizes import LARGEST, SMALLEST, Sizes
-from thunder_core.tracing.user_frames import user_location
 
 ResultDimension = tuple[int, int]
 """The position of a result among those of a call, and a dimension."""

@@ -40,8 +40,8 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.tracing.fake_tensors import computed_from
+from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.outcome import Outcome, infer
-from thunder_core.tracing.user_frames import user_location
 
 _RANDOM_SAMPLES_ONLY = frozenset({torch.linalg.lstsq})
 """Functions whose results have another shape for special inputs, such as rank-deficient matrices of zeros or ones."""

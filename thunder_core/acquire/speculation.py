@@ -25,7 +25,6 @@ from thunder_core.acquire.sampling import CallMetadata, as_outcome, run_metadata
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced_size
 from thunder_core.acquire.traced_tensor import is_traced
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.size import Size, SizeExpr, hint_of, on_fakes
@@ -35,6 +34,7 @@ from thunder_core.pytorch_internals import DisableTorchFunction, disable_current
 from thunder_core.symbols.checks import CHECK_SHAPES, CHECK_VALUE, READERS, SHAPES
 from thunder_core.symbols.opaque import is_of_pytorch
 from thunder_core.tracing.fake_tensors import computed
+from thunder_core.tracing.frames import calls_program
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,6 @@ import torch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.errors import UnsupportedError, advice_on_plugins
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -21,7 +20,7 @@ from thunder_core.pytorch_internals import (
     is_functorch_wrapped_tensor,
     peek_interpreter_stack,
 )
-from thunder_core.tracing.user_frames import raising_location, user_location
+from thunder_core.tracing.frames import calls_program, raising_location, user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

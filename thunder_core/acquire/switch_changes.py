@@ -24,7 +24,7 @@ from thunder_core.ir.switches import (
     set_switches,
 )
 from thunder_core.ir.symbol import Symbol, Tag
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 SET_SWITCH: Final = Symbol("thunder_core.ir.switches.set_switch", set_switch, tags=frozenset({Tag.AS_RECORDED}))
 

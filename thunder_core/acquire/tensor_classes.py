@@ -18,7 +18,7 @@ import torch
 
 from thunder_core.acquire.subclasses import PLAIN_TENSORS, SUBJECT, wrapper_error
 from thunder_core.errors import UnsupportedError, advice_on_plugins
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.open_trace import Region

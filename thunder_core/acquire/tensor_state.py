@@ -13,7 +13,6 @@ from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced, untraced
 from thunder_core.acquire.traced_tensor import Variable, is_traced, is_transformed, variable_of
 from thunder_core.errors import SizeVariesError, UnsupportedError
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.plain import is_plain_content
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
@@ -28,7 +27,7 @@ from thunder_core.pytorch_internals import (
     view_base_getter,
 )
 from thunder_core.symbols.metadata import metadata_functions
-from thunder_core.tracing.user_frames import calling_module, library_callers, user_location
+from thunder_core.tracing.frames import calling_module, calls_program, library_callers, user_location
 
 Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
 BASE = view_base_getter

@@ -24,14 +24,13 @@ from thunder_core.acquire.traced_size import TracedSize, called_by_program
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import EndsRecording
 from thunder_core.guards.bytecode import CLASS_NAMES
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.number_functions import is_defined, is_integer, numpy_function, sum_of
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import calls_program, user_location
 
 if TYPE_CHECKING:
     from thunder_core.acquire.recorder import Recorder

@@ -13,11 +13,10 @@ import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.guards.bytecode import CLASS_NAMES
-from thunder_core.guards.code_kinds import PACKAGES, calls_program
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.ir.number_functions import is_defined
 from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import PACKAGES, calls_program, user_location
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": False, "__rmod__": True}

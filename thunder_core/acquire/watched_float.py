@@ -13,7 +13,7 @@ from typing import Any
 from thunder_core.acquire import traced_number
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import traced
-from thunder_core.guards.code_kinds import calls_program
+from thunder_core.tracing.frames import calls_program
 
 
 class WatchedFloat(float):

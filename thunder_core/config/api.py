@@ -22,7 +22,7 @@ from thunder_core.config.resolve import ResolvedConfig, resolve
 from thunder_core.config.settings import Settings, settings_from
 from thunder_core.config.yaml_text import write_text
 from thunder_core.errors import ConfigError, ConfigWarning, ThunderError, suggestion
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 
 _ADVICE = {
     "mode": "`mode` is torch.compile's; name executors and transforms: executors=[...], transforms=[...]; "

@@ -24,7 +24,7 @@ import torch
 from thunder_core._version import __version__
 from thunder_core.errors import CacheWarning
 from thunder_core.private_folder import UnsafeFile, opened_folder, opened_subfolder, read_file, remove, write_file
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 
 _DEFAULT_LIMIT: Final = 2 << 30
 _KEPT: Final = 0.8  # share of the limit that is left after old files were deleted

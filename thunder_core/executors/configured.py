@@ -15,7 +15,7 @@ from thunder_core.ir.location import at
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.operation_names import called_symbol, matches, names_of
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 
 
 @dataclass(frozen=True, slots=True)

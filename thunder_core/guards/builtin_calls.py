@@ -16,12 +16,12 @@ import torch
 from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, call_for_program, is_users, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.source import ConstantSource
+from thunder_core.tracing.frames import CodeKind, call_for_program, is_users, kind_of_class
 
 OnCall = Callable[[CodeNames, tuple[Any, ...], Any], None]
 _BUILTINS = vars(builtins)

@@ -21,10 +21,10 @@ from thunder_core.guards.abstract_stack import (
     stored_variables,
     variable_name,
 )
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.lookup_methods import LOOKUPS, is_pure_lookup
 from thunder_core.guards.stored_content import STORING
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 _ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})
 """Builtin functions that read or write attributes by name."""

@@ -18,7 +18,6 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
 from thunder_core.guards.contents import MISSING, PARTS, NodeKind, is_filled, namespace_of, slot_names
@@ -27,6 +26,7 @@ from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, has_pur
 from thunder_core.guards.node import Node
 from thunder_core.guards.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.ir.location import SourceLocation
+from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 
 _DEEPEST_COMPUTED = 3
 _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))

@@ -19,12 +19,12 @@ from thunder_core.guards.check import (
     Comparison,
     Condition,
 )
-from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of_class
 from thunder_core.guards.contents import is_filled, referent_of
 from thunder_core.guards.guard import show, type_name
 from thunder_core.guards.plain import identical, is_plain, key_text, same_items_of
 from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
 from thunder_core.guards.stored_content import stored_items
+from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of_class
 
 # ---------------------------------------------------------------- type, value and identity
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import torch
 
 from thunder_core.guards.buffers import is_array
-from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 from thunder_core.guards.torch_generators import STATE_METHODS
+from thunder_core.tracing.frames import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 
 _MODULES: Final = frozenset(
     {

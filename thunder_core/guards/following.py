@@ -25,7 +25,6 @@ from thunder_core.guards.class_reads import (
     ComputedReads,
     is_attribute_of_module,
 )
-from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_check, not_in_dict
 from thunder_core.guards.contents import (
@@ -52,6 +51,7 @@ from thunder_core.guards.source import (
     module_variable,
 )
 from thunder_core.guards.stored_objects import Holder, StoredObjects, parts_of_fresh
+from thunder_core.tracing.frames import CodeKind, kind_of_class
 
 _BUILTIN_MODULES = ("builtins", "collections")
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})

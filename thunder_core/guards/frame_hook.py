@@ -10,8 +10,8 @@ from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any, Protocol
 
 from thunder_core.errors import AcquisitionError
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.external_calls import NAMES, is_foreign, is_generator_method
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 OnCall = Callable[[FrameType], None]
 Hook = Callable[[FrameType, str, Any], None]

@@ -13,7 +13,6 @@ import torch
 
 from thunder_core.guards.check import Check
 from thunder_core.guards.class_reads import function_behind
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, is_replaced, not_in_dict
 from thunder_core.guards.contents import MISSING, NodeKind, content_of
@@ -31,6 +30,7 @@ from thunder_core.guards.source import (
     module_variable,
 )
 from thunder_core.guards.stand_ins import is_conversion
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 _FIXED = frozenset(
     {

@@ -6,6 +6,7 @@ If a program reads a function such as `torch.get_num_threads`, `state_guard` gua
 from __future__ import annotations
 
 import builtins
+import contextvars
 import decimal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,6 @@ from torch.nn.modules import module as _module
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.check import Check
 from thunder_core.guards.conditions import VALUE, is_replaced
-from thunder_core.guards.hidden_state import decimal_context
 from thunder_core.guards.source import ConstantSource, Names, ResultSource
 from thunder_core.ir.switches import SWITCHES
 from thunder_core.private_names import is_missing
@@ -223,6 +223,16 @@ def _process_group() -> tuple[int, int] | None:
 
 
 _Reader = Callable[[], Any]
+OPTIONS_OF_DECIMALS: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
+def decimal_context(context: Any = decimal) -> tuple[Any, ...]:
+    """The options of a context of `decimal`, by default of the current one, without the flags that computations set."""
+    if context is decimal:  # in a copy, as reading the current context may set a context variable
+        context = contextvars.copy_context().run(decimal.getcontext)
+    return (*[getattr(context, name) for name in OPTIONS_OF_DECIMALS], tuple(context.traps.values()))
+
+
 _FUNCTIONS: Final[dict[str, _Reader]] = {
     "torch.initial_seed": torch.initial_seed,
     "torch.get_num_threads": torch.get_num_threads,

@@ -15,7 +15,6 @@ from torch import Generator, Size, Tensor
 from torch.nn import Module
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import PACKAGES, CodeKind, is_installed, kind_of_class
 from thunder_core.guards.conditions import (
     ALIAS,
     BUILTINS,
@@ -45,6 +44,7 @@ from thunder_core.guards.source import (
     StoredAttributeSource,
 )
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
+from thunder_core.tracing.frames import PACKAGES, CodeKind, is_installed, kind_of_class
 
 _KEYED_TYPES = frozenset({dict, list, collections.OrderedDict, collections.defaultdict})
 """Containers of which code may read single items."""

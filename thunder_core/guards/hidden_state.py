@@ -6,7 +6,6 @@ iterators) or reads the time is compiled in each call.
 
 from __future__ import annotations
 
-import contextvars
 import decimal
 import functools
 import importlib
@@ -23,14 +22,15 @@ from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperTy
 from typing import Any, Final
 
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 from thunder_core.guards.conditions import VALUE, keys_check
 from thunder_core.guards.contents import PROXIES, cached_by_class
 from thunder_core.guards.external_calls import CONCURRENT
+from thunder_core.guards.global_state import OPTIONS_OF_DECIMALS, decimal_context
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.source import ConstantSource, EnvironmentSource, GlobalSource, ResultSource, Source
+from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 
 # ---------------------------------------------------------------- random generators outside of PyTorch
 
@@ -55,20 +55,10 @@ class _States:
         return module is not None and (value is module or isinstance(value, getattr(module, self.name)))
 
 
-def decimal_context(context: Any = decimal) -> tuple[Any, ...]:
-    """The options of a context of `decimal`, by default of the current one, without the flags that computations set."""
-    if context is decimal:  # in a copy, as reading the current context may set a context variable
-        context = contextvars.copy_context().run(decimal.getcontext)
-    return (*[getattr(context, name) for name in _OPTIONS_OF_DECIMALS], tuple(context.traps.values()))
-
-
-_OPTIONS_OF_DECIMALS: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
-
-
 def _set_decimal_context(context: Any, state: tuple[Any, ...]) -> None:
     context = decimal.getcontext() if context is decimal else context
     *options, traps = state
-    for name, option in zip(_OPTIONS_OF_DECIMALS, options, strict=True):
+    for name, option in zip(OPTIONS_OF_DECIMALS, options, strict=True):
         setattr(context, name, option)
     context.traps = dict(zip(context.traps, traps, strict=True))
 

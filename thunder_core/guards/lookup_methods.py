@@ -35,10 +35,10 @@ from thunder_core.guards.abstract_stack import (
     StackValue,
     instructions,
 )
-from thunder_core.guards.code_kinds import CodeKind, kind_of
 from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of
 from thunder_core.guards.plain import ATOM_TYPES
 from thunder_core.guards.stored_content import CHANGING
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 COMPUTED = object()
 """Replaces the value of an attribute that code with side effects or with tensor operations computes."""

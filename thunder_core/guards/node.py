@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from torch.nn import Module
 
-from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import Change, NodeKind, Table
 from thunder_core.guards.source import Source, item_source
+from thunder_core.tracing.frames import PACKAGES
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,6 @@ from torch.nn import Module
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.buffers import array_content, is_array, is_buffer
 from thunder_core.guards.check import Check
-from thunder_core.guards.code_kinds import CodeKind, kind_of, kind_of_class
 from thunder_core.guards.conditions import (
     ARRAY,
     CACHED_RESULTS,
@@ -68,6 +67,7 @@ from thunder_core.guards.source import (
     item_source,
 )
 from thunder_core.guards.stored_content import is_overridden
+from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 
 GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""

@@ -29,7 +29,6 @@ from thunder_core.forking import in_child
 from thunder_core.guards.abstract_stack import uses_as_value
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_kinds import CodeKind, calls_program, is_file_of_thunder, is_installed, kind_of
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MISSING, NodeKind
 from thunder_core.guards.external_calls import (
@@ -58,6 +57,7 @@ from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import ANY_NAMES, Write, change_read_by, find_writes, undo_writes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.tree import iterate_leaves
+from thunder_core.tracing.frames import CodeKind, calls_program, is_file_of_thunder, is_installed, kind_of
 
 _running: Final[list[Observer]] = []
 """The observers of the programs that run now, in all threads."""

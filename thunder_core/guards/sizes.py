@@ -9,31 +9,14 @@ from typing import Any, ClassVar, Final
 
 from thunder_core.guards.guard import Guard
 from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Source
-from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
+from thunder_core.tracing.sizes import SizeFact
 
 NUMBER: Final = -1
 """In place of a dimension: the Python number at the path, which is not a tensor."""
 STRIDES: Final = -2
 """In place of a dimension: symbolic strides that are not products of sizes. The stride of dimension ``i`` is -2 - i."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizeFact:
-    """A condition on symbols and floats under which a compiled program is valid.
-
-    Attributes:
-        condition: Python over their names.
-        location: the line of the user's program that depends on it; None for conditions of the compiler, and ranges.
-        value: for a symbol with one possible value, its name and value.
-        symbols: the names of the symbols in the condition; empty for ranges.
-    """
-
-    condition: str
-    location: SourceLocation | None = None
-    value: tuple[str, int] | None = None
-    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from typing import Any, Final
 from torch import Tensor
 
 from thunder_core.guards.class_reads import Follow
-from thunder_core.guards.code_kinds import PACKAGES
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import (
     CONTAINERS,
@@ -46,6 +45,7 @@ from thunder_core.guards.contents import (
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.node import Node, is_compiled
 from thunder_core.guards.plain import ATOM_TYPES, is_plain
+from thunder_core.tracing.frames import PACKAGES
 
 MOST_FRESH: Final = 10_000
 """The number of objects in an object without a path that are read; a program that holds more is not cached."""

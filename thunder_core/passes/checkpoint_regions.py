@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext
 from thunder_core.passes.functionalize import FromComputation, functional_form
+from thunder_core.symbols.checkpointing import CHECKPOINT
 
 
 @dataclass(frozen=True)

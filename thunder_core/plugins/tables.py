@@ -47,7 +47,7 @@ def add_interceptions(plugin: PluginRecord) -> None:
         from thunder_core.acquire import interceptions
         from thunder_core.acquire.communication import Communication
         from thunder_core.acquire.interception import Interception
-        from thunder_core.tracing.user_frames import add_internal_package
+        from thunder_core.tracing.frames import add_internal_package
 
         interceptions.add_interceptions(_items(spec.load, Interception, Communication))
         add_internal_package(_package_folder(spec.load))
@@ -67,11 +67,9 @@ def exclude_from_guards(plugin: PluginRecord) -> None:
         if table.unobserved:
             folders.append(os.path.dirname(imported(table.unobserved).__file__))
     for folder in folders:
-        from thunder_core.guards.code_kinds import add_package
-        from thunder_core.tracing.user_frames import add_internal_package
+        from thunder_core.tracing.frames import add_package
 
         add_package(folder)
-        add_internal_package(folder)
 
 
 def _package_folder(load: str) -> str:

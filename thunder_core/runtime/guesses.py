@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.size import SizeExpr, as_constant, symbols_of, with_size
@@ -15,7 +14,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace, with_bodies
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.symbols.checks import SHAPES, are_alike, checked_value, is_same, unmet
-from thunder_core.tracing.sizes import Sizes
+from thunder_core.tracing.sizes import SizeFact, Sizes
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ import torch
 
 from thunder_core.acquire.program_exceptions import folded
 from thunder_core.config.settings import Settings
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import ORIGINAL
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
+from thunder_core.tracing.frames import calls_program
 
 _STATES: Final = "executor_states."
 """The prefix, in state dicts, of the states of executors. The name of the executor follows it."""

@@ -15,9 +15,9 @@ import torch
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.forking import renew_in_child
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.node import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
+from thunder_core.tracing.frames import calls_program
 
 REPLACED: Final = "_thunder_replaced"
 """The attribute of such a class with the class of the original."""

@@ -18,7 +18,6 @@ from thunder_core.config.settings import Settings
 from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.guards.dispatch import Dispatcher
 from thunder_core.guards.global_state import GlobalState, replaced_builtins
 from thunder_core.guards.guard import Miss
@@ -27,7 +26,7 @@ from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import calls_program, warn_user
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
 _MOST_UNREPEATED = 4

@@ -10,7 +10,7 @@ from thunder_core.errors import RecompileWarning
 from thunder_core.guards.guard import Miss
 from thunder_core.ir.location import at
 from thunder_core.runtime.guesses import Guess
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 
 _MOST_PATHS: Final = 4
 

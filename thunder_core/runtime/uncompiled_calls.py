@@ -16,7 +16,7 @@ from thunder_core.acquire.recorder import this_thread
 from thunder_core.errors import UncompiledWarning
 from thunder_core.guards.abstract_stack import StackValue, instructions
 from thunder_core.runtime.program_cache import ProgramCache
-from thunder_core.tracing.user_frames import is_internal, warn_user
+from thunder_core.tracing.frames import is_internal, warn_user
 
 
 class UncompiledCalls:

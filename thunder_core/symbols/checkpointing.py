@@ -1,4 +1,4 @@
-"""Checkpoint regions that write to tensors from outside of the region."""
+"""Checkpoint regions, also those that write to tensors from outside of the region."""
 
 from __future__ import annotations
 
@@ -71,6 +71,9 @@ def _in_backward(target: torch.Tensor) -> torch.Tensor | None:
     return None
 
 
+CHECKPOINT = Symbol(
+    "torch.utils.checkpoint.checkpoint", torch_checkpoint.checkpoint, tags=frozenset({Tag.HIGHER_ORDER})
+)
 CHECKPOINT_WITH_WRITES = Symbol(
     "thunder_core.symbols.checkpointing.checkpoint_with_writes",
     checkpoint_with_writes,

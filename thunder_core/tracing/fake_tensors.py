@@ -46,9 +46,9 @@ from thunder_core.symbols.schema import (
     schema_is_random,
     written_values,
 )
+from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import active_environment, kernels_for_sizes
-from thunder_core.tracing.user_frames import user_location
 
 
 class _Derived(torch.autograd.Function):

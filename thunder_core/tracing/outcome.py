@@ -9,14 +9,13 @@ from typing import Any, Final
 import torch
 
 from thunder_core.errors import InternalError, ThunderError
-from thunder_core.guards.code_kinds import calls_program
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, view_base
 from thunder_core.tracing.fake_tensors import Observed, storage_address
+from thunder_core.tracing.frames import calls_program, user_location
 from thunder_core.tracing.recurrent import inferred_results
 from thunder_core.tracing.sizes import kernels_for_sizes
-from thunder_core.tracing.user_frames import user_location
 
 
 @dataclass(frozen=True, slots=True)

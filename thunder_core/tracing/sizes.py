@@ -19,18 +19,34 @@ from weakref import ref
 import torch
 
 from thunder_core.errors import SizeVariesError
-from thunder_core.guards.sizes import SizeFact
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import preserving_symbolic_sizes, returns_argument
 from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 SMALLEST: Final = 2
 """Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them specially."""
 LARGEST: Final = 2**62
 _numbers: Final = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFact:
+    """A condition on symbols and floats under which a compiled program is valid.
+
+    Attributes:
+        condition: Python over their names.
+        location: the line of the user's program that depends on it; None for conditions of the compiler, and ranges.
+        value: for a symbol with one possible value, its name and value.
+        symbols: the names of the symbols in the condition; empty for ranges.
+    """
+
+    condition: str
+    location: SourceLocation | None = None
+    value: tuple[str, int] | None = None
+    symbols: tuple[str, ...] = ()
 
 
 @functools.cache

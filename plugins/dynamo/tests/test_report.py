@@ -90,13 +90,13 @@ def test_graphs_that_dynamo_drops() -> None:
 
 
 def test_generated_lines_go_with_their_graph() -> None:
-    from thunder_core.tracing import user_frames
+    from thunder_core.tracing import frames
 
-    before = set(user_frames._generated)
+    before = set(frames._generated)
     compiled = torch.compile(lambda x: x.sin(), backend="thunder")
     compiled(torch.ones(2))
-    assert len(set(user_frames._generated) - before) == 1
+    assert len(set(frames._generated) - before) == 1
     del compiled
     torch._dynamo.reset()
     gc.collect()
-    assert set(user_frames._generated) <= before
+    assert set(frames._generated) <= before

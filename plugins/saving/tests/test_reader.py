@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.errors import TraceError, TraceSyntaxError
 from thunder_core.ir.annotation import Annotator, StorageNumbers, read_input, read_storages
 from thunder_core.ir.context import Context
@@ -13,6 +12,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy
 from thunder_core.ir.trace import Stage
+from thunder_core.symbols.checkpointing import CHECKPOINT
 from thunder_core.symbols.control_flow import COND
 from thunder_saving.reader import read_trace
 from thunder_testing import hand_built as build

@@ -34,7 +34,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.pytorch_internals import process_group_named
-from thunder_core.tracing.user_frames import warn_user
+from thunder_core.tracing.frames import warn_user
 from thunder_plugin_distributed.program_collectives import Collective, collectives_of_programs, issues_of_programs
 from thunder_plugin_distributed.pytorch_internals import (
     backend_of_group,

@@ -22,7 +22,7 @@ from thunder_core.errors import DataDependentError, EagerCallNeeded, Unsupported
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
 from thunder_plugin_distributed.data_parallel_gradients import Averages, average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared

@@ -26,7 +26,7 @@ from thunder_core.guards.node import original_of
 from thunder_core.guards.source import Source
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, gather_once, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.ir.location import SourceLocation
-from thunder_core.tracing.user_frames import is_internal_file
+from thunder_core.tracing.frames import is_internal_file
 
 _FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
 

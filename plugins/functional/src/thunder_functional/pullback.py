@@ -22,7 +22,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.fake_tensors import make_alias
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_functional.function_joint import FunctionJoint, function_trace, registers_inside
 from thunder_functional.joint_recorder import JointRecorder
 

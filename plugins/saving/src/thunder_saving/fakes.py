@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from thunder_core.acquire import data_dependence
-from thunder_core.acquire.checkpoints import CHECKPOINT
 from thunder_core.ir.annotation import TensorAnnotation
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context, modes_for_fakes
@@ -19,7 +18,7 @@ from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import no_dispatch
-from thunder_core.symbols.checkpointing import CHECKPOINT_WITH_WRITES
+from thunder_core.symbols.checkpointing import CHECKPOINT, CHECKPOINT_WITH_WRITES
 from thunder_core.symbols.checks import CHECK_METADATA, CHECK_TRUE, REQUIRED
 from thunder_core.symbols.control_flow import COND
 from thunder_core.symbols.functions import REBASED

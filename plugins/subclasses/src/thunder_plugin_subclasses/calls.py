@@ -29,7 +29,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
 )
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_subclasses.differentiable_calls import call_with_gradients, requires_grad
 from thunder_plugin_subclasses.guards import NotComparableError, WrapperGuard
 from thunder_plugin_subclasses.parts import check_protocol, flattened, is_dispatched_in_c, not_recorded

@@ -19,7 +19,6 @@ import torch
 from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.errors import AcquisitionError, DataDependentError
-from thunder_core.guards.code_kinds import CodeKind, kind_of_class
 from thunder_core.guards.plain import identical, is_plain
 from thunder_core.guards.writes import Write
 from thunder_core.ir.annotation import contiguous_stride
@@ -29,6 +28,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import DisableTorchFunction
+from thunder_core.tracing.frames import CodeKind, kind_of_class
 from thunder_plugin_subclasses.differentiable_calls import DifferentiableCall
 from thunder_plugin_subclasses.guards import NotComparableError, facts
 from thunder_plugin_subclasses.parts import carrying, flattened, gradient_parts, is_wrapper, made_like

@@ -35,7 +35,7 @@ from thunder_core.pytorch_internals import (
     disable_current_modes,
 )
 from thunder_core.symbols.registry import registry
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_subclasses.gradient_boundary import InnerTensorsSource, inner_tensors
 from thunder_plugin_subclasses.parts import (
     carrying,

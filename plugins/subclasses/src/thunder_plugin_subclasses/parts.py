@@ -15,7 +15,7 @@ from thunder_core.guards.contents import own_attributes
 from thunder_core.guards.plain import is_plain
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from thunder_core.guards.conditions import identity_check
 from thunder_core.guards.plain import is_plain
 from thunder_core.guards.source import AttributeSource, Source
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_torchscript import operators
 from thunder_plugin_torchscript.operators import refuse
 from thunder_plugin_torchscript.pytorch_internals import state_of_script

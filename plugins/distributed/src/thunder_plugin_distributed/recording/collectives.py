@@ -26,7 +26,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.tree import iterate_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.channels import channels_of
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import user_location
 from thunder_plugin_distributed.recording import object_collectives
 from thunder_plugin_distributed.recording.operations import RECEIVE, START, START_TOGETHER, WAIT
 

@@ -21,7 +21,6 @@ from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
-from thunder_core.guards.code_kinds import is_of_thunder
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import SourceLocation, at
@@ -29,7 +28,7 @@ from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import peek_interpreter_stack, register_pytree_node
 from thunder_core.symbols.channels import ranks_of
-from thunder_core.tracing.user_frames import user_location
+from thunder_core.tracing.frames import is_of_thunder, user_location
 from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS
 
 ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})
