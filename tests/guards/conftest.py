@@ -10,9 +10,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
-from thunder_core.guards.guard import CallShape
+from thunder_core.checks.guard import CallShape
+from thunder_core.checks.prologue import build_prologue
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.prologue import build_prologue
 from thunder_core.guards.writes import Write
 
 

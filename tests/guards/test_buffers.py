@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import thunder
+from thunder_core.checks.memory import array_content, is_buffer
 from thunder_core.errors import UncacheableWarning
-from thunder_core.guards.buffers import Buffers, array_content, is_buffer
+from thunder_core.guards.buffers import Buffers
 
 
 class Tagged(numpy.ndarray):

@@ -11,7 +11,7 @@ from torch import nn
 
 import thunder
 from tests.calls import calls_of
-from thunder_core.guards.dispatch import Dispatcher
+from thunder_core.checks.dispatch import Dispatcher
 
 
 def entries_of(observe, function, calls):

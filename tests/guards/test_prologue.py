@@ -7,9 +7,9 @@ import linecache
 import torch
 from torch import nn
 
-from thunder_core.guards.guard import CallShape
-from thunder_core.guards.prologue import build_prologue
-from thunder_core.guards.source import ArgumentSource
+from thunder_core.checks.guard import CallShape
+from thunder_core.checks.prologue import build_prologue
+from thunder_core.checks.source import ArgumentSource
 
 
 def test_is_readable_and_shown_by_tracebacks(observe, x):

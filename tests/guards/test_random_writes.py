@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import thunder
+from thunder_core.checks.source import ConstantSource
 from thunder_core.guards.contents import node_kind
 from thunder_core.guards.node import make_node
-from thunder_core.guards.source import ConstantSource
 
 
 class Slotted:

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import thunder
-from thunder_core.guards.global_state import GlobalState
+from thunder_core.checks.global_state import GlobalState
 
 
 @contextlib.contextmanager

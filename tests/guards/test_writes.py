@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from thunder_core.checks.source import Constants
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.source import Constants
 from thunder_core.guards.writes import WriteKind
 
 COLLECTED = []

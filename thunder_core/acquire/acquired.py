@@ -11,11 +11,11 @@ import torch
 from thunder_core.acquire import subclasses
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.reconstruction import Reconstruction
-from thunder_core.guards.guard import Guard
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.shared_memory import base_of, is_recorded
+from thunder_core.checks.sizes import NumberFacts
+from thunder_core.checks.source import ConstantSource, Source
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.shared_memory import base_of, is_recorded
-from thunder_core.guards.sizes import NumberFacts
-from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.size import as_found

@@ -15,8 +15,8 @@ from thunder_core.acquire.checkpoints import checkpoint
 from thunder_core.acquire.interception import copy_of
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import reachable, variable_of
+from thunder_core.checks.plain import is_plain
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
-from thunder_core.guards.plain import is_plain
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction, backward_hooks_of

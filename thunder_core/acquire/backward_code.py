@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from thunder_core.checks.stored_attributes import content_of
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.contents import content_of
 from thunder_core.tracing.frames import CodeKind, kind_of
 
 

@@ -31,12 +31,13 @@ import torch
 
 from thunder_core.acquire.traced_number import value_of
 from thunder_core.acquire.traced_tensor import is_traced, reachable
+from thunder_core.checks.global_state import global_module_hooks
+from thunder_core.checks.plain import is_plain
+from thunder_core.checks.source import ClosureSource, ConstantSource, CreatedSource, Source
+from thunder_core.checks.stored_attributes import MISSING, content_of
 from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.contents import MISSING, content_of, node_kind
-from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.guards.contents import node_kind
 from thunder_core.guards.node import Node, make_node
-from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.symbols.captured import Captured, Capturing

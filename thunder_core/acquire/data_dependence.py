@@ -12,8 +12,8 @@ import torch
 from thunder_core.acquire.input_fakes import view_like
 from thunder_core.acquire.prefix import real_calls
 from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.checks.shared_memory import base_of
 from thunder_core.errors import AcquisitionError, DataDependentError, UnsupportedError
-from thunder_core.guards.shared_memory import base_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import from_fake, hint_of
 from thunder_core.ir.symbol import Symbol

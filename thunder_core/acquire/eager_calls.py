@@ -30,7 +30,7 @@ from thunder_core.acquire.data_dependence import Declined, ValueRequest
 from thunder_core.acquire.object_layout import copy_module
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.sampling import record_sampled
-from thunder_core.guards.source import Source
+from thunder_core.checks.source import Source
 from thunder_core.guards.writes import Write, same_writes
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.symbol import Symbol, Tag

@@ -28,11 +28,11 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import IDENTITY
+from thunder_core.checks.source import AttributeSource, ConstantSource
 from thunder_core.errors import UnsupportedError
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import IDENTITY
-from thunder_core.guards.source import AttributeSource, ConstantSource
 from thunder_core.pytorch_internals import TensorBase, VariableFunctions
 from thunder_core.symbols.naming import BUILTINS, evaluate
 from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of, user_location

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.shared_memory import base_of
+from thunder_core.checks.shared_memory import base_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.pytorch_internals import (
     CreationMeta,

@@ -15,9 +15,9 @@ from thunder_core.acquire.deferred import TensorNumbers
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_number import Numbers, TracedNumber, numpy_result, operand_hint, value_of
 from thunder_core.acquire.traced_size import TracedSize, untraced
+from thunder_core.checks.sizes import NUMBER, NumberFacts
+from thunder_core.checks.source import Source
 from thunder_core.errors import SizeVariesError
-from thunder_core.guards.sizes import NUMBER, NumberFacts
-from thunder_core.guards.source import Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.number_functions import text_of_call, text_of_number
 from thunder_core.ir.proxy import NumberProxy

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 
 from thunder_core.acquire.traced_size import traced_size
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import VALUE
-from thunder_core.guards.guard import Guard
-from thunder_core.guards.shared_memory import base_of
-from thunder_core.guards.sizes import NUMBER, STRIDES, ComputedNumber, SizedInput, VaryingNumber
-from thunder_core.guards.source import ConstantSource, Source, StoredAttributeSource
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import VALUE
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.shared_memory import base_of
+from thunder_core.checks.sizes import NUMBER, STRIDES, ComputedNumber, SizedInput, VaryingNumber
+from thunder_core.checks.source import ConstantSource, Source, StoredAttributeSource
 from thunder_core.ir.size import Size, are_constant, hint_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.sizes import Sizes

@@ -16,8 +16,8 @@ from thunder_core.acquire.input_fakes import InputFakes
 from thunder_core.acquire.input_sizes import InputSizes
 from thunder_core.acquire.open_trace import OpenTrace
 from thunder_core.acquire.traced_tensor import Variable, variable_of
+from thunder_core.checks.source import ConstantSource, CreatedSource, Source
 from thunder_core.errors import EagerCallNeeded, SizeVariesError, UnsupportedError
-from thunder_core.guards.source import ConstantSource, CreatedSource, Source
 from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects

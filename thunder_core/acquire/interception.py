@@ -19,8 +19,8 @@ from types import BuiltinFunctionType, ClassMethodDescriptorType, CodeType, Func
 from typing import Any, Final, NoReturn
 
 from thunder_core.acquire.recorder import Recorder, set_active_recorder, tensor_recorder
+from thunder_core.checks.global_state import ORIGINAL_BUILTINS
 from thunder_core.errors import UnsupportedError, advice_on_plugins
-from thunder_core.guards.global_state import ORIGINAL_BUILTINS
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.frames import calls_program, user_location

@@ -21,8 +21,8 @@ from thunder_core.acquire.eager_calls import call_eagerly
 from thunder_core.acquire.hooks import has_backward_hooks
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import variable_of
+from thunder_core.checks.stored_attributes import cached_by_class
 from thunder_core.errors import EagerCallNeeded, UnsupportedError, advice_on_plugins
-from thunder_core.guards.contents import cached_by_class
 from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing

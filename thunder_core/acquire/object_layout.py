@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of, put_attribute, slot_item, slot_names
+from thunder_core.checks.stored_attributes import MISSING, cached_by_class, namespace_of, slot_item, slot_names
+from thunder_core.guards.contents import put_attribute
 
 _WORD: Final = 8
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE

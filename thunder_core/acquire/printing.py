@@ -24,8 +24,8 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import is_computed, refuse_classes
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
+from thunder_core.checks.stored_attributes import namespace_of
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.contents import namespace_of
 from thunder_core.guards.hidden_state import caller_of_logging
 from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects

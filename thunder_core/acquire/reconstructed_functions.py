@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.acquire.created_objects import CreatedObjects, FunctionParts
+from thunder_core.checks.source import is_argument
+from thunder_core.checks.stored_attributes import MISSING, content_of
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
-from thunder_core.guards.contents import MISSING, content_of
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.source import is_argument
 from thunder_core.ir.import_paths import import_path
 
 if TYPE_CHECKING:

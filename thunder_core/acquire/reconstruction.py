@@ -38,9 +38,9 @@ from thunder_core.acquire.subclasses import has_torch_dispatch
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.acquire.traced_tensor import Variable, holds_traced_tensor, variable_of
+from thunder_core.checks.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.guards.writes import Write
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at

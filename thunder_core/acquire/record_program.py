@@ -33,6 +33,9 @@ from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.acquire.traced_number import ClassNeeded
+from thunder_core.checks.global_state import replaces_builtins
+from thunder_core.checks.sizes import NumberFacts
+from thunder_core.checks.source import ConstantSource, Source
 from thunder_core.errors import (
     AcquisitionError,
     DataDependentError,
@@ -42,10 +45,7 @@ from thunder_core.errors import (
     UnsupportedError,
     recording,
 )
-from thunder_core.guards.global_state import replaces_builtins
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.sizes import NumberFacts
-from thunder_core.guards.source import ConstantSource, Source
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import only_kernels
 from thunder_core.ir.proxy import NumberProxy, Proxy

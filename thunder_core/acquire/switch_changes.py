@@ -9,8 +9,8 @@ from typing import Final
 import torch
 
 from thunder_core.acquire.open_trace import OpenTrace
+from thunder_core.checks.global_state import copy_module_hooks, restore_module_hooks
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.global_state import copy_module_hooks, restore_module_hooks
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.switches import (

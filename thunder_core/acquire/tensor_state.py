@@ -12,8 +12,8 @@ from thunder_core.acquire.result_sizes import varies_by_values
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_size import traced, untraced
 from thunder_core.acquire.traced_tensor import Variable, is_traced, is_transformed, variable_of
+from thunder_core.checks.plain import is_plain_content
 from thunder_core.errors import SizeVariesError, UnsupportedError
-from thunder_core.guards.plain import is_plain_content
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import (

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
+from thunder_core.checks.source import ConstantSource
 from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.check import Check
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import NO_ATTRIBUTE, NO_SUBCLASS, SUBCLASS
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.source import ConstantSource
 from thunder_core.tracing.frames import CodeKind, call_for_program, is_users, kind_of_class
 
 OnCall = Callable[[CodeNames, tuple[Any, ...], Any], None]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Final
 
+from thunder_core.checks.stored_content import STORING
 from thunder_core.guards.abstract_stack import (
     ATTRIBUTE_LOADS,
     FIRST_ASSIGNMENT,
@@ -23,7 +24,6 @@ from thunder_core.guards.abstract_stack import (
 )
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.lookup_methods import LOOKUPS, is_pure_lookup
-from thunder_core.guards.stored_content import STORING
 from thunder_core.tracing.frames import CodeKind, kind_of
 
 _ACCESSORS: Final = frozenset({"getattr", "hasattr", "setattr", "delattr", "vars", "dir"})

@@ -16,15 +16,16 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
+from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSource, Source
+from thunder_core.checks.stored_attributes import MISSING, is_filled, namespace_of, slot_names
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.check import Check
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
-from thunder_core.guards.contents import MISSING, PARTS, NodeKind, is_filled, namespace_of, slot_names
+from thunder_core.guards.contents import PARTS, NodeKind
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, has_pure_lookup, look_up, replaces_lookup
 from thunder_core.guards.node import Node
-from thunder_core.guards.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 

@@ -17,13 +17,13 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import CellType, FunctionType, MemberDescriptorType, MethodType
-from typing import Any, Final, TypeVar
+from types import CellType, FunctionType, MethodType
+from typing import Any, Final
 
 import torch
 from torch.nn import Module
 
-from thunder_core.guards.source import (
+from thunder_core.checks.source import (
     DirectAttributeSource,
     SlotSource,
     Source,
@@ -31,7 +31,17 @@ from thunder_core.guards.source import (
     global_source,
     item_source,
 )
-from thunder_core.guards.stored_content import (
+from thunder_core.checks.stored_attributes import (
+    MISSING,
+    cached_by_class,
+    lookup_of,
+    namespace_of,
+    reaches_slot,
+    slot_item,
+    slot_names,
+    slots_of,
+)
+from thunder_core.checks.stored_content import (
     delete_item,
     entries,
     replace_content,
@@ -41,9 +51,6 @@ from thunder_core.guards.stored_content import (
 )
 from thunder_core.pytorch_internals import ScriptMethod
 
-T = TypeVar("T")
-MISSING: Final = object()
-"""Replaces the value of an attribute or variable that does not exist."""
 WHOLE: Final = object()
 """The key of a change of the whole content of a table."""
 MODULE_DICTIONARIES: Final = ("_parameters", "_buffers", "_modules")
@@ -140,100 +147,13 @@ def _moved_keys(before: dict[Any, Any], after: dict[Any, Any], slots: Collection
     return ()
 
 
-def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
-    """Cache the results of a function by class, with weak references to the classes."""
-    # by id, whose lookup takes a sixth of that in a WeakKeyDictionary
-    results: dict[int, tuple[T, weakref.ref[type]]] = {}
-
-    @functools.wraps(function)
-    def cached(kind: type, /) -> T:
-        known = results.get(id(kind))
-        if known is None:
-            key = id(kind)
-            known = results[key] = (function(kind), weakref.ref(kind, lambda _: results.pop(key, None)))
-        return known[0]
-
-    return cached
-
-
 # ---------------------------------------------------------------- attributes
-
-
-_SLOTS_IN_C: Final[Mapping[type, tuple[str, ...]]] = {
-    FunctionType: ("__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__"),
-    CellType: ("cell_contents",),
-}
-
-
-@cached_by_class
-def _slots(kind: type) -> dict[str, Any]:
-    """The descriptors of the slots of a class and its bases, the first of each name.
-
-    An attribute of a subclass may hide a slot, for example a property, which no access to the slot may run.
-    """
-    if kind in _SLOTS_IN_C:
-        return {name: vars(kind)[name] for name in _SLOTS_IN_C[kind]}
-    slots: dict[str, Any] = {}
-    for base in kind.__mro__:
-        for name, member in base.__dict__.items() if "__slots__" in base.__dict__ else ():
-            if type(member) is MemberDescriptorType:
-                slots.setdefault(name, member)
-    return slots
-
-
-def slot_names(kind: type) -> Collection[str]:
-    """The names of the slots of a class and its bases."""
-    return _slots(kind).keys()
-
-
-def reaches_slot(kind: type, name: str) -> bool:
-    """Whether a class has a slot with a name that no attribute of a subclass hides."""
-    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
-    return found is not None and found is _slots(kind).get(name)
-
-
-@cached_by_class
-def _lookup(kind: type) -> Callable[[Any, str], Any] | None:
-    """Reads ``__dict__`` without ``__getattribute__`` of a class; None if its objects have none, as tuples."""
-    if issubclass(kind, threading.local):
-        return threading.local.__getattribute__  # reads the attributes of the thread
-    return object.__getattribute__ if any("__dict__" in base.__dict__ for base in kind.__mro__) else None
-
-
-def namespace_of(value: Any) -> dict[str, Any] | None:
-    """The ``__dict__`` of an object or None, read without ``__getattr__`` or ``__getattribute__`` of its class."""
-    lookup = _lookup(type(value))
-    if lookup is None:
-        return None
-    try:
-        own: dict[str, Any] = lookup(value, "__dict__")
-    except AttributeError:  # it is implemented in C
-        return None
-    return own
-
-
-def slot_item(value: Any, name: str) -> Any:
-    """The object in a slot, or `MISSING`."""
-    try:
-        return _slots(type(value))[name].__get__(value)
-    except (AttributeError, ValueError):  # of an empty cell
-        return MISSING
-
-
-def content_of(cell: CellType) -> Any:
-    """The value of a closure variable; `MISSING` if it has none."""
-    return slot_item(cell, "cell_contents")
 
 
 _CACHED_BY_PYTORCH: Final = frozenset(
     {f"_sym_{what}_capsule{end}" for what in ("sizes", "strides") for end in ("", "_len")}
 )
 """Attributes in which PyTorch caches the sizes and strides that a wrapper subclass returned."""
-
-
-def is_filled(value: Any, name: str) -> bool:
-    """Whether an object has a slot with a name, and an object in it."""
-    return name in slot_names(type(value)) and slot_item(value, name) is not MISSING
 
 
 def _is_of_library(value: Any, name: str, held: Any) -> bool:
@@ -284,7 +204,7 @@ def _get_attribute(value: Any, name: str) -> Any:
 
 def put_attribute(value: Any, name: str, item: Any) -> None:
     """Store an attribute in its slot or in ``__dict__``, or delete it if ``item`` is `MISSING`; runs no code."""
-    slot = _slots(type(value)).get(name)
+    slot = slots_of(type(value)).get(name)
     if slot is None:
         _put_entry(namespace_of(value), name, item)
     elif item is MISSING:
@@ -303,7 +223,7 @@ def _attribute_path(value: Any, source: Source, name: str) -> Source:
         return StoredAttributeSource(source, name)
     if reaches_slot(kind, name) and not issubclass(kind, threading.local):  # which `object.__setattr__` refuses
         return DirectAttributeSource(source, name)
-    return SlotSource(source, name, _slots(kind)[name])
+    return SlotSource(source, name, slots_of(kind)[name])
 
 
 def _module_dictionary(name: str) -> Table:
@@ -391,20 +311,6 @@ PARTS: Final[Mapping[type, tuple[str, ...]]] = {
 """Classes whose objects call functions of the user, with the attributes, which do not change, that refer to these."""
 
 
-PROXIES: Final = frozenset(weakref.ProxyTypes)
-"""The classes of weak proxies, which have the attributes and, for `isinstance`, the class of their object."""
-
-
-def referent_of(value: Any) -> Any:
-    """The object behind a weak reference or proxy, or None; None for other objects, too."""
-    if type(value) in PROXIES:
-        try:
-            return value.__init__.__self__
-        except ReferenceError:
-            return None
-    return weakref.ref.__call__(value) if isinstance(value, weakref.ref) else None
-
-
 class NodeKind(enum.Enum):
     """The kinds of objects; the first whose classes fit an object is its kind.
 
@@ -446,7 +352,7 @@ CONTAINERS: Final = (NodeKind.DICTIONARY, NodeKind.SEQUENCE, NodeKind.SET)
 def tables_of_class(kind: type) -> tuple[Table, ...]:
     """The `tables_of` the objects of a class."""
     tables = _kind_of_class(kind).tables
-    return tables if _lookup(kind) or slot_names(kind) else tuple([t for t in tables if t is not _ATTRIBUTES])
+    return tables if lookup_of(kind) or slot_names(kind) else tuple([t for t in tables if t is not _ATTRIBUTES])
 
 
 def tables_of(value: Any) -> tuple[Table, ...]:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import DISTINCT, NOT_AMONG, identity_check
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import DISTINCT, NOT_AMONG, identity_check
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source, StoredAttributeSource, is_argument
 from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind
-from thunder_core.guards.guard import Guard
 from thunder_core.guards.node import Node
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source, StoredAttributeSource, is_argument
 from thunder_core.guards.tensor_index import TensorIndex
 
 _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE)

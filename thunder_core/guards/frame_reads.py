@@ -11,17 +11,11 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.class_reads import function_behind
-from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, is_replaced, not_in_dict
-from thunder_core.guards.contents import MISSING, NodeKind, content_of
-from thunder_core.guards.following import Following
-from thunder_core.guards.global_state import ORIGINAL_BUILTINS
-from thunder_core.guards.heap import Heap, is_unread
-from thunder_core.guards.node import Node
-from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import HOOKS, IDENTITY, NO_ENTRY, NO_HOOKS, is_replaced, not_in_dict
+from thunder_core.checks.global_state import ORIGINAL_BUILTINS
+from thunder_core.checks.plain import is_plain
+from thunder_core.checks.source import (
     ClosureSource,
     ItemSource,
     NamespaceSource,
@@ -29,6 +23,13 @@ from thunder_core.guards.source import (
     global_source,
     module_variable,
 )
+from thunder_core.checks.stored_attributes import MISSING, content_of
+from thunder_core.guards.class_reads import function_behind
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import NodeKind
+from thunder_core.guards.following import Following
+from thunder_core.guards.heap import Heap, is_unread
+from thunder_core.guards.node import Node
 from thunder_core.guards.stand_ins import is_conversion
 from thunder_core.tracing.frames import CodeKind, kind_of
 

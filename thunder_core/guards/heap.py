@@ -14,8 +14,8 @@ from typing import Any
 from torch import Generator, Size, Tensor
 from torch.nn import Module
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import (
     ALIAS,
     BUILTINS,
     CLASS_ATTRIBUTE_NAMES,
@@ -28,13 +28,9 @@ from thunder_core.guards.conditions import (
     identity_check,
     is_replaced,
 )
-from thunder_core.guards.contents import MODULE_DICTIONARIES, PROXIES, NodeKind, node_kind
-from thunder_core.guards.global_state import ORIGINAL_BUILTINS, state_guard
-from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
-from thunder_core.guards.object_guards import ObjectGuards
-from thunder_core.guards.plain import ATOM_TYPES, is_plain
-from thunder_core.guards.records import Records
-from thunder_core.guards.source import (
+from thunder_core.checks.global_state import ORIGINAL_BUILTINS, state_guard
+from thunder_core.checks.plain import ATOM_TYPES, is_plain
+from thunder_core.checks.source import (
     AttributeSource,
     ConstantSource,
     HeldSource,
@@ -43,6 +39,11 @@ from thunder_core.guards.source import (
     Source,
     StoredAttributeSource,
 )
+from thunder_core.checks.stored_attributes import PROXIES
+from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
+from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
+from thunder_core.guards.object_guards import ObjectGuards
+from thunder_core.guards.records import Records
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_installed, kind_of_class
 

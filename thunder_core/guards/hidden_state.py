@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperType, ModuleType
 from typing import Any, Final
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import VALUE, keys_check
-from thunder_core.guards.contents import PROXIES, cached_by_class
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import VALUE, keys_check
+from thunder_core.checks.global_state import OPTIONS_OF_DECIMALS, decimal_context
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.plain import ATOM_TYPES
+from thunder_core.checks.source import ConstantSource, EnvironmentSource, GlobalSource, ResultSource, Source
+from thunder_core.checks.stored_attributes import PROXIES, cached_by_class
 from thunder_core.guards.external_calls import CONCURRENT
-from thunder_core.guards.global_state import OPTIONS_OF_DECIMALS, decimal_context
-from thunder_core.guards.guard import Guard
 from thunder_core.guards.lookup_methods import has_own_lookup
-from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ConstantSource, EnvironmentSource, GlobalSource, ResultSource, Source
 from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 
 # ---------------------------------------------------------------- random generators outside of PyTorch

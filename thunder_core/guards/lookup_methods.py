@@ -27,6 +27,9 @@ from typing import Any, NoReturn
 import torch
 from torch.overrides import TorchFunctionMode
 
+from thunder_core.checks.plain import ATOM_TYPES
+from thunder_core.checks.stored_attributes import MISSING, cached_by_class, namespace_of
+from thunder_core.checks.stored_content import CHANGING
 from thunder_core.guards.abstract_stack import (
     ATTRIBUTE_LOADS,
     FIRST_ASSIGNMENT,
@@ -35,9 +38,6 @@ from thunder_core.guards.abstract_stack import (
     StackValue,
     instructions,
 )
-from thunder_core.guards.contents import MISSING, cached_by_class, namespace_of
-from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.stored_content import CHANGING
 from thunder_core.tracing.frames import CodeKind, kind_of
 
 COMPUTED = object()

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from torch.nn import Module
 
+from thunder_core.checks.source import Source, item_source
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import Change, NodeKind, Table
-from thunder_core.guards.source import Source, item_source
 from thunder_core.tracing.frames import PACKAGES
 
 

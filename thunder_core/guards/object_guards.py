@@ -14,10 +14,8 @@ from typing import Any, Final
 from torch import Tensor
 from torch.nn import Module
 
-from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.buffers import array_content, is_array, is_buffer
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import (
     ARRAY,
     CACHED_RESULTS,
     CODE,
@@ -36,23 +34,10 @@ from thunder_core.guards.conditions import (
     identity_check,
     keys_check,
 )
-from thunder_core.guards.contents import (
-    CONTAINERS,
-    MISSING,
-    MODULE_DICTIONARIES,
-    PROXIES,
-    NodeKind,
-    content_of,
-    namespace_of,
-    node_kind,
-    parts_of,
-    referent_of,
-)
-from thunder_core.guards.global_state import state_guard
-from thunder_core.guards.node import Node, is_compiled, make_node
-from thunder_core.guards.plain import copy_content, is_plain, is_plain_content, same_items_of
-from thunder_core.guards.records import Records
-from thunder_core.guards.source import (
+from thunder_core.checks.global_state import state_guard
+from thunder_core.checks.memory import array_content, is_array, is_buffer
+from thunder_core.checks.plain import copy_content, is_plain, is_plain_content, same_items_of
+from thunder_core.checks.source import (
     AttributeSource,
     ClosureSource,
     ConstantSource,
@@ -66,7 +51,12 @@ from thunder_core.guards.source import (
     is_argument,
     item_source,
 )
-from thunder_core.guards.stored_content import is_overridden
+from thunder_core.checks.stored_attributes import MISSING, PROXIES, content_of, namespace_of, referent_of
+from thunder_core.checks.stored_content import is_overridden
+from thunder_core.errors import EagerCallNeeded
+from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
+from thunder_core.guards.node import Node, is_compiled, make_node
+from thunder_core.guards.records import Records
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 
 GUARDED_APART: Final[set[str]] = set()

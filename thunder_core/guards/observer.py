@@ -24,13 +24,18 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.checks.global_state import GlobalState
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.plain import ATOM_TYPES
+from thunder_core.checks.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
+from thunder_core.checks.stored_attributes import MISSING
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.forking import in_child
 from thunder_core.guards.abstract_stack import uses_as_value
 from thunder_core.guards.builtin_calls import BuiltinCalls
 from thunder_core.guards.bytecode import names_of
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, NodeKind
+from thunder_core.guards.contents import NodeKind
 from thunder_core.guards.external_calls import (
     ThreadCalls,
     concurrent_function,
@@ -44,14 +49,10 @@ from thunder_core.guards.external_calls import (
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.frame_reads import FrameReads
-from thunder_core.guards.global_state import GlobalState
-from thunder_core.guards.guard import Guard
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.hidden_state import HiddenStates
 from thunder_core.guards.lookup_methods import has_pure_lookup
 from thunder_core.guards.node import is_compiled
-from thunder_core.guards.plain import ATOM_TYPES
-from thunder_core.guards.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.guards.stand_ins import CONVERSIONS, NUMBER_CLASSES, StandIn, is_conversion
 from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import ANY_NAMES, Write, change_read_by, find_writes, undo_writes

@@ -11,15 +11,16 @@ from typing import Any
 from torch import Generator
 from torch.nn import Module
 
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.source import ClosureSource, ConstantSource, Source
+from thunder_core.checks.stored_attributes import MISSING
 from thunder_core.guards.buffers import Buffers
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import MISSING, NodeKind
+from thunder_core.guards.contents import NodeKind
 from thunder_core.guards.distinct_objects import DistinctObjects
 from thunder_core.guards.getters import Getters
-from thunder_core.guards.guard import Guard
 from thunder_core.guards.hidden_state import Environment, HiddenStates, StateReads
 from thunder_core.guards.node import Node, make_node
-from thunder_core.guards.source import ClosureSource, ConstantSource, Source
 from thunder_core.guards.stand_ins import StandIns
 from thunder_core.guards.tensor_facts import TensorFacts
 from thunder_core.guards.tensor_index import TensorIndex

@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.contents import put_attribute, reaches_slot, slot_item
-from thunder_core.guards.source import (
+from thunder_core.checks.source import (
     PATH_ERRORS,
     Args,
     ArgumentSource,
@@ -35,7 +34,9 @@ from thunder_core.guards.source import (
     Source,
     StoredAttributeSource,
 )
-from thunder_core.guards.stored_content import store_item, stored_item
+from thunder_core.checks.stored_attributes import reaches_slot, slot_item
+from thunder_core.checks.stored_content import store_item, stored_item
+from thunder_core.guards.contents import put_attribute
 
 _turn = threading.Condition()
 _recording: Counter[int] = Counter()

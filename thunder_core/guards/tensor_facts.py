@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.check import Check, Comparison, Condition, compiled_reader
-from thunder_core.guards.conditions import IDENTITY
-from thunder_core.guards.guard import Guard
-from thunder_core.guards.source import Source
-from thunder_core.guards.tensor_guard import TensorGuard
+from thunder_core.checks.check import Check, Comparison, Condition, compiled_reader
+from thunder_core.checks.conditions import IDENTITY
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.source import Source
+from thunder_core.checks.tensor_guard import TensorGuard
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     identity_property,

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import ALIAS, TYPE
-from thunder_core.guards.contents import NodeKind, node_kind
-from thunder_core.guards.guard import Guard
-from thunder_core.guards.node import Node, make_node
-from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import ALIAS, TYPE
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.plain import is_plain
+from thunder_core.checks.source import (
     AttributeSource,
     Source,
 )
+from thunder_core.guards.contents import NodeKind, node_kind
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.stand_ins import NUMBER_CLASSES
 from thunder_core.pytorch_internals import DisableTorchFunction
 

@@ -7,23 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.conditions import EMPTY_SLOT, not_in_dict
-from thunder_core.guards.contents import (
-    MISSING,
-    WHOLE,
-    Change,
-    NodeKind,
-    Table,
-    forget_cached_methods,
-    namespace_of,
-    slot_names,
-)
-from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import Node
-from thunder_core.guards.plain import is_plain
-from thunder_core.guards.source import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import EMPTY_SLOT, not_in_dict
+from thunder_core.checks.plain import is_plain
+from thunder_core.checks.source import (
     ClosureSource,
     ConstantSource,
     ContextSource,
@@ -31,7 +18,12 @@ from thunder_core.guards.source import (
     Source,
     is_argument,
 )
-from thunder_core.guards.stored_content import is_overridden, replace_content, same_entries, same_items
+from thunder_core.checks.stored_attributes import MISSING, namespace_of, slot_names
+from thunder_core.checks.stored_content import is_overridden, replace_content, same_entries, same_items
+from thunder_core.guards.code_names import CodeNames
+from thunder_core.guards.contents import WHOLE, Change, NodeKind, Table, forget_cached_methods
+from thunder_core.guards.heap import Heap
+from thunder_core.guards.node import Node
 
 
 class WriteKind(enum.Enum):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.checks.tensor_guard import TensorsMemo, same_stride
 from thunder_core.executors.executor import RegionCall, RegionError
-from thunder_core.guards.tensor_guard import TensorsMemo, same_stride
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.program import compile_sizes, compile_trace

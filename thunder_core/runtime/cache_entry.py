@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from thunder_core.checks.prologue import Prologue
 from thunder_core.config.by_device import PresetChoice
 from thunder_core.executors.executor import Executor
-from thunder_core.guards.prologue import Prologue
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.passes.transform import Transform

@@ -10,10 +10,10 @@ import torch
 
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.checks.source import ArgumentSource, KeywordSource
 from thunder_core.config.settings import Settings
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
-from thunder_core.guards.source import ArgumentSource, KeywordSource
 from thunder_core.ir.proxy import TensorProxy, storages_of
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult

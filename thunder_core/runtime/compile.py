@@ -16,15 +16,15 @@ from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.attempt import Guesses, why_constant
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.tensor_classes import recording_with
+from thunder_core.checks.guard import CallShape
+from thunder_core.checks.prologue import Prologue, build_prologue
+from thunder_core.checks.sizes import SizesGuard
+from thunder_core.checks.source import ConstantSource
 from thunder_core.config.by_device import with_executors_for
 from thunder_core.config.settings import Settings
 from thunder_core.errors import without_plugins
 from thunder_core.executors.states import States
-from thunder_core.guards.guard import CallShape
 from thunder_core.guards.lookup_methods import name_of
-from thunder_core.guards.prologue import Prologue, build_prologue
-from thunder_core.guards.sizes import SizesGuard
-from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks

@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.recorder import this_thread
-from thunder_core.guards.conditions import HOOKS
-from thunder_core.guards.global_state import global_module_hooks
+from thunder_core.checks.conditions import HOOKS
+from thunder_core.checks.global_state import global_module_hooks
 from thunder_core.guards.node import ORIGINAL, original_of
 from thunder_core.runtime.compiled import Compiled
 

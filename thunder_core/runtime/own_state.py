@@ -17,7 +17,7 @@ import torch
 from thunder_core.acquire.interceptions import uninstall_unused
 from thunder_core.acquire.program_exceptions import free_frames
 from thunder_core.acquire.recorder import set_active_recorder
-from thunder_core.guards.global_state import autocast_state
+from thunder_core.checks.global_state import autocast_state
 from thunder_core.ir.switches import Values, read_switches, set_switches
 from thunder_core.pytorch_internals import (
     get_deterministic_algorithms,

@@ -14,13 +14,13 @@ from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.input_sizes import VaryingSizes
 from thunder_core.acquire.program_exceptions import folded
 from thunder_core.acquire.recorder import this_thread
+from thunder_core.checks.dispatch import Dispatcher
+from thunder_core.checks.global_state import GlobalState, replaced_builtins
+from thunder_core.checks.guard import Miss
 from thunder_core.config.settings import Settings
 from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
-from thunder_core.guards.dispatch import Dispatcher
-from thunder_core.guards.global_state import GlobalState, replaced_builtins
-from thunder_core.guards.guard import Miss
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after

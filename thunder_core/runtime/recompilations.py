@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from thunder_core.checks.guard import Miss
 from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
-from thunder_core.guards.guard import Miss
 from thunder_core.ir.location import at
 from thunder_core.runtime.guesses import Guess
 from thunder_core.tracing.frames import warn_user

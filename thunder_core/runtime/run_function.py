@@ -9,7 +9,7 @@ from typing import Any
 from thunder_core.acquire.acquired import Acquired
 from thunder_core.acquire.program_exceptions import free_frames, note
 from thunder_core.acquire.reconstruction import Reconstruction
-from thunder_core.guards.sizes import SizesGuard
+from thunder_core.checks.sizes import SizesGuard
 from thunder_core.ir.program import compile_source, compile_trace
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.switches import read_of_ops, set_of_ops

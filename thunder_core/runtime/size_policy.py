@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, VaryingSizes, is_marked
+from thunder_core.checks.sizes import NUMBER, SizedInput, SizesGuard
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.errors import DeclaredSizeError
-from thunder_core.guards.sizes import NUMBER, SizedInput, SizesGuard
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.runtime.cache_entry import CacheEntry

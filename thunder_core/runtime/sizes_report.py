@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from thunder_core.guards.sizes import SizesGuard
+from thunder_core.checks.sizes import SizesGuard
 from thunder_core.ir.location import SourceLocation, at
 
 

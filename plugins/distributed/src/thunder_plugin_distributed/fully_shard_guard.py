@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from thunder_core.checks.guard import Guard, show
+from thunder_core.checks.source import Names, StepSource
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.guard import Guard, show
-from thunder_core.guards.source import Names, StepSource
 from thunder_plugin_distributed.fully_shard_plan import Plan, groups_of, plan_of
 
 

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from thunder_core.checks.source import Names, StepSource
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.source import Names, StepSource
 from thunder_plugin_distributed import partial_gradients, pytorch_internals
 from thunder_plugin_distributed.accumulated_gradients import (
     accumulate,

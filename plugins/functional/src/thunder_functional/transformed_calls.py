@@ -17,12 +17,12 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.traced_tensor import any_transformed
+from thunder_core.checks.check import Check
+from thunder_core.checks.global_state import autocast_state
 from thunder_core.config.declared_sizes import DeclaredSizes
 from thunder_core.config.model import ThunderConfig
 from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, UncacheableError
-from thunder_core.guards.check import Check
-from thunder_core.guards.global_state import autocast_state
 from thunder_core.pytorch_internals import (
     TransformType,
     current_level,

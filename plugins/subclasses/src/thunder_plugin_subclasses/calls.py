@@ -18,8 +18,8 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.subclasses import wrappers
 from thunder_core.acquire.tensor_state import BASE, GRAD_FN
 from thunder_core.acquire.traced_tensor import is_traced
+from thunder_core.checks.source import AttributeSource, Source
 from thunder_core.errors import SizeVariesError
-from thunder_core.guards.source import AttributeSource, Source
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (

@@ -18,8 +18,8 @@ import torch
 
 from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.checks.plain import identical, is_plain
 from thunder_core.errors import AcquisitionError, DataDependentError
-from thunder_core.guards.plain import identical, is_plain
 from thunder_core.guards.writes import Write
 from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.bound_symbol import BoundSymbol

@@ -23,9 +23,9 @@ import torch
 from thunder_core.acquire.autograd_functions import Applied
 from thunder_core.acquire.open_trace import Region
 from thunder_core.acquire.traced_tensor import Variable, is_traced, metadata_key, variable_of
+from thunder_core.checks.source import ItemSource, Source
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
 from thunder_core.guards.contents import own_attributes
-from thunder_core.guards.source import ItemSource, Source
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in

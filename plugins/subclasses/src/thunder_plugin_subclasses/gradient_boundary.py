@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.source import Names, StepSource
+from thunder_core.checks.source import Names, StepSource
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_plugin_subclasses.guards import facts
 from thunder_plugin_subclasses.parts import flattened, gradient_parts

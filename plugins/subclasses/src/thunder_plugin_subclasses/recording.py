@@ -8,8 +8,8 @@ import torch
 
 from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.traced_tensor import Variable
+from thunder_core.checks.source import ConstantSource
 from thunder_core.guards.observer import Observer
-from thunder_core.guards.source import ConstantSource
 from thunder_core.ir.proxy import TensorProxy
 from thunder_plugin_subclasses.gradient_boundary import GradientLayout
 from thunder_plugin_subclasses.guards import DTensorRulesGuard, dtensor_rules

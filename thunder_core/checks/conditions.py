@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from thunder_core.guards.buffers import array_content, shares_memory
-from thunder_core.guards.check import (
+from thunder_core.checks.check import (
     EQUAL,
     IDENTICAL,
     IS,
@@ -19,11 +18,12 @@ from thunder_core.guards.check import (
     Comparison,
     Condition,
 )
-from thunder_core.guards.contents import is_filled, referent_of
-from thunder_core.guards.guard import show, type_name
-from thunder_core.guards.plain import identical, is_plain, key_text, same_items_of
-from thunder_core.guards.source import ConstantSource, NamespaceSource, Source
-from thunder_core.guards.stored_content import stored_items
+from thunder_core.checks.guard import show, type_name
+from thunder_core.checks.memory import array_content, shares_memory
+from thunder_core.checks.plain import identical, is_plain, key_text, same_items_of
+from thunder_core.checks.source import ConstantSource, NamespaceSource, Source
+from thunder_core.checks.stored_attributes import is_filled, referent_of
+from thunder_core.checks.stored_content import stored_items
 from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of_class
 
 # ---------------------------------------------------------------- type, value and identity

@@ -1,4 +1,4 @@
-"""Guards: conditions under which a cache entry is valid for a call. Most are rows, see `thunder_core.guards.check`."""
+"""Guards: conditions under which a cache entry is valid for a call. Most are rows, see `thunder_core.checks.check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
+from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source
 
 _LONGEST_VALUE = 80
 
@@ -73,7 +73,7 @@ class Guard:
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """The dimensions whose sizes differ in a call, by path of the tensor; None if anything else differs.
 
-        For a Python int or float the dimension is `thunder_core.guards.sizes.NUMBER`; for strides that differ, although
+        For a Python int or float the dimension is `thunder_core.checks.sizes.NUMBER`; for strides that differ, although
         the sizes are equal, it is `STRIDES` there. The result is empty if symbolic sizes do not satisfy a condition.
         """
         try:

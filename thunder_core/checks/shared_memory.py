@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from thunder_core.guards.guard import Guard
-from thunder_core.guards.source import Source
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.source import Source
 from thunder_core.pytorch_internals import CreationMeta, get_creation_meta, is_alias_of, tensor_identity, view_base
 
 Relations = tuple[tuple[Any, ...], ...]

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from thunder_core.guards import conditions
-from thunder_core.guards.check import Check, Condition
-from thunder_core.guards.global_state import GlobalState
-from thunder_core.guards.guard import CallShape
-from thunder_core.guards.plain import is_plain
-from thunder_core.guards.prologue import Prologue, build_prologue
-from thunder_core.guards.source import ArgumentSource, ConstantSource, NamespaceSource
+from thunder_core.checks import conditions
+from thunder_core.checks.check import Check, Condition
+from thunder_core.checks.global_state import GlobalState
+from thunder_core.checks.guard import CallShape
+from thunder_core.checks.plain import is_plain
+from thunder_core.checks.prologue import Prologue, build_prologue
+from thunder_core.checks.source import ArgumentSource, ConstantSource, NamespaceSource
 
 
 class Plain:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from types import CodeType, ModuleType
 from typing import Any
 
-from thunder_core.guards.plain import identical, is_plain, key_text, literal
-from thunder_core.guards.stored_content import delete_item, is_overridden, store_item, stored_item
+from thunder_core.checks.plain import identical, is_plain, key_text, literal
+from thunder_core.checks.stored_content import delete_item, is_overridden, store_item, stored_item
 
 Args = Sequence[Any]
 Kwargs = Mapping[str, Any]

@@ -17,10 +17,10 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as _module
 
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import VALUE, is_replaced
+from thunder_core.checks.source import ConstantSource, Names, ResultSource
 from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import VALUE, is_replaced
-from thunder_core.guards.source import ConstantSource, Names, ResultSource
 from thunder_core.ir.switches import SWITCHES
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.conditions import TYPE
-from thunder_core.guards.global_state import GlobalState
-from thunder_core.guards.guard import CallShape, Guard, Miss
-from thunder_core.guards.prologue_writer import PrologueWriter
-from thunder_core.guards.shared_memory import NonOverlappingGuard, SharedMemoryGuard, relations
-from thunder_core.guards.sizes import SizesGuard, VaryingNumber
-from thunder_core.guards.source import PATH_ERRORS, Args, ConstantSource, Kwargs, Source
-from thunder_core.guards.tensor_guard import TensorGuard
+from thunder_core.checks.check import Check
+from thunder_core.checks.conditions import TYPE
+from thunder_core.checks.global_state import GlobalState
+from thunder_core.checks.guard import CallShape, Guard, Miss
+from thunder_core.checks.prologue_writer import PrologueWriter
+from thunder_core.checks.shared_memory import NonOverlappingGuard, SharedMemoryGuard, relations
+from thunder_core.checks.sizes import SizesGuard, VaryingNumber
+from thunder_core.checks.source import PATH_ERRORS, Args, ConstantSource, Kwargs, Source
+from thunder_core.checks.tensor_guard import TensorGuard
 from thunder_core.ir.program import compile_source
 
 

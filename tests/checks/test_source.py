@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.guards.prologue_writer import PrologueNames
-from thunder_core.guards.source import (
+from thunder_core.checks.prologue_writer import PrologueNames
+from thunder_core.checks.source import (
     PATH_ERRORS,
     ArgumentSource,
     AttributeSource,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+from thunder_core.checks.global_state import READERS
+from thunder_core.checks.guard import DispatchKey, Miss
+from thunder_core.checks.prologue import Prologue
+from thunder_core.checks.prologue_writer import PrologueNames
+from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs
 from thunder_core.forking import renew_in_child
-from thunder_core.guards.global_state import READERS
-from thunder_core.guards.guard import DispatchKey, Miss
-from thunder_core.guards.prologue import Prologue
-from thunder_core.guards.prologue_writer import PrologueNames
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs
 from thunder_core.ir.program import compile_source
 
 _MOST_KEYS = 8

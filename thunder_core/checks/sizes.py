@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from thunder_core.guards.guard import Guard
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Source
+from thunder_core.checks.guard import Guard
+from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Source
 from thunder_core.ir.program import compile_source
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr
 from thunder_core.tracing.sizes import SizeFact

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.guards.guard import DispatchKey, Guard, show
-from thunder_core.guards.plain import SINGLETON_TYPES, identical, is_plain, literal
-from thunder_core.guards.sizes import NUMBER
-from thunder_core.guards.source import PATH_ERRORS, Args, Constants, ItemSource, Kwargs, Names, Source
+from thunder_core.checks.guard import DispatchKey, Guard, show
+from thunder_core.checks.plain import SINGLETON_TYPES, identical, is_plain, literal
+from thunder_core.checks.sizes import NUMBER
+from thunder_core.checks.source import PATH_ERRORS, Args, Constants, ItemSource, Kwargs, Names, Source
 from thunder_core.ir.program import compile_source
 
 Functions = tuple[Callable[..., Any], ...]
@@ -60,7 +60,7 @@ def _nothing(expected: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A property of an object and its comparison: a row of `thunder_core.guards.conditions`.
+    """A property of an object and its comparison: a row of `thunder_core.checks.conditions`.
 
     Attributes:
         kind: the compared property, in one or two words.

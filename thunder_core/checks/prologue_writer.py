@@ -9,19 +9,19 @@ from typing import Any, TypeGuard
 
 import torch
 
-from thunder_core.guards.check import Check
-from thunder_core.guards.global_state import GlobalState, ModesMemo, always_checked, remaining
-from thunder_core.guards.guard import CallShape, Guard
-from thunder_core.guards.shared_memory import OverlapCheck, SharedMemoryGuard, relations
-from thunder_core.guards.sizes import SizesGuard
-from thunder_core.guards.source import (
+from thunder_core.checks.check import Check
+from thunder_core.checks.global_state import GlobalState, ModesMemo, always_checked, remaining
+from thunder_core.checks.guard import CallShape, Guard
+from thunder_core.checks.shared_memory import OverlapCheck, SharedMemoryGuard, relations
+from thunder_core.checks.sizes import SizesGuard
+from thunder_core.checks.source import (
     PATH_ERRORS,
     Names,
     Source,
     StoredAttributeSource,
     is_argument,
 )
-from thunder_core.guards.tensor_guard import TensorGuard, TensorsMemo, sees_requires_grad
+from thunder_core.checks.tensor_guard import TensorGuard, TensorsMemo, sees_requires_grad
 from thunder_core.ir.location import one_line
 from thunder_core.ir.size import SIZE_NAMES
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from thunder_core.guards.shared_memory import OverlapCheck, overlaps
+from thunder_core.checks.shared_memory import OverlapCheck, overlaps
 
 SLICES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(1, 3)), min_size=2, max_size=6)
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from thunder_core.guards.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, compiled_reader, compiled_test
-from thunder_core.guards.guard import DispatchKey, Guard, show, type_name
-from thunder_core.guards.sizes import STRIDES
-from thunder_core.guards.source import PATH_ERRORS, Args, Kwargs, Names, Source
+from thunder_core.checks.check import EQUAL, IS, TRUTH, Check, Comparison, Condition, compiled_reader, compiled_test
+from thunder_core.checks.guard import DispatchKey, Guard, show, type_name
+from thunder_core.checks.sizes import STRIDES
+from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source
 from thunder_core.ir.size import Size
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, TensorGuards, disabled_torch_function_impl
