@@ -28,7 +28,7 @@ from thunder_core.acquire.input_numbers import InputNumbers
 from thunder_core.acquire.input_sizes import InputSizes, VaryingSizes
 from thunder_core.acquire.interceptions import intercepted, intercepting, original_of, stand_in_of
 from thunder_core.acquire.mode import AcquisitionMode, length
-from thunder_core.acquire.program_exceptions import contents, ends_program, free_frames, note, raising
+from thunder_core.acquire.program_exceptions import contents, ends_program, raising
 from thunder_core.acquire.reconstruction import Reconstruction, Reconstructor
 from thunder_core.acquire.recorder import Recorder, set_active_recorder
 from thunder_core.acquire.resolvers import RESOLVERS
@@ -58,6 +58,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
+from thunder_core.tracing.tracebacks import free_frames, note
 
 _RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.program_exceptions import folded, free_frames
 from thunder_core.passes.operations import with_strides
 from thunder_core.pytorch_internals import (
     get_current_graph_task_keep_graph,
@@ -17,6 +16,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram, check_unobserved, watch
 from thunder_core.runtime.own_state import own_state
+from thunder_core.tracing.tracebacks import folded, free_frames
 
 
 def join(program: DifferentiatedProgram) -> Callable[..., tuple[Any, ...]]:

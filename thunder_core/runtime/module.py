@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.program_exceptions import folded
 from thunder_core.config.settings import Settings
 from thunder_core.guards.node import ORIGINAL
 from thunder_core.passes.transform import Transform
@@ -20,6 +19,7 @@ from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
 from thunder_core.tracing.frames import calls_program
+from thunder_core.tracing.tracebacks import folded
 
 _STATES: Final = "executor_states."
 """The prefix, in state dicts, of the states of executors. The name of the executor follows it."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 import torch
 
 from thunder_core.acquire.interceptions import uninstall_unused
-from thunder_core.acquire.program_exceptions import free_frames
 from thunder_core.acquire.recorder import set_active_recorder
 from thunder_core.checks.global_state import autocast_state
 from thunder_core.ir.switches import Values, read_switches, set_switches
@@ -29,6 +28,7 @@ from thunder_core.pytorch_internals import (
     pop_torch_dispatch_stack,
     pop_torch_function_stack,
 )
+from thunder_core.tracing.tracebacks import free_frames
 
 _UNCHANGED: Final = nullcontext()
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from thunder_core.acquire.attempt import Guesses
 from thunder_core.acquire.input_sizes import VaryingSizes
-from thunder_core.acquire.program_exceptions import folded
 from thunder_core.acquire.recorder import this_thread
 from thunder_core.checks.dispatch import Dispatcher
 from thunder_core.checks.global_state import GlobalState, replaced_builtins
@@ -27,6 +26,7 @@ from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, kno
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.tracing.frames import calls_program, warn_user
+from thunder_core.tracing.tracebacks import folded
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
 _MOST_UNREPEATED = 4

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.program_exceptions import free_frames, note
 from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.checks.sizes import SizesGuard
 from thunder_core.ir.program import compile_source, compile_trace
@@ -26,6 +25,7 @@ from thunder_core.runtime.bridge import join
 from thunder_core.runtime.own_state import without_autocast
 from thunder_core.runtime.rollback import Rollback
 from thunder_core.runtime.transform import ExecutableProgram
+from thunder_core.tracing.tracebacks import free_frames, note
 
 
 def run_function(

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.program_exceptions import folded
 from thunder_core.errors import TraceError, TraceSyntaxError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -28,6 +27,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.symbols.checks import REQUIRED
+from thunder_core.tracing.tracebacks import folded
 from thunder_saving.expressions import dotted
 from thunder_saving.reader import errors_of, read_module
 
