@@ -177,7 +177,7 @@ def _jit(fn: Any, settings: Any) -> Any:
 
     from thunder import progress_bar
     from thunder_core import progress
-    from thunder_core.guards.node import original_of
+    from thunder_core.checks.originals import original_of
     from thunder_core.runtime.compiled import ThunderFunction, transform_calls_with
     from thunder_core.runtime.module import compile_module
 

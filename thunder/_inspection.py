@@ -45,7 +45,7 @@ def original(jitted: Any) -> Any:
     """
     from types import MethodType
 
-    from thunder_core.guards.node import original_of
+    from thunder_core.checks.originals import original_of
 
     module = original_of(jitted)
     if module is not None:

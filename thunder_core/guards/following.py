@@ -21,6 +21,7 @@ import torch
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_check, not_in_dict
 from thunder_core.checks.global_state import replaces_builtins
+from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import ATOM_TYPES
 from thunder_core.checks.source import (
     AttributeSource,
@@ -41,7 +42,7 @@ from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, parts_of
 from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.lookup_methods import COMPUTED, has_own_lookup, look_up, replaces_lookup
-from thunder_core.guards.node import Node, is_compiled
+from thunder_core.guards.node import Node
 from thunder_core.guards.stored_objects import Holder, StoredObjects, parts_of_fresh
 from thunder_core.tracing.frames import CodeKind, kind_of_class
 

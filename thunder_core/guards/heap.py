@@ -29,6 +29,7 @@ from thunder_core.checks.conditions import (
     is_replaced,
 )
 from thunder_core.checks.global_state import ORIGINAL_BUILTINS, state_guard
+from thunder_core.checks.originals import ORIGINAL, is_compiled, original_of
 from thunder_core.checks.plain import ATOM_TYPES, is_plain
 from thunder_core.checks.source import (
     AttributeSource,
@@ -41,7 +42,7 @@ from thunder_core.checks.source import (
 )
 from thunder_core.checks.stored_attributes import PROXIES
 from thunder_core.guards.contents import MODULE_DICTIONARIES, NodeKind, node_kind
-from thunder_core.guards.node import ORIGINAL, Node, is_compiled, make_node, original_of
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.object_guards import ObjectGuards
 from thunder_core.guards.records import Records
 from thunder_core.guards.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from torch.nn import Module
+from typing import Any
 
 from thunder_core.checks.source import Source, item_source
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import Change, NodeKind, Table
-from thunder_core.tracing.frames import PACKAGES
 
 
 @dataclass(slots=True, eq=False)
@@ -89,25 +86,3 @@ class Node:
 def make_node(value: Any, source: Source, kind: NodeKind) -> Node:
     """A node with a shallow copy of the current contents of ``value``."""
     return Node(value, source, kind, tuple([table.read(value) for table in kind.tables]))
-
-
-# ---------------------------------------------------------------- compiled programs
-
-ORIGINAL: Final = "_thunder_original"
-"""The slot of a compiled module that refers to its original. Only classes of compiled modules define it."""
-
-
-def original_of(value: Any) -> Module | None:
-    """The module from which a compiled module was compiled, with which it shares all attributes; None for all else.
-
-    Guards read the original in place of the compiled module.
-    """
-    if ORIGINAL not in type(value).__dict__:
-        return None
-    original: Module = getattr(value, ORIGINAL)
-    return original
-
-
-def is_compiled(value: Any) -> bool:
-    """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
-    return type(value).__module__.partition(".")[0] in PACKAGES

@@ -36,6 +36,7 @@ from thunder_core.checks.conditions import (
 )
 from thunder_core.checks.global_state import state_guard
 from thunder_core.checks.memory import array_content, is_array, is_buffer
+from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import copy_content, is_plain, is_plain_content, same_items_of
 from thunder_core.checks.source import (
     AttributeSource,
@@ -55,7 +56,7 @@ from thunder_core.checks.stored_attributes import MISSING, PROXIES, content_of, 
 from thunder_core.checks.stored_content import is_overridden
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.guards.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
-from thunder_core.guards.node import Node, is_compiled, make_node
+from thunder_core.guards.node import Node, make_node
 from thunder_core.guards.records import Records
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 

@@ -26,6 +26,7 @@ import torch
 
 from thunder_core.checks.global_state import GlobalState
 from thunder_core.checks.guard import Guard
+from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import ATOM_TYPES
 from thunder_core.checks.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.checks.stored_attributes import MISSING
@@ -52,7 +53,6 @@ from thunder_core.guards.frame_reads import FrameReads
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.hidden_state import HiddenStates
 from thunder_core.guards.lookup_methods import has_pure_lookup
-from thunder_core.guards.node import is_compiled
 from thunder_core.guards.stand_ins import CONVERSIONS, NUMBER_CLASSES, StandIn, is_conversion
 from thunder_core.guards.stored_objects import Holder
 from thunder_core.guards.writes import ANY_NAMES, Write, change_read_by, find_writes, undo_writes

@@ -27,13 +27,14 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import ATOM_TYPES, is_plain
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, cached_by_class, referent_of
 from thunder_core.guards.class_reads import Follow
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import CONTAINERS, WHOLE, NodeKind, Table, parts_of_class, tables_of, tables_of_class
 from thunder_core.guards.heap import Heap
-from thunder_core.guards.node import Node, is_compiled
+from thunder_core.guards.node import Node
 from thunder_core.tracing.frames import PACKAGES
 
 MOST_FRESH: Final = 10_000

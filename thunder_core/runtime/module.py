@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.checks.originals import ORIGINAL
 from thunder_core.config.settings import Settings
-from thunder_core.guards.node import ORIGINAL
 from thunder_core.passes.transform import Transform
 from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.module_class import class_for, follow_class, new_instance

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from thunder_core.checks.originals import ORIGINAL
 from thunder_core.errors import UnsupportedError
 from thunder_core.forking import renew_in_child
-from thunder_core.guards.node import ORIGINAL
 from thunder_core.runtime.module_forward import COMPILED, COMPILED_FORWARD, ForwardAttribute
 from thunder_core.tracing.frames import calls_program
 

@@ -14,7 +14,7 @@ import torch
 from thunder_core.acquire.recorder import this_thread
 from thunder_core.checks.conditions import HOOKS
 from thunder_core.checks.global_state import global_module_hooks
-from thunder_core.guards.node import ORIGINAL, original_of
+from thunder_core.checks.originals import ORIGINAL, original_of
 from thunder_core.runtime.compiled import Compiled
 
 COMPILED: Final = "_thunder_compiled"

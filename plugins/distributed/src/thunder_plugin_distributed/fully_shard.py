@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from thunder_core.acquire.attempt import RecordAgain
 from thunder_core.acquire.interception import Interception
 from thunder_core.acquire.recorder import Recorder
+from thunder_core.checks.originals import original_of
 from thunder_core.checks.source import Source
 from thunder_core.errors import EagerCallNeeded
-from thunder_core.guards.node import original_of
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.frames import user_location

@@ -1,0 +1,28 @@
+"""Compiled programs among the objects of a program: their originals are read in their place."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from torch.nn import Module
+
+from thunder_core.tracing.frames import PACKAGES
+
+ORIGINAL: Final = "_thunder_original"
+"""The slot of a compiled module that refers to its original. Only classes of compiled modules define it."""
+
+
+def original_of(value: Any) -> Module | None:
+    """The module from which a compiled module was compiled, with which it shares all attributes; None for all else.
+
+    Guards read the original in place of the compiled module.
+    """
+    if ORIGINAL not in type(value).__dict__:
+        return None
+    original: Module = getattr(value, ORIGINAL)
+    return original
+
+
+def is_compiled(value: Any) -> bool:
+    """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
+    return type(value).__module__.partition(".")[0] in PACKAGES
