@@ -117,6 +117,7 @@ def outcome(program: Callable[[torch.Tensor], Any], x: torch.Tensor, *, training
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_operator_gives_what_the_loop_gives(program: Callable[..., Any], training: bool) -> None:
     compiled = thunder.jit(lambda x: program(x, own=False))
     for rows, sign in ((4, 1), (4, -1), (4, 1), (5, 1)):

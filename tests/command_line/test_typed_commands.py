@@ -122,6 +122,7 @@ def test_tests_of_a_new_plugin_pass_as_they_are(typed):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.battery
 def test_tests_of_a_new_plugin_notice_mistakes(typed, mistake):
     name, right, wrong = MISTAKES[mistake]
     path = f"src/my_kernels/{name}"

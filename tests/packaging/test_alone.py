@@ -86,6 +86,7 @@ def needed(project: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+@pytest.mark.battery
 def test_with_its_dependencies_alone(folder: Path) -> None:
     absent = [name.replace("-", "_") for name in BY_DISTRIBUTION.keys() - needed(PROJECTS[folder])]
     environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}

@@ -141,13 +141,6 @@ def changed_in_backward(x: torch.Tensor, n: float) -> Any:
     return (gradient + x) * len(state.steps)
 
 
-def changed_in_a_hook(x: torch.Tensor, n: float) -> Any:
-    y = x * 2
-    y.register_hook(lambda gradient: gradient * counted())
-    gradient = torch.autograd.grad(y.sum(), x)[0]
-    return (gradient + x) * len(state.steps)
-
-
 EAGER = [
     attribute,
     hidden_attribute,
@@ -161,7 +154,6 @@ EAGER = [
     attribute_in_backward,
     attribute_in_a_hook,
     changed_in_backward,
-    changed_in_a_hook,
 ]
 
 

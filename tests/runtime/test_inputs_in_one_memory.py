@@ -117,6 +117,7 @@ def observed(function: Callable[..., Any], kind: str, first: str, second: str) -
 @in_every_part
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("kind", BASES)
+@pytest.mark.battery
 def test_values_and_gradients(kind: str, program: Callable[..., Any]) -> None:
     """A sample takes other pairs of relations for each kind of base and each program, so all of them in one run."""
     pairs = {f"{kind}, {program.__name__}: {first}, {second}": (first, second) for first, second in PAIRS}

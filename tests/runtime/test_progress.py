@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +162,14 @@ def run(delay: float, environment: dict[str, str], terminal: bool) -> tuple[str,
     ours, theirs = pty.openpty()
     child = subprocess.Popen(command, stderr=theirs, text=True, **options)
     os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the terminal's end, as the program has ended
+        while written := os.read(ours, 1 << 16):  # what is there: a part, if the machine is busy
+            shown += written
+    os.close(ours)
     output, _ = child.communicate(timeout=60)
     assert child.returncode == 0
-    try:
-        shown = os.read(ours, 1 << 16).decode()
-    except OSError:  # nothing was written
-        shown = ""
-    os.close(ours)
-    return output.strip(), shown
+    return output.strip(), shown.decode()
 
 
 def test_on_a_terminal() -> None:

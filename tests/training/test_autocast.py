@@ -207,6 +207,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.battery
 def test_training_step(name: str, dtype: torch.dtype) -> None:
     """Forward under autocast, backward outside, three steps; then with autocast entered inside the program."""
     if name == "lstm" and not runs_lstm(dtype):

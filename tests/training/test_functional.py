@@ -87,6 +87,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dict[s
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.battery
 def test_grad_and_value_and_grad(name: str) -> None:
     function, make, options = CASES[name]
     comparison = Comparison(rtol=2e-2, atol=2e-2) if name == "bfloat16" else Comparison(rtol=1e-5, atol=1e-6)

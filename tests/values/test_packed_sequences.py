@@ -94,6 +94,7 @@ def test_sequences_that_are_not_sorted() -> None:
 @pytest.mark.parametrize("whole", [True, False], ids=["compiled itself", "submodule"])
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.battery
 def test_packed_arguments(kind, grad, whole) -> None:
     recurrent = kind(4, 5, batch_first=True)
     packed = [pack_padded_sequence(torch.randn(len(n), n[0], 4), torch.tensor(n), batch_first=True) for n in LENGTHS]

@@ -105,8 +105,7 @@ def autograd_function(
     symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})
     if kind_of_class(cls) is not CodeKind.USER and _creates_wrapper(recorder, cls, symbol, args, kwargs):
         return recorder.wrapper_calls.call(Applied(recorder, cls), args, kwargs, [])
-    derivative = cls.backward if cls.vjp is torch.autograd.Function.vjp else cls.vjp
-    recorder.backward_code.append(BackwardCode.of(derivative))
+    recorder.backward_code.append(BackwardCode.of_function(cls))
     with DisableTorchFunction():
         _check_held(recorder, cls, args, kwargs)
         try:

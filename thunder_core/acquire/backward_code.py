@@ -1,7 +1,6 @@
 """Functions of the program that backward calls: hooks, and ``backward`` of its autograd.Functions.
 
-They do not run while the program is recorded, only with each run of its ops. Their effects on Python objects are those
-that their code may have.
+They do not run while the program is recorded, only with each run of its ops: what they read is what the program found.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
+
+import torch
 
 from thunder_core.checks.stored_attributes import content_of
 from thunder_core.guards.bytecode import names_of
@@ -23,15 +24,26 @@ class BackwardCode:
 
     Attributes:
         name: its name, for messages.
-        may_change_objects: whether it, or a function that it names, may change objects other than its own.
+        may_change_objects: whether it, or a function that it names, may change objects that the program reads. Hooks
+            often do, to note gradients: later code of the program must not depend on these changes.
     """
 
     name: str
     may_change_objects: bool
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> BackwardCode:
-        return cls(getattr(function, "__qualname__", type(function).__qualname__), _may_change_objects(function))
+    def of_hook(cls, hook: Callable[..., Any]) -> BackwardCode:
+        return cls(_name(hook), may_change_objects=False)
+
+    @classmethod
+    def of_function(cls, function: type[torch.autograd.Function]) -> BackwardCode:
+        has_backward = function.vjp is torch.autograd.Function.vjp
+        derivative = function.backward if has_backward else function.vjp
+        return cls(_name(derivative), _may_change_objects(derivative))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _may_change_objects(function: Callable[..., Any]) -> bool:

@@ -63,7 +63,7 @@ class RecordedModuleCall:
     def _record_call(self, count: int, differentiable: tuple[int, ...] | None) -> ModuleCall:
         recorder = self.recorder
         call = ModuleCall(*self.owner, count, differentiable)
-        recorder.backward_code += map(BackwardCode.of, self.owner[1] + self.owner[2])
+        recorder.backward_code += map(BackwardCode.of_hook, self.owner[1] + self.owner[2])
         proxy = OpaqueProxy(recorder.trace.names.intermediate(), "ModuleCall")
         module, hooks, pre_hooks = self.owner
         arguments = (
@@ -184,7 +184,7 @@ def register_hook(
     """Record a call of ``register``, a method of tensors that takes a hook."""
     handle_of_fake: RemovableHandle = recorder.call(register, (tensor, hook), {})
     _remove(handle_of_fake)  # a backward on fakes must not call the hook
-    recorder.backward_code.append(BackwardCode.of(hook))
+    recorder.backward_code.append(BackwardCode.of_hook(hook))
     return TracedHandle(recorder, recorder.trace.ops[-1])
 
 

@@ -8,4 +8,8 @@ from data_parallel_cases import CASES, OF_GLOO
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("data_parallel_cases", CASES, of_gloo=OF_GLOO)
+DAILY = ("plain", "accumulation", "unused", "buffers", "communication_hooks", "other_branches_on_each_rank", "refusals")
+test_each_day = process_suite("data_parallel_cases", DAILY, of_gloo=OF_GLOO)
+test_two_processes = pytest.mark.battery(
+    process_suite("data_parallel_cases", [name for name in CASES if name not in DAILY], of_gloo=OF_GLOO)
+)

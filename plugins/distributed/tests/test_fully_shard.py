@@ -8,5 +8,18 @@ from fully_shard_cases import HYBRID, OF_GLOO, OTHERS
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_two_processes = process_suite("fully_shard_cases", OTHERS, of_gloo=OF_GLOO)
+DAILY = (
+    "zero_3",
+    "mixed_precision",
+    "hybrid",
+    "uneven",
+    "unused",
+    "varying_sizes",
+    "called_twice",
+    "within_a_memory_budget",
+)
+test_each_day = process_suite("fully_shard_cases", DAILY, of_gloo=OF_GLOO)
+test_two_processes = pytest.mark.battery(
+    process_suite("fully_shard_cases", [name for name in OTHERS if name not in DAILY], of_gloo=OF_GLOO)
+)
 test_hybrid_sharding = pytest.mark.battery(process_suite("fully_shard_cases", HYBRID))

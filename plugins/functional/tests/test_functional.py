@@ -92,6 +92,7 @@ DEPTHS = [*((name, 2) for name in NESTED), ("a hook", 3), ("matmul", 3), ("views
 
 
 @pytest.mark.parametrize(("name", "depth"), DEPTHS)
+@pytest.mark.battery
 def test_nested(name: str, depth: int) -> None:
     _gradients_are_equal(name, depth)
 
@@ -134,6 +135,7 @@ class First(nn.Module):
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.battery
 def test_modules(name: str, frozen: bool) -> None:
     """What depends on parameters that require grad requires grad; frozen ones leave it at that."""
     module = MODULES[name]().double().requires_grad_(not frozen)

@@ -78,6 +78,7 @@ def test_vector_instructions_that_only_trials_find(case: str, tmp_path: Path) ->
 
 @pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason="needs a C++ compiler")
 @pytest.mark.slow
+@pytest.mark.battery
 def test_vector_instructions_are_those_that_trials_find(tmp_path: Path) -> None:
     """Found without trials or not at all; the trials take most of a minute on a busy machine."""
     ours = run(VECTORS.format(first=True), tmp_path / "ours")

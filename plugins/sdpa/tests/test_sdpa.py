@@ -49,6 +49,7 @@ def reasons(program: Any) -> str:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.battery
 def test_as_eager(case: str, dtype: torch.dtype) -> None:
     tensors = CASES[case].tensors("cpu", dtype)
     program = compiled(attention(CASES[case]))

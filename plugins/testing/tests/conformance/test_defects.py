@@ -90,6 +90,7 @@ DEFECTS: dict[str, tuple[Any, str, str, str]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.ExecutorWarning")
+@pytest.mark.battery
 def test_defect_is_found(defect: str) -> None:
     executor, pattern, rule, words = DEFECTS[defect]
     messages = list(failures(executor, pattern))
@@ -105,6 +106,7 @@ RIGHT = {"run": d.claims(), "pair": d.derivative(), "check": d.claims(check=d.al
 
 
 @pytest.mark.parametrize("kind", RIGHT)
+@pytest.mark.battery
 def test_right_executor_passes(kind: str) -> None:
     executor = RIGHT[kind]
     assert list(failures(executor, "*", limit=3)) == []
