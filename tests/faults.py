@@ -7,8 +7,9 @@ python -m tests.faults --list                 # the faults alone
 
 A fault is a comparison that is flipped (``<`` becomes ``>=``), a guard that is dropped (an ``if`` around ``return``,
 ``raise`` or ``continue`` that is never entered), or two arguments of a call that are exchanged. It counts if some test
-runs its line; others are replaced by the next ones. Each fault is tried in a copy of the checkout, first with the tests
-of its folder, then with all tests, as ``scripts/test`` without arguments runs them, until one fails.
+runs its line; others are replaced by the next ones. Each fault is tried in a copy of the checkout until a test fails:
+first with the files of tests that run its line, as one run of all tests without faults has noted, then with all tests,
+as ``scripts/test`` without arguments runs them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
@@ -72,11 +73,17 @@ class Fault:
         texts = [re.sub(r"\s+", " ", text)[:80] for text in (before, self.text)]
         return f"{self.path}:{self.line}: {self.kind}: {texts[0]} -> {texts[1]}"
 
-    def write(self, root: Path) -> None:
-        """Put it into the file of another checkout, with a note in the marker's file when it is evaluated."""
+    def write(self, root: Path, number: int = 0, *, harmless: bool = False) -> None:
+        """Put it into the file of another checkout, with a note in the marker's file when it is evaluated.
+
+        Args:
+            number: what is noted.
+            harmless: leave the expression as it is.
+        """
         path = root / self.path
         source = path.read_bytes()
-        changed = f'(__import__("{MARKER}").run() or ({self.text}))'.encode()
+        text = source[self.start : self.end] if harmless else self.text.encode()
+        changed = f'(__import__("{MARKER}").run({number}) or ('.encode() + text + b"))"
         path.write_bytes(source[: self.start] + changed + source[self.end :])
 
 
@@ -103,20 +110,25 @@ def faults(number: int, seed: int) -> Iterator[Fault]:
 def faults_in(path: Path) -> Iterator[Fault]:
     """All faults that a file can have."""
     source = path.read_text()
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
+    encoded, starts = source.encode(), [0]
+    for line in encoded.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
-    def fault(node: ast.expr, kind: str, text: str) -> Fault:
+    def place(node: ast.expr) -> slice:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-        return Fault(str(path.relative_to(ROOT)), node.lineno, kind, start, end, text)
+        return slice(starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset)
+
+    def fault(node: ast.expr, kind: str, text: str) -> Fault:
+        where = place(node)
+        return Fault(str(path.relative_to(ROOT)), node.lineno, kind, where.start, where.stop, text)
 
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-    for node in {
-        id(node): node for function in functions for part in function.body for node in ast.walk(part)
-    }.values():
+    inside = {id(node): node for function in functions for part in function.body for node in ast.walk(part)}
+    for node in [node for node in inside.values() if isinstance(node, ast.Compare | ast.If | ast.Call)]:
+        changed = node.test if isinstance(node, ast.If) else node
+        if not _is_text_of(encoded[place(changed)], changed):
+            continue
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and not _is_constant(node):
             left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
             yield fault(node, "flipped comparison", f"({left}) {FLIPPED[type(node.ops[0])]} ({right})")
@@ -131,6 +143,15 @@ def faults_in(path: Path) -> Iterator[Fault]:
             call = ast.Call(node.func, exchanged, node.keywords)
             if ast.dump(exchanged[0]) != ast.dump(exchanged[1]):
                 yield fault(node, "exchanged arguments", ast.unparse(call))
+
+
+def _is_text_of(text: bytes, node: ast.expr) -> bool:
+    """Whether a text is that of an expression: in f-strings, the positions in Python 3.11 are others."""
+    try:
+        found = ast.parse(b"(" + text + b")", mode="eval").body
+    except SyntaxError:
+        return False
+    return ast.dump(found) == ast.dump(node)
 
 
 def _is_value(node: ast.expr) -> bool:
@@ -164,32 +185,110 @@ class Verdict:
         return f"{self.seconds:5.0f} s  {self.fault.describe()}\n         {result}"
 
 
-def judge(fault: Fault, options: list[str]) -> Verdict:
-    """Run the tests on a copy of the checkout with the fault."""
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "checkout")
-        copy_checkout(root)
-        fault.write(root)
-        hits = Path(folder, "hits")
-        (root / f"{MARKER}.py").write_text(
-            f"done = []\n\n\ndef run():\n    done or done.append(open({str(hits)!r}, 'a').close())\n"
-        )
-        sources = [str(path) for path in sorted(root.glob("plugins/*/src"))]
+# Notes each number once for each file of tests that evaluates it. Processes that tests start may serve several files.
+_NOTES: Final = """
+import os
+
+done = set()
+worker = 0
+
+
+def pytest_configure(config):
+    global worker
+    worker = os.getpid()
+
+
+def run(number):
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0] if os.getpid() == worker else "another process"
+    if (number, test) not in done:
+        done.add((number, test))
+        with open({hits!r}, "a") as file:
+            file.write(f"{{number}} {{test}}\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the checkout in a folder.
+
+    Attributes:
+        root: of the copy.
+        hits: the file in which it is noted what was evaluated.
+    """
+
+    root: Path
+    hits: Path
+
+    @classmethod
+    def into(cls, folder: str) -> Copy:
+        copy = cls(Path(folder, "checkout"), Path(folder, "hits"))
+        copy_checkout(copy.root)
+        copy.hits.touch()
+        (copy.root / f"{MARKER}.py").write_text(_NOTES.format(hits=str(copy.hits)))
+        return copy
+
+    def test(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest in two processes."""
+        sources = [str(path) for path in sorted(self.root.glob("plugins/*/src"))]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(root), *sources, os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join([str(self.root), *sources, os.environ.get("PYTHONPATH", "")]),
             "THUNDER_TEST_SEED": os.environ.get("THUNDER_TEST_SEED") or _seed(),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
         }
-        for paths in (nearest_tests(fault), []):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
-            parallel = ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-            run = subprocess.run(
-                [*command, *parallel, *options, *paths], cwd=root, env=environment, capture_output=True, text=True
-            )
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", MARKER]
+        parallel = ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+        line = [*command, *parallel, *options]
+        return subprocess.run(line, cwd=self.root, env=environment, capture_output=True, text=True)
+
+
+def tests_that_run(faults: Mapping[int, Fault], options: list[str]) -> dict[int, list[str]]:
+    """The files of tests that run the line of each fault, by its number: one run of all tests without faults."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy.into(folder)
+        outer = {number: _outermost(number, faults) for number in faults}
+        for number, fault in sorted(faults.items(), key=lambda item: item[1].start, reverse=True):
+            if outer[number] == number:
+                fault.write(copy.root, number, harmless=True)
+        run = copy.test(*options)
+        if run.returncode:
+            raise SystemExit(f"the tests fail without faults:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+        found: dict[int, set[str]] = {number: set() for number in faults}
+        for line in copy.hits.read_text().splitlines():
+            number, _, test = line.partition(" ")
+            found[int(number)] |= {test} if test.endswith(".py") else set(_starting_processes())
+    return {number: sorted(found[outer[number]]) for number in faults}
+
+
+def _outermost(number: int, faults: Mapping[int, Fault]) -> int:
+    """The number of the outermost of the expressions that contain one; of equal ones, the first."""
+    own = faults[number]
+    around = [
+        (fault.start, -fault.end, other)
+        for other, fault in faults.items()
+        if fault.path == own.path and fault.start <= own.start and own.end <= fault.end
+    ]
+    return min(around)[2]
+
+
+def _starting_processes() -> list[str]:
+    """The files of tests that start processes."""
+    starts = re.compile(r"process_suite|run_forked|start_forked|run_torchrun|subprocess|multiprocessing|ForkServer")
+    files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("plugins/*/tests/**/test_*.py")]
+    return [str(path.relative_to(ROOT)) for path in files if starts.search(path.read_text())]
+
+
+def judge(fault: Fault, files: list[str], options: list[str]) -> Verdict:
+    """Run tests on a copy of the checkout with the fault: ``files``, then all."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy.into(folder)
+        fault.write(copy.root)
+        hits = copy.hits.stat
+        for paths in (files, []) if files else ([],):
+            run = copy.test("-x", *options, *paths)
             if run.returncode not in (0, 5):
                 failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", run.stdout, re.M)
                 test = (
@@ -197,20 +296,13 @@ def judge(fault: Fault, options: list[str]) -> Verdict:
                     if failed
                     else f"exit code {run.returncode}: {run.stdout[-200:]} {run.stderr[-200:]}"
                 )
-                return Verdict(fault, hits.exists(), test, time.monotonic() - start)
-        return Verdict(fault, hits.exists(), "", time.monotonic() - start)
-
-
-def nearest_tests(fault: Fault) -> list[str]:
-    """The folder with the tests of the fault's folder."""
-    parts = Path(fault.path).parts
-    near = f"plugins/{parts[1]}/tests" if parts[0] == "plugins" else f"tests/{parts[1]}"
-    return [near] if (ROOT / near).is_dir() else []
+                return Verdict(fault, hits().st_size > 0, test, time.monotonic() - start)
+        return Verdict(fault, hits().st_size > 0, "", time.monotonic() - start)
 
 
 def copy_checkout(root: Path) -> None:
-    """Copy the checkout with its changes, without hidden folders and caches."""
-    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    """Copy the checkout with its changes and its bytecode, without hidden folders."""
+    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".*"))
     shutil.copytree(ROOT / ".ci", root / ".ci")
 
 
@@ -229,19 +321,23 @@ def main() -> int:
     parser.add_argument("--only", type=int, nargs="+", help="the numbers of the faults to try, as --list shows them")
     parser.add_argument("options", nargs="*", help="further options of pytest, after --")
     arguments = parser.parse_args()
-    candidates = enumerate(faults(arguments.number, arguments.seed))
+    chosen = dict(enumerate(faults(arguments.number, arguments.seed)))
     if arguments.list:
-        for number, fault in itertools.islice(candidates, arguments.number):
-            print(f"{number:3}  {fault.describe()}")
+        for number in range(arguments.number):
+            print(f"{number:3}  {chosen[number].describe()}")
         return 0
     if arguments.only:
         arguments.number = len(arguments.only)
-        candidates = ((number, fault) for number, fault in candidates if number in arguments.only)
+        chosen = {number: chosen[number] for number in arguments.only}
+    files = tests_that_run(chosen, arguments.options)
+    for number in [number for number in chosen if not files[number]]:
+        print(f"{number:3}  {chosen.pop(number).describe()}\n         no test runs it", flush=True)
+    candidates = iter(chosen.items())
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         while (missing := arguments.number - sum(verdict.ran for verdict in verdicts)) > 0:
             batch = {
-                pool.submit(judge, fault, arguments.options): number
+                pool.submit(judge, fault, files[number], arguments.options): number
                 for number, fault in itertools.islice(candidates, missing)
             }
             if not batch:

@@ -13,6 +13,7 @@ import torch
 import thunder
 from thunder_core.errors import UncacheableWarning
 from thunder_core.runtime.frozen_heap import frozen_heap
+from thunder_testing.forked import run_forked
 
 
 class Circle:
@@ -50,6 +51,37 @@ def test_what_python_itself_has_frozen_does_not_count() -> None:
     """Python 3.12 starts with a few hundred objects that are frozen."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "0"]
+
+
+FORKED = """
+import gc, os, threading
+from thunder_core.runtime.frozen_heap import frozen_heap
+
+gc.unfreeze()
+inside, forked = threading.Event(), threading.Event()
+
+def compiles():
+    with frozen_heap():
+        inside.set()
+        forked.wait()
+
+thread = threading.Thread(target=compiles)
+thread.start()
+inside.wait()
+child = os.fork()
+if not child:
+    before = gc.get_freeze_count()
+    with frozen_heap():
+        os._exit(before == 0 and gc.get_freeze_count() > 10_000)
+forked.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_is_not_frozen_by_a_thread_that_it_lacks() -> None:
+    done = run_forked(FORKED)
+    assert (done.stdout.split(), done.returncode) == (["1"], 0), done.stderr
 
 
 def test_what_is_made_meanwhile_is_collected() -> None:

@@ -238,7 +238,8 @@ class Recorder:
             key = (*key, *[bool(self.tensors.fake(variable).requires_grad) for variable in variables])
         fakes: list[Any] = []
         outcome = None
-        if call.hashable and not self.attempt.graph and (is_of_pytorch(symbol) or not self.attempt.watches_functions):
+        watched = self.attempt.watches_functions and not is_of_pytorch(symbol)
+        if call.hashable and not self.attempt.graph and not watched:
             outcome = self._inferred.find(key, symbol, call, self.switches.latest)
         if outcome is None:
             if symbol.functional is not None or not _MAY_WRITE.isdisjoint(symbol.tags) or "out" in kwargs:

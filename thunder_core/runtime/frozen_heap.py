@@ -61,6 +61,5 @@ def frozen_heap(*, imports: bool = False) -> Iterator[None]:
 
 @in_child
 def _thaw_in_child() -> None:
-    for thread, thaw in _thaw.items():
-        if thread != threading.get_ident():
-            thaw()
+    for thread in _thaw.keys() - {threading.get_ident()}:
+        _thaw.pop(thread)()
