@@ -35,7 +35,15 @@ class OfClass:
 
 GLOBAL = 1.0
 CONTEXT = contextvars.ContextVar("CONTEXT", default=1.0)
+
+
+@dataclasses.dataclass
+class Outer:
+    inner: State
+
+
 state = State()
+outer = Outer(state)
 factors = state.factors
 
 
@@ -60,6 +68,7 @@ by_name = scaling(lambda: getattr(state, "fac" + "tor"))
 by_dictionary = scaling(lambda: vars(state)["factor"])
 by_copy = scaling(lambda: copy.copy(state).factor)
 by_library = scaling(lambda: dataclasses.astuple(state)[0])
+by_library_inside = scaling(lambda: dataclasses.asdict(outer)["inner"]["factor"])
 by_other_path = scaling(lambda: factors["of x"])
 by_length = scaling(lambda: len(state.steps))
 by_global = scaling(lambda: GLOBAL)
@@ -71,6 +80,11 @@ by_context = scaling(lambda: CONTEXT.get())
 def attribute(x: torch.Tensor, n: float) -> Any:
     state.factor = n
     return by_attribute(x), by_name(x), by_dictionary(x), by_copy(x), by_library(x)
+
+
+def attribute_inside(x: torch.Tensor, n: float) -> Any:
+    state.factor = n
+    return by_library_inside(x)
 
 
 def hidden_attribute(x: torch.Tensor, n: float) -> Any:
@@ -143,6 +157,7 @@ def changed_in_backward(x: torch.Tensor, n: float) -> Any:
 
 EAGER = [
     attribute,
+    attribute_inside,
     hidden_attribute,
     entry,
     item,

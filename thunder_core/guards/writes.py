@@ -99,7 +99,7 @@ def _of_context(heap: Heap) -> Iterator[Write]:
 
 
 ANY_NAMES: Final = CodeNames((), (), shallow=False)
-"""Names of code that may read any attribute of the objects that the code of its callers reaches."""
+"""Names of code that may read whatever it is given, and what that holds."""
 
 
 def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
@@ -110,12 +110,13 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
     Args:
         code: what `thunder_core.guards.observer.Observer.noting_code` gives.
     """
+    reads_any = ANY_NAMES in code
     keys = {names.key for names in code} | {names.of_lookup.key for names in code if names.of_lookup is not None}
     for node in heap.distinct_nodes():
         reached = [names for names in node.followed.values() if names.key in keys]
-        for table, recorded in node.contents() if reached else ():
+        for table, recorded in node.contents() if reached or reads_any else ():
             for change in _changes(heap, table, node, recorded):
-                if table.has_items or ANY_NAMES in code or any(names.reads(change.key) for names in reached):
+                if table.has_items or reads_any or any(names.reads(change.key) for names in reached):
                     return table.path(node.object, node.source, change.key)
     changes: list[tuple[Source, str]] = []
     for node in heap.variables.values():
