@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import copy
+import dataclasses
 import functools
+import json
+import string
 import sys
 import threading
 import types
@@ -276,6 +280,40 @@ def test_attribute_getter(observe, x):
     entry = observe(lambda x, holder: x * operator.attrgetter("inner.scale")(holder), x, holder)
     holder.inner.scale = 3
     assert not entry.hits(x, holder)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda holder: f"{holder.inner.scale}",
+        lambda holder: "{a.inner.scale:>{a.width}}".format(a=holder),
+        lambda holder: "{a.inner.scale}".format_map({"a": holder}),
+        lambda holder: string.Formatter().format("{0.inner.scale}", holder),
+    ],
+    ids=["format", "by name", "format_map", "Formatter"],
+)
+def test_attributes_in_formats(observe, x, read):
+    holder = SimpleNamespace(inner=SimpleNamespace(scale=2), width=3)
+    entry = observe(lambda x, holder: x * int(read(holder)), x, holder)
+    assert entry.hits(x, holder)
+    holder.inner.scale = 3
+    assert not entry.hits(x, holder)
+
+
+@dataclasses.dataclass
+class Item:
+    scale: float
+
+
+def test_items_of_what_the_standard_library_reads(observe, x):
+    holder = SimpleNamespace(items=[Item(2.0)])
+    entry = observe(lambda x, holder: x * copy.deepcopy(holder.items)[0].__dict__["scale"], x, holder)
+    other = observe(lambda x, items: x * json.loads(json.dumps(items, default=vars))[0]["scale"], x, holder.items)
+    assert entry.hits(x, holder)
+    assert other.hits(x, holder.items)
+    holder.items[0].scale = 3.0
+    assert not entry.hits(x, holder)
+    assert not other.hits(x, holder.items)
 
 
 def test_match_statement(observe, x):

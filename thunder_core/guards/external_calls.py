@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.memory import is_array
+from thunder_core.guards.getters import FORMATS
 from thunder_core.guards.torch_generators import STATE_METHODS
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 
@@ -93,7 +94,7 @@ _GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
 
 def _names() -> frozenset[str]:
     named = {_SUBCLASSES, _RESIZE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
-    named |= _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
+    named |= FORMATS | _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}

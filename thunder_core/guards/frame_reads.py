@@ -26,7 +26,7 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, content_of
 from thunder_core.guards.class_reads import function_behind
 from thunder_core.guards.code_names import CodeNames
-from thunder_core.guards.contents import NodeKind
+from thunder_core.guards.contents import CONTAINERS, NodeKind
 from thunder_core.guards.following import Following
 from thunder_core.guards.heap import Heap, is_unread
 from thunder_core.guards.node import Node
@@ -231,9 +231,9 @@ class FrameReads:
                 self._following.follow_python_module(module, members or names.attributes, names)
 
     def passed_to_library(self, value: Any) -> None:
-        """Read all attributes of an argument of code that is not observed."""
+        """Read an argument of code that is not observed, and what it holds."""
         node = self._heap.nodes.get(id(value))
-        if node is not None and node.kind is NodeKind.OBJECT:
+        if node is not None and node.kind in (NodeKind.OBJECT, *CONTAINERS):
             self._heap.objects.read_everything(node, names=True)
 
 

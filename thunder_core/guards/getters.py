@@ -1,14 +1,20 @@
-"""Attributes that code may read by getters of `operator`, or by aliases of functions like `getattr`."""
+"""Attributes that code may read by getters of `operator`, aliases of functions like `getattr`, or `str.format`."""
 
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Iterable
 from dataclasses import replace
+from string import Formatter
 from typing import Any, Final
 
 from thunder_core.guards.abstract_stack import UNKNOWN
 from thunder_core.guards.code_names import CodeNames
 
+FORMATS: Final = frozenset({"format", "format_map"})
+"""The methods of strings that read attributes: ``"{0.name}".format(value)``."""
+_ATTRIBUTE: Final = re.compile(r"\.([^.\[\]]+)")
 _READERS: Final = (getattr, hasattr, vars, dir, id, hash, isinstance, issubclass, callable, globals)
 
 
@@ -38,6 +44,10 @@ class Getters:
             return
         self._names |= {name for path in paths for name in str(path).split(".")}
 
+    def add(self, names: Iterable[str]) -> None:
+        """Code reads attributes with these names, which are not in its bytecode."""
+        self._names |= set(names)
+
     def extend(self, names: CodeNames) -> CodeNames:
         """``names`` with the attributes of the getters; ``names`` itself if that adds none."""
         if self._names <= names.attributes and not (self._reads_all and UNKNOWN not in names.whole):
@@ -59,6 +69,22 @@ class Getters:
                 )
             self._extended[key] = (names, extended)
         return self._extended[key][1]
+
+
+def attributes_in_format(function: Any) -> set[str]:
+    """The attributes that a call of a bound method of `FORMATS` reads from its arguments; empty for other functions."""
+    text = getattr(function, "__self__", None)
+    return attributes_in(text) if isinstance(text, str) and function.__name__ in FORMATS else set()
+
+
+def attributes_in(text: str) -> set[str]:
+    """The attributes in the fields of a format."""
+    try:
+        fields = list(Formatter().parse(text))
+    except ValueError:  # the call raises it, too
+        return set()
+    own = {name for _, field, _, _ in fields for name in _ATTRIBUTE.findall(field or "")}
+    return own.union(*[attributes_in(specification) for _, _, specification, _ in fields if specification])
 
 
 def _called(reduced: Any) -> tuple[str, ...]:

@@ -337,16 +337,31 @@ class ObjectGuards:
         self._guards.append(attributes_check(node.source, names, ordered=ordered))
 
     def read_everything(self, node: Node, *, names: bool = False) -> None:
-        """Guard every attribute of an object and of its attributes; also the set of names, if ``names``."""
+        """Guard every attribute of an object, and of those that it holds; also the sets of names, if ``names``.
+
+        Of a container, guard those of its items.
+        """
+        pending, seen = [node], {id(node)}
+        while pending:
+            one = pending.pop()
+            if one.kind in CONTAINERS:
+                self.guard_content(one)
+            held = one.content if one.kind in CONTAINERS else self._read_attributes(one, names=names)
+            for value in held.values() if isinstance(held, dict) else held:
+                child = self._records.nodes.get(id(value))
+                if child is not None and child.kind in (NodeKind.OBJECT, *CONTAINERS) and id(child) not in seen:
+                    seen.add(id(child))
+                    pending.append(child)
+
+    def _read_attributes(self, node: Node, *, names: bool) -> list[Any]:
+        """Guard all attributes of an object; those that were not guarded before."""
         if names:
             self.guard_attribute_names(node, ordered=True)
-        for name, value in node.attributes.items():
-            if name in node.guarded:
-                continue
+        found = {name: value for name, value in node.attributes.items() if name not in node.guarded}
+        for name, value in found.items():
             node.guarded.add(name)
-            child = self._records.visit(value, node.attribute_source(name))
-            if child is not None and child.kind is NodeKind.OBJECT:
-                self.read_everything(child, names=names)
+            self._records.visit(value, node.attribute_source(name))
+        return list(found.values())
 
     def cached_function_of(self, code: CodeType) -> Any:
         """The function of ``functools.lru_cache`` that has just called this code; None if others called it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import string
 import sys
 import threading
 import weakref
@@ -50,6 +51,7 @@ from thunder_core.guards.external_calls import (
 from thunder_core.guards.following import Following
 from thunder_core.guards.frame_hook import frame_hook
 from thunder_core.guards.frame_reads import FrameReads
+from thunder_core.guards.getters import attributes_in, attributes_in_format
 from thunder_core.guards.heap import Heap
 from thunder_core.guards.hidden_state import HiddenStates
 from thunder_core.guards.lookup_methods import has_pure_lookup
@@ -65,6 +67,7 @@ _running: Final[list[Observer]] = []
 _NO_CONTEXT: Final = Context()
 _SKIPPED = ATOM_TYPES
 _NUMBERS = frozenset({("int",), ("float",)})
+_FORMATTER: Final = string.Formatter.vformat.__code__
 _MODULE_CREATION = torch.nn.Module.__init__.__code__
 _NO_NAMES = names_of(compile("", "<nothing>", "exec"))
 
@@ -486,6 +489,8 @@ class Observer:
         self._heap.environment.entered(frame)
         self._heap.hidden_states.entered(frame)
         self._heap.state_reads.entered(frame)
+        if frame.f_code is _FORMATTER and isinstance(variables.get("format_string"), str):
+            self._read_attributes(frame, attributes_in(variables["format_string"]))
         caller = frame.f_back
         is_users = caller is not None and self._lookup(caller)[1] is CodeKind.USER
         concurrent = concurrent_function(frame, is_users=is_users)
@@ -567,6 +572,9 @@ class Observer:
         """
         if self._importing(frame) or _is_of_collector(frame.f_code):
             return
+        attributes = attributes_in_format(function)
+        if attributes:
+            self._read_attributes(frame, attributes)
         if gives_memory(function):
             raise UnsupportedError(
                 f"{function.__name__} inside a compiled function would give the memory of the first call's tensor",
@@ -605,6 +613,18 @@ class Observer:
         name = external_call(function, frame)
         if name is not None:
             self._heap.hidden_states.external(name, getattr(function, "__self__", None))
+
+    def _read_attributes(self, frame: FrameType, attributes: Iterable[str]) -> None:
+        """A builtin function that a frame calls reads attributes of the objects that the program's frames reach."""
+        self._heap.getters.add(attributes)
+        _, kind, names = self._lookup(frame)
+        readers = [(frame, names)] if kind is CodeKind.USER else []
+        self._builtins.watched.suspend()
+        try:
+            for reader, own in [*readers, *self._callers(frame)]:
+                self._read_frame(reader, reader.f_locals, CodeKind.USER, self._heap.getters.extend(own))
+        finally:
+            self._builtins.watched.resume()
 
 
 def _is_own(name: str, value: Any) -> bool:

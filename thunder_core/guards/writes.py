@@ -23,6 +23,7 @@ from thunder_core.checks.stored_content import is_overridden, replace_content, s
 from thunder_core.guards.code_names import CodeNames
 from thunder_core.guards.contents import WHOLE, Change, NodeKind, Table, forget_cached_methods
 from thunder_core.guards.heap import Heap
+from thunder_core.guards.lookup_methods import has_own_lookup
 from thunder_core.guards.node import Node
 
 
@@ -110,9 +111,13 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
     Args:
         code: what `thunder_core.guards.observer.Observer.noting_code` gives.
     """
-    reads_any = ANY_NAMES in code
     keys = {names.key for names in code} | {names.of_lookup.key for names in code if names.of_lookup is not None}
-    for node in heap.distinct_nodes():
+    nodes = heap.distinct_nodes()
+    reads_any = ANY_NAMES in code or any(
+        has_own_lookup(type(node.object)) and any(names.key in keys for names in node.followed.values())
+        for node in nodes
+    )
+    for node in nodes:
         reached = [names for names in node.followed.values() if names.key in keys]
         for table, recorded in node.contents() if reached or reads_any else ():
             for change in _changes(heap, table, node, recorded):
