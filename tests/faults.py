@@ -227,6 +227,10 @@ class Copy:
         (copy.root / f"{MARKER}.py").write_text(_NOTES.format(hits=str(copy.hits)))
         return copy
 
+    def ran(self) -> bool:
+        """Whether anything was noted."""
+        return self.hits.stat().st_size > 0
+
     def test(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Run pytest in two processes."""
         sources = [str(path) for path in sorted(self.root.glob("plugins/*/src"))]
@@ -256,9 +260,10 @@ def tests_that_run(faults: Mapping[int, Fault], options: list[str]) -> dict[int,
         if run.returncode:
             raise SystemExit(f"the tests fail without faults:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
         found: dict[int, set[str]] = {number: set() for number in faults}
+        starting_processes = set(_starting_processes())
         for line in copy.hits.read_text().splitlines():
-            number, _, test = line.partition(" ")
-            found[int(number)] |= {test} if test.endswith(".py") else set(_starting_processes())
+            noted, _, test = line.partition(" ")
+            found[int(noted)] |= {test} if test.endswith(".py") else starting_processes
     return {number: sorted(found[outer[number]]) for number in faults}
 
 
@@ -286,7 +291,6 @@ def judge(fault: Fault, files: list[str], options: list[str]) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy.into(folder)
         fault.write(copy.root)
-        hits = copy.hits.stat
         for paths in (files, []) if files else ([],):
             run = copy.test("-x", *options, *paths)
             if run.returncode not in (0, 5):
@@ -296,8 +300,8 @@ def judge(fault: Fault, files: list[str], options: list[str]) -> Verdict:
                     if failed
                     else f"exit code {run.returncode}: {run.stdout[-200:]} {run.stderr[-200:]}"
                 )
-                return Verdict(fault, hits().st_size > 0, test, time.monotonic() - start)
-        return Verdict(fault, hits().st_size > 0, "", time.monotonic() - start)
+                return Verdict(fault, copy.ran(), test, time.monotonic() - start)
+        return Verdict(fault, copy.ran(), "", time.monotonic() - start)
 
 
 def copy_checkout(root: Path) -> None:

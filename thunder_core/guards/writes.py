@@ -112,16 +112,12 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
         code: what `thunder_core.guards.observer.Observer.noting_code` gives.
     """
     keys = {names.key for names in code} | {names.of_lookup.key for names in code if names.of_lookup is not None}
-    nodes = heap.distinct_nodes()
-    reads_any = ANY_NAMES in code or any(
-        has_own_lookup(type(node.object)) and any(names.key in keys for names in node.followed.values())
-        for node in nodes
-    )
-    for node in nodes:
-        reached = [names for names in node.followed.values() if names.key in keys]
-        for table, recorded in node.contents() if reached or reads_any else ():
+    readers = {node: [names for names in node.followed.values() if names.key in keys] for node in heap.distinct_nodes()}
+    reads_any = ANY_NAMES in code or any(own and has_own_lookup(type(node.object)) for node, own in readers.items())
+    for node, own in readers.items():
+        for table, recorded in node.contents() if own or reads_any else ():
             for change in _changes(heap, table, node, recorded):
-                if table.has_items or reads_any or any(names.reads(change.key) for names in reached):
+                if table.has_items or reads_any or any(names.reads(change.key) for names in own):
                     return table.path(node.object, node.source, change.key)
     changes: list[tuple[Source, str]] = []
     for node in heap.variables.values():

@@ -207,8 +207,7 @@ class ForkServer:
     def extended(self, modules: Sequence[str]) -> ForkServer:
         """A server that has imported more modules. Its process is forked from that of this one, with which it ends."""
         server = copy.copy(self)
-        server._folder = tempfile.TemporaryDirectory()
-        server.address = str(Path(server._folder.name, "socket"))
+        server.address = str(Path(self._folder.name, str(len(os.listdir(self._folder.name)))))
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(server.address)
             listener.listen()
