@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.checks.memory import array_content, is_buffer
+from thunder_core.checks.arrays import array_content, is_buffer
 from thunder_core.errors import UncacheableWarning
 from thunder_core.guards.buffers import Buffers
 

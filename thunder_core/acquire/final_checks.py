@@ -14,9 +14,9 @@ from thunder_core.acquire.recorder import Recorder
 from thunder_core.acquire.tensors import Tensors
 from thunder_core.acquire.traced_number import TracedNumber
 from thunder_core.acquire.traced_tensor import holds_traced_tensor
+from thunder_core.checks.arrays import is_buffer, shares_memory
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import OTHER_MEMORY
-from thunder_core.checks.memory import is_buffer, shares_memory
 from thunder_core.errors import EagerCallNeeded, LeakedTensorError, UnsupportedError
 from thunder_core.guards.observer import Observer
 from thunder_core.guards.torch_generators import TorchGenerators

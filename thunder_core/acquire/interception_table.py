@@ -55,7 +55,7 @@ from thunder_core.acquire.recorder import Recorder, active_recorder, program_rec
 from thunder_core.acquire.traced_number import exact_sum
 from thunder_core.acquire.traced_size import larger_or_smaller
 from thunder_core.acquire.watched_float import function_of_numbers
-from thunder_core.checks.memory import is_array
+from thunder_core.checks.arrays import is_array
 from thunder_core.checks.originals import is_compiled
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.pytorch_internals import (

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from thunder_core.checks.arrays import array_content, shares_memory
 from thunder_core.checks.check import (
     EQUAL,
     IDENTICAL,
@@ -19,7 +20,6 @@ from thunder_core.checks.check import (
     Condition,
 )
 from thunder_core.checks.guard import show, type_name
-from thunder_core.checks.memory import array_content, shares_memory
 from thunder_core.checks.plain import identical, is_plain, key_text, same_items_of
 from thunder_core.checks.source import ConstantSource, NamespaceSource, Source
 from thunder_core.checks.stored_attributes import is_filled, referent_of

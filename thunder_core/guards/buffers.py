@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.checks.memory import array_content, is_array
+from thunder_core.checks.arrays import array_content, is_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.checks.memory import is_array
+from thunder_core.checks.arrays import is_array
 from thunder_core.guards.getters import FORMATS
 from thunder_core.guards.torch_generators import STATE_METHODS
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of

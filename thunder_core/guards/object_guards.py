@@ -14,6 +14,7 @@ from typing import Any, Final
 from torch import Tensor
 from torch.nn import Module
 
+from thunder_core.checks.arrays import array_content, is_array, is_buffer
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import (
     ARRAY,
@@ -35,7 +36,6 @@ from thunder_core.checks.conditions import (
     keys_check,
 )
 from thunder_core.checks.global_state import state_guard
-from thunder_core.checks.memory import array_content, is_array, is_buffer
 from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import copy_content, is_plain, is_plain_content, same_items_of
 from thunder_core.checks.source import (

@@ -1,4 +1,4 @@
-"""Objects whose content is memory that code in C writes: NumPy arrays, objects of ctypes, ``memoryview``."""
+"""NumPy arrays and other objects whose content is memory that code in C writes: objects of ctypes, ``memoryview``."""
 
 from __future__ import annotations
 
