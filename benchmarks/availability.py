@@ -43,7 +43,7 @@ def _missing(package: str) -> str:
 
 def _problem(options: dict[str, object]) -> str:
     """The first problem of a configuration, such as a plugin or a library that is not installed."""
-    from thunder_core.config import resolve_config
+    from thunder.config import resolve_config
     from thunder_core.errors import ThunderError
 
     try:

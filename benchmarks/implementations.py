@@ -99,8 +99,8 @@ def executors_of(name: str) -> list[str]:
     chosen = _chosen(match) if match else {}
     if "config" not in chosen:
         return chosen.get("executors", [])
-    from thunder_core.config.document import documents_of
-    from thunder_core.config.merge import merge
+    from thunder.config.document import documents_of
+    from thunder.config.merge import merge
 
     config, _ = merge(documents_of(chosen["config"]))
     return [entry.name for entry in config.executors or ()]

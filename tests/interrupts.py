@@ -22,11 +22,11 @@ from typing import Any, Final
 import torch
 
 import thunder
-from thunder_core.acquire.interception import owner_of, static_attribute
-from thunder_core.acquire.interception_table import TABLE
 from thunder_core.checks.global_state import GlobalState
 from thunder_core.ir.switches import read_switches, set_switches
 from thunder_core.pytorch_internals import is_fwd_grad_enabled, is_torch_function_enabled
+from thunder_frontend.record.interception import owner_of, static_attribute
+from thunder_frontend.record.interception_table import TABLE
 
 _BUILTINS: Final = dict(vars(builtins))
 _DEVICE: Final = torch.ops.prim.device.default

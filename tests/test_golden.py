@@ -16,7 +16,6 @@ import torch
 
 import thunder
 from tests.golden_programs import programs
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import TensorProxy
@@ -24,6 +23,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.functionalize import functional_form
+from thunder_frontend.record.front_end import front_end
 from thunder_saving.reader import read_trace
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def relative(trace: Trace) -> Trace:
 
 def acquired(name: str) -> tuple[Trace, tuple[Any, ...]]:
     program, args = programs()[name]
-    result = acquire(program, args, {})
+    result = front_end.record(program, args, {})
     return relative(result.trace), result.inputs
 
 

@@ -34,7 +34,7 @@ def jit(
             reference executor is always the last; ``[]`` selects it alone.
         transforms: the transforms to add to the pipeline, in the same forms.
         options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
-            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder_core.config.model.ThunderConfig`.
+            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder.config.model.ThunderConfig`.
             ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
             ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
 
@@ -119,7 +119,7 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
 
 def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:
     """The compiler of the calls of a program under transformations of `torch.func`."""
-    from thunder_core.runtime.compiled import NotTransformed
+    from thunder.compiled.function import NotTransformed
 
     try:
         module = library("functional", "transformed_calls", "compiled calls under torch.func")
@@ -148,8 +148,8 @@ def _settings(config: Any, **options: Any) -> Any:
     from thunder_core.runtime.frozen_heap import frozen_heap
 
     with nullcontext() if _imported else frozen_heap(imports=True):
-        import thunder_core.runtime.module  # noqa: F401  # here, and not by `_jit`, where objects are collected
-        from thunder_core.config import settings_of
+        import thunder.compiled.module  # noqa: F401  # here, and not by `_jit`, where objects are collected
+        from thunder.config import settings_of
 
         _imported = True
         return settings_of(config, **options)
@@ -176,10 +176,10 @@ def _jit(fn: Any, settings: Any) -> Any:
     import torch
 
     from thunder import progress_bar
+    from thunder.compiled.function import ThunderFunction, transform_calls_with
+    from thunder.compiled.module import compile_module
     from thunder_core import progress
     from thunder_core.checks.originals import original_of
-    from thunder_core.runtime.compiled import ThunderFunction, transform_calls_with
-    from thunder_core.runtime.module import compile_module
 
     _warn_of_name_clash()
     progress.show_with(progress_bar.display)

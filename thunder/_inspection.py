@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def compiled_program(jitted: Any) -> Any:
-    from thunder_core.runtime.compiled import Compiled
-    from thunder_core.runtime.module import ThunderModule
-    from thunder_core.runtime.module_forward import compiled_of, forward_of
+    from thunder.compiled.function import Compiled
+    from thunder.compiled.module import ThunderModule
+    from thunder.compiled.module_forward import compiled_of, forward_of
 
     if isinstance(jitted, ThunderModule):
         return compiled_of(jitted)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire import inferred_calls
 from thunder_core.errors import InternalError
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.tracing import fake_tensors, outcome
+from thunder_frontend.record import inferred_calls
 
 
 def catches(x: torch.Tensor) -> torch.Tensor:

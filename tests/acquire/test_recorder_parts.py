@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.inputs import Inputs
-from thunder_core.acquire.open_trace import OpenTrace, Region
-from thunder_core.acquire.tensors import Suspension, Tensors
-from thunder_core.acquire.traced_tensor import Variable
-from thunder_core.guards.torch_generators import TorchGenerators
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
+from thunder_frontend.observe.torch_generators import TorchGenerators
+from thunder_frontend.record.arguments import CallArguments
+from thunder_frontend.record.inputs import Inputs
+from thunder_frontend.record.open_trace import OpenTrace, Region
+from thunder_frontend.record.tensors import Suspension, Tensors
+from thunder_frontend.record.traced_tensor import Variable
 
 _SYMBOL = Symbol("report", print)
 

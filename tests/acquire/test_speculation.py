@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.acquire.acquire import acquire
-from thunder_core.acquire.attempt import Guesses
+from thunder_core.contract import AssumedValues, Request
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
+from thunder_frontend.record.front_end import front_end
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +49,7 @@ PROGRAMS = (branches, digits, writes_before, draws_before, converges, selects)
 def test_the_ops_do_what_eager_does(program: Callable[..., Any]) -> None:
     x = torch.tensor([1.0, 2.0])
     before, state = x.clone(), torch.get_rng_state()
-    acquired = acquire(program, (x,), {}, guesses=Guesses())
+    acquired = front_end.record(program, (x,), {}, Request(assumed_values=AssumedValues()))
     assert torch.equal(x, before)
     assert x._version == 0
     assert torch.equal(torch.get_rng_state(), state)
@@ -60,7 +60,7 @@ def test_the_ops_do_what_eager_does(program: Callable[..., Any]) -> None:
 
 
 def test_another_value_raises() -> None:
-    run = compile_trace(acquire(branches, (torch.ones(2),), {}, guesses=Guesses()).trace)
+    run = compile_trace(front_end.record(branches, (torch.ones(2),), {}, Request(assumed_values=AssumedValues())).trace)
     with pytest.raises(WrongGuess) as caught:
         run(-torch.ones(2))
     assert caught.value.position == 0
@@ -69,4 +69,4 @@ def test_another_value_raises() -> None:
 
 def test_without_speculation_it_is_refused() -> None:
     with pytest.raises(DataDependentError):
-        acquire(branches, (torch.ones(2),), {})
+        front_end.record(branches, (torch.ones(2),), {})

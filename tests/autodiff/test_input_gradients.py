@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.acquire import interceptions
-from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.interceptions import add_interceptions
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
+from thunder_frontend.record import interceptions
+from thunder_frontend.record.interception import Interception
+from thunder_frontend.record.interceptions import add_interceptions
+from thunder_frontend.record.recorder import Recorder
 
 CALLS: list[tuple[tuple[bool, ...], tuple[bool, ...], float]] = []
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from thunder_core.config import resolve_config
+from thunder.config import resolve_config
 
 pytestmark = pytest.mark.usefixtures("core_only")
 

@@ -12,7 +12,7 @@ import pytest
 
 import thunder
 from thunder.command_line.main import main
-from thunder_core.config import check_config
+from thunder.config import check_config
 from thunder_core.errors import ThunderError
 from thunder_core.plugins.host import host
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.config import resolve_config, settings_of, to_yaml
-from thunder_core.config.by_device import with_executors_for
+from thunder.config import resolve_config, settings_of, to_yaml
 from thunder_core.errors import PluginError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.plugins.host import host
@@ -35,29 +34,29 @@ def trace_on(device: str, *others: str) -> Any:
 
 
 def test_the_executors_of_the_device_that_can_be_used_are_taken() -> None:
-    settings, preset = with_executors_for("npu", settings_of(sharp_edges="allow"))
+    settings, preset = settings_of(sharp_edges="allow").for_device("npu")
     assert preset is not None
     assert preset.preset == "npu"
     assert [executor.name for executor in settings.executors] == ["fast"]
     assert [name for name, _ in settings.left_out] == ["nowhere"]
-    assert settings.config.sharp_edges == "allow"
+    assert settings.sharp_edges == "allow"
     assert settings.transforms == settings_of().transforms, "nothing but its executors"
 
 
 def test_named_executors_stay_also_none() -> None:
     for given in ({"executors": []}, {"config": "fused"}, {"config": {"executors": ["slow"]}}):
         settings = settings_of(**given)  # type: ignore[arg-type]
-        assert with_executors_for("npu", settings) == (settings, None)
+        assert settings.for_device("npu") == (settings, None)
 
 
 def test_a_device_without_a_preset_leaves_all_to_pytorch() -> None:
     settings = settings_of()
-    assert with_executors_for("abacus", settings) == (settings, None)
+    assert settings.for_device("abacus") == (settings, None)
 
 
 def test_two_presets_for_a_device_are_an_error() -> None:
     with pytest.raises(PluginError, match=r"nvfuser\.one and nvfuser\.two are both for the device claimed_twice"):
-        with_executors_for("claimed_twice", settings_of())
+        settings_of().for_device("claimed_twice")
 
 
 def test_each_of_the_cores_presets_names_optional_executors_only() -> None:
@@ -66,7 +65,7 @@ def test_each_of_the_cores_presets_names_optional_executors_only() -> None:
     assert {preset.name: preset.device for preset in presets} == {"cpu": "cpu", "cuda": "cuda"}
     for preset in presets:
         assert all(entry.options["optional"] is True for entry in resolve_config(preset.name).executors or ())
-        settings, choice = with_executors_for(preset.device, settings_of())
+        settings, choice = settings_of().for_device(preset.device)
         assert choice is not None
         assert choice.preset == preset.name
         named = [entry.name for entry in settings_of(preset.name).config.executors or ()]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import thunder
 from tests.config.malformed import MALFORMED
 from thunder.command_line.main import main
-from thunder_core.config import check_config, resolve_config
+from thunder.config import check_config, resolve_config
 from thunder_core.errors import ConfigError
 
 

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 import thunder_plugin_composites as composites
 from thunder.command_line.main import main
+from thunder.config import check_config
 from thunder.report.compile_report import CompileReport
-from thunder_core.config import check_config
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.executors.executor import Executor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.distributions import distribution
-from thunder_core.config import check_config
+from thunder.config import check_config
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from thunder_core.config import ThunderConfig, read_config, resolve_config, to_yaml
+from thunder.config import ThunderConfig, read_config, resolve_config, to_yaml
 from thunder_core.errors import ConfigError
 from thunder_core.executors import OperatorExecutor
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from thunder.command_line.json_schema import schema
-from thunder_core.config import ThunderConfig, check_config, resolve_config, to_yaml
+from thunder.config import ThunderConfig, check_config, resolve_config, to_yaml
 from thunder_core.errors import PluginError
 
 OPTIONAL = {"optional": True}

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.config import ThunderConfig, check_config, resolve_config, settings_of
+from thunder.compiled.module_forward import compiled_of
+from thunder.config import ThunderConfig, check_config, resolve_config, settings_of
 from thunder_core.errors import ConfigError, OptionError, PluginError, TransformError
 from thunder_core.executors import Claim, Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_core.passes.transform import Place, Transform
 from thunder_core.plugins import ExecutorOptions
 from thunder_core.plugins.host import reset_host
-from thunder_core.runtime.module_forward import compiled_of
 from thunder_plugin_simplify import ConstantFolding
 
 

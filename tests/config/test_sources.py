@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import thunder
-from thunder_core.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
+from thunder.config import ThunderConfig, check_config, read_config, resolve_config, settings_of
 from thunder_core.errors import ConfigError
 from thunder_core.plugins import ExecutorSpec, FrontEndSpec, Preset
 from thunder_core.plugins.host import host
@@ -166,7 +166,7 @@ def test_presets_that_are_not_where_their_plugin_says() -> None:
 def test_the_preset_reference_runs_as_little_as_possible() -> None:
     settings = settings_of("reference")
     names = [transform.name for transform in settings.transforms]
-    assert (settings.executors, names, settings.policy) == ((), ["agreement"], "none")  # which changes no program
+    assert (settings.executors, names, settings.recompute) == ((), ["agreement"], "none")  # which changes no program
 
 
 def test_transforms_are_merged_by_name_and_option() -> None:
@@ -314,7 +314,7 @@ def test_nothing_is_discovered_for_what_the_core_has(monkeypatch: pytest.MonkeyP
 
 def test_json_is_read_by_its_own_rules() -> None:
     config = write("c.json", json.dumps({"recompute": {"budget": 1e-3}, "recompile_limit": 10}))
-    assert settings_of(config).policy == {"budget": 0.001}
+    assert settings_of(config).recompute == 0.001
     name = "ö" * 1000  # escaped it is longer than YAML allows
     write(
         "c.json",

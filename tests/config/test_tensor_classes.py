@@ -12,9 +12,9 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import thunder
-from thunder_core.acquire.tensor_classes import RefusedCalls, RefusedClasses, TensorClasses, WrapperCalls
-from thunder_core.config import check_config, resolve_config, settings_of, to_yaml
+from thunder.config import check_config, resolve_config, settings_of, to_yaml
 from thunder_core.errors import ConfigError, PluginError, UnsupportedError
+from thunder_frontend.record.tensor_classes import RefusedCalls, RefusedClasses, TensorClasses, WrapperCalls
 
 
 class Noted(TensorClasses):
@@ -53,7 +53,7 @@ def test_a_later_list_replaces_the_one_below() -> None:
 
 def test_without_one_the_settings_are_equal_to_others_without() -> None:
     settings = settings_of(tensor_classes=[])
-    assert settings.tensor_classes == RefusedClasses()
+    assert settings.wrapper_classes == RefusedClasses()
     assert settings == settings_of(tensor_classes=[]) == copy.deepcopy(settings) == pickle.loads(pickle.dumps(settings))
 
 

@@ -13,7 +13,7 @@ from tests.differential import process_group
 from tests.differential.programs import RandomProgram, write
 from tests.differential.runs import Verdict, judge
 from tests.differential.statements import ROWS
-from thunder_core.config import settings_of
+from thunder.config import settings_of
 from thunder_core.executors.executor import fusing
 
 Judge = Callable[[RandomProgram], Verdict]

@@ -12,8 +12,8 @@ from torch.utils import _pytree
 
 from thunder_core.checks.guard import CallShape
 from thunder_core.checks.prologue import build_prologue
-from thunder_core.guards.observer import Observer
-from thunder_core.guards.writes import Write
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.observe.writes import Write
 
 
 class Lifting(TorchFunctionMode):

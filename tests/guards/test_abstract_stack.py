@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch.nn.modules.module
 
-from thunder_core.guards import abstract_stack, bytecode
-from thunder_core.guards.abstract_stack import JOIN, Instruction, instructions
-from thunder_core.guards.bytecode import names_of
-from thunder_core.guards.code_names import CodeNames
+from thunder_frontend.observe import abstract_stack, bytecode
+from thunder_frontend.observe.abstract_stack import JOIN, Instruction, instructions
+from thunder_frontend.observe.bytecode import names_of
+from thunder_frontend.observe.code_names import CodeNames
 
 PYTHON_MODULES = (argparse, asyncio.base_events, contextlib, json.decoder, typing, torch.nn.modules.module)
 

@@ -14,7 +14,7 @@ import torch
 import thunder
 from thunder_core.checks.arrays import array_content, is_buffer
 from thunder_core.errors import UncacheableWarning
-from thunder_core.guards.buffers import Buffers
+from thunder_frontend.observe.buffers import Buffers
 
 
 class Tagged(numpy.ndarray):

@@ -17,7 +17,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UncacheableWarning
-from thunder_core.guards.stored_objects import MOST_FRESH
+from thunder_frontend.observe.stored_objects import MOST_FRESH
 
 
 class Config:

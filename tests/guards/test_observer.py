@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.calls import calls_of
 from tests.runtime.young_heap import young_heap
-from thunder_core.guards.observer import Observer
+from thunder_frontend.observe.observer import Observer
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="later Pythons are observed through sys.monitoring")

@@ -13,7 +13,7 @@ import torch
 
 import thunder
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.lookup_methods import is_pure_lookup
+from thunder_frontend.observe.lookup_methods import is_pure_lookup
 
 
 class Mapped:

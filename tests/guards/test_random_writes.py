@@ -14,8 +14,8 @@ from torch import nn
 
 import thunder
 from thunder_core.checks.source import ConstantSource
-from thunder_core.guards.contents import node_kind
-from thunder_core.guards.node import make_node
+from thunder_frontend.observe.contents import node_kind
+from thunder_frontend.observe.node import make_node
 
 
 class Slotted:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from thunder_core.checks.source import Constants
-from thunder_core.guards.observer import Observer
-from thunder_core.guards.writes import WriteKind
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.observe.writes import WriteKind
 
 COLLECTED = []
 SETTINGS = SimpleNamespace(last=None)

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from thunder_core.acquire.acquire import acquire
 from thunder_core.errors import LoweringError
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
@@ -16,6 +15,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.verifier import verify
 from thunder_core.tracing import lowering
 from thunder_core.tracing.lowering import lower, lower_trace
+from thunder_frontend.record.front_end import front_end
 from thunder_testing import hand_built as build
 
 
@@ -25,7 +25,7 @@ def names(parts):
 
 def run_both(function, *args):
     """Results of a function's trace as it is and lowered, with the lowered trace."""
-    trace = acquire(function, args, {}).trace
+    trace = front_end.record(function, args, {}).trace
     lowered = lower_trace(trace)
     replaced = build.substitute_parts(lowered)
     verify(replaced)
@@ -58,7 +58,7 @@ def test_equal_ops_are_lowered_once(monkeypatch):
             x = torch.nn.functional.gelu(torch.nn.functional.linear(x, weight))
         return x
 
-    trace = acquire(program, (torch.randn(3, 7),), {}).trace
+    trace = front_end.record(program, (torch.randn(3, 7),), {}).trace
     lowered = lower_trace(trace)
     assert len(calls) == 2
     made = [proxy.name for bound in lowered.symbols for part in bound.parts for proxy in part.outputs()]
@@ -166,7 +166,7 @@ def test_what_decompositions_lose_is_kept(call, expected):
     x, y = torch.rand(2, 2), torch.zeros(2, 2)
     if call is torch.nn.functional.multilabel_margin_loss:
         y = y.long()
-    lowered = lower_trace(acquire(call, (x, y), {}).trace)
+    lowered = lower_trace(front_end.record(call, (x, y), {}).trace)
     found = names(lowered.symbols[-1].parts or lowered.symbols[-1:])
     assert found == expected if expected else whole & set(found)
 

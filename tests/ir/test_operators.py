@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from thunder_core.acquire.acquire import acquire
-from thunder_core.acquire.acquired import Acquired
+from thunder_core.contract import Recording
 from thunder_core.errors import LoweringError, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.tracing.lowering import lower, lower_trace
+from thunder_frontend.record.front_end import front_end
 from thunder_saving.reader import read_trace
 from thunder_testing.hand_built import substitute_parts
 from thunder_testing.opinfo_samples import sample_inputs
@@ -38,7 +38,7 @@ if torch.__version__ < "2.12":  # there, whether the quantiles are valid depends
     NOT_LOWERED |= {"quantile", "nanquantile"}
 
 
-def acquired(name: str) -> Acquired:
+def acquired(name: str) -> Recording:
     """The first sample as a trace; skips what cannot be acquired, which the operator battery looks at."""
     op = OPERATORS[name]
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def acquired(name: str) -> Acquired:
     if sample is None:
         pytest.skip("no samples")
     try:
-        result = acquire(lambda: op(sample.input, *sample.args, **sample.kwargs), (), {})
+        result = front_end.record(lambda: op(sample.input, *sample.args, **sample.kwargs), (), {})
         if result.raised is not None:
             raise result.raised
         return result

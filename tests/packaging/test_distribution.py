@@ -32,9 +32,10 @@ def wheel(archives) -> Path:
 def test_wheel_holds_the_two_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"thunder", "thunder_core"}
+    packages = {"thunder", "thunder_core", "thunder_frontend"}
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == packages
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert {"thunder/py.typed", "thunder_core/py.typed"} <= set(names)
+    assert {f"{package}/py.typed" for package in packages} <= set(names)
 
 
 def test_wheel_holds_every_module_of_the_checkout(wheel):

@@ -6,13 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.acquire.aten_calls import record_aten
-from thunder_core.acquire.attempt import Attempt
-from thunder_core.acquire.interceptions import intercepting
-from thunder_core.acquire.mode import AcquisitionMode
-from thunder_core.acquire.recorder import Recorder, set_active_recorder
-from thunder_core.acquire.resolvers import RESOLVERS
-from thunder_core.guards.observer import Observer
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.ir.tree import iterate_leaves
@@ -24,6 +17,13 @@ from thunder_core.passes.functionalize import (
     Functionalized,
 )
 from thunder_core.passes.pass_manager import PassManager
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record.aten_calls import record_aten
+from thunder_frontend.record.attempt import Attempt
+from thunder_frontend.record.interceptions import intercepting
+from thunder_frontend.record.mode import AcquisitionMode
+from thunder_frontend.record.recorder import Recorder, set_active_recorder
+from thunder_frontend.record.resolvers import RESOLVERS
 
 
 @dataclass(frozen=True)

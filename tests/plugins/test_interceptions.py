@@ -10,12 +10,12 @@ import torch
 import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
-from thunder_core.acquire import interceptions
 from thunder_core.errors import PluginError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import TransformSpec
 from thunder_core.plugins.states import PluginState
+from thunder_frontend.record import interceptions
 
 PLUGIN = """
 from thunder_core.plugins import *
@@ -33,7 +33,7 @@ def make(options=None):
 """
 TABLE = """
 from tests.plugins import operations
-from thunder_core.acquire.interception import Interception
+from thunder_frontend.record.interception import Interception
 
 def launched(recorder, original, x):
     return x + 40
@@ -86,7 +86,7 @@ def test_it_is_removed_after_a_program_that_raises(site: Site) -> None:
         (TABLE.replace('operations, "launch"', 'operations, "land"'), "there is no such attribute"),
         (TABLE.replace('operations, "launch"', "__import__('torch'), \"cond\""), "torch.cond is already intercepted"),
         ("ROWS = ['launch']", "holds str, and not only Interception"),
-        ("1 / 0", "its interceptions cannot be added: ZeroDivisionError: division by zero"),
+        ("1 / 0", "its table of interceptions cannot be added: ZeroDivisionError: division by zero"),
     ],
 )
 def test_interceptions_that_cannot_be_added(site: Site, table: str, message: str) -> None:

@@ -11,8 +11,8 @@ import torch
 import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
+from thunder.config import check_config
 from thunder_core.autodiff.derivatives.rules import all_rules
-from thunder_core.config import check_config
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
 from thunder_core.plugins.host import host

@@ -86,7 +86,7 @@ def test_an_optional_executor_that_claims_them_is_left_out(tmp_path: Path) -> No
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: claims\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[thunder.plugins]\nclaims = claims_composites\n")
     program = """
-from thunder_core.config import settings_of
+from thunder.config import settings_of
 
 ((name, why),) = settings_of("reference", executors=[{"claims": {"optional": True}}]).left_out
 assert name == "claims", name

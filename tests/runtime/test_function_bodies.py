@@ -15,9 +15,9 @@ from torch.nn import functional
 from torch.overrides import get_overridable_functions
 
 import thunder
-from thunder_core.acquire.function_bodies import _find_variables
 from thunder_core.errors import UnsupportedError
 from thunder_core.symbols.registry import Registry, _load_catalogue
+from thunder_frontend.record.function_bodies import _find_variables
 from thunder_testing.forked import LIBRARIES, run_forked
 
 _RELU: Any = torch.relu

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire import interceptions
-from thunder_core.acquire.interception import Interception, Setting, owner_of, static_attribute
-from thunder_core.acquire.interceptions import TABLE, add_interceptions, intercepting
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
+from thunder_frontend.record import interceptions
+from thunder_frontend.record.interception import Interception, Setting, owner_of, static_attribute
+from thunder_frontend.record.interceptions import TABLE, add_interceptions, intercepting
+from thunder_frontend.record.recorder import Recorder
 
 
 class Scale:

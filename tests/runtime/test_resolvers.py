@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire import record_program
-from thunder_core.acquire.data_dependence import Declined, Resolved, ValueRequest
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.resolvers import RESOLVERS
 from thunder_core.errors import DataDependentError
+from thunder_frontend.record import record_program
+from thunder_frontend.record.data_dependence import Declined, Resolved, ValueRequest
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.resolvers import RESOLVERS
 
 
 class Two:

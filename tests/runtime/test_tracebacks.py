@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.acquire.interception import replace_code
-from thunder_core.acquire.op_writer import OpWriter
 from thunder_core.errors import DataDependentError
+from thunder_frontend.record.interception import replace_code
+from thunder_frontend.record.op_writer import OpWriter
 from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import thunder
 from thunder import ConfigError, DeclaredSizeError, OptionError
-from thunder_core.config import ThunderConfig, to_yaml
+from thunder.config import ThunderConfig, to_yaml
 
 BATCH = Dim("batch", max=64)
 

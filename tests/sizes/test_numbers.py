@@ -14,7 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder_core.guards.observer import Observer
+from thunder_frontend.observe.observer import Observer
 
 Program = Callable[..., Any]
 

@@ -23,7 +23,7 @@ def _config(context: typer.Context) -> None:
 
 def check_is_there(config: str | None, hint: str = "--config") -> None:
     """Raise typer.BadParameter if ``config``, the value of the parameter ``hint``, is the path of a missing file."""
-    from thunder_core.config.document import SUFFIXES, document_of
+    from thunder.config.document import SUFFIXES, document_of
 
     if config is not None and config.endswith(SUFFIXES) and not Path(config).expanduser().exists():
         raise typer.BadParameter(str(document_of(config).problems[0]), param_hint=hint)
@@ -46,7 +46,7 @@ def check(
     configuration names and creates their executors and transforms. So thunder.jit accepts exactly the configurations
     without problems, except that it only warns about patterns that match no operation.
     """
-    from thunder_core.config import check_config, resolve_config, to_yaml
+    from thunder.config import check_config, resolve_config, to_yaml
 
     check_is_there(config, "CONFIG")
     problems = check_config(config)

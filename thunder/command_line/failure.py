@@ -12,11 +12,13 @@ from typing import Final
 
 import thunder
 import thunder_core
+import thunder_frontend
 
 _COMMANDS: Final = str(Path(__file__).parent)
-_CORE: Final = thunder_core.__path__[0]
-_THUNDER: Final = (thunder.__path__[0], _CORE)
-_RECORDING: Final = tuple([str(Path(_CORE, name)) for name in ("acquire", "guards", "symbols")])
+_FRONT_END: Final = thunder_frontend.__path__[0]
+_COMPILER: Final = (thunder_core.__path__[0], _FRONT_END)
+_THUNDER: Final = (thunder.__path__[0], *_COMPILER)
+_RECORDING: Final = (_FRONT_END, str(Path(thunder_core.__path__[0], "symbols")))
 _CALLING: Final = (
     *_THUNDER,
     str(Path("torch", "nn", "modules", "module.py")),
@@ -40,7 +42,7 @@ def print_failure(error: BaseException) -> None:
 
 
 def _is_failure_of_thunder(files: list[str]) -> bool:
-    compiling = [file for file in files if file.startswith(_CORE)]
+    compiling = [file for file in files if file.startswith(_COMPILER)]
     if not compiling or any(file.startswith("<thunder ") for file in files):  # not compiling yet, or running already
         return False
     if files[-1].startswith(_THUNDER) and not files[-1].startswith((*_RECORDING, _COMMANDS)):

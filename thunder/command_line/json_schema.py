@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import models_json_schema
 
-from thunder_core.config.entry import LISTS
-from thunder_core.config.model import ThunderConfig
+from thunder.config.entry import LISTS
+from thunder.config.model import ThunderConfig
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import FrontEndSpec, InterceptionsSpec, Preset
 from thunder_core.plugins.states import Offered

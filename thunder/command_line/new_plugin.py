@@ -56,7 +56,7 @@ def name_problem(name: str) -> str | None:
 def taken(name: str) -> str | None:
     """Why ``name`` clashes with an installed package or plugin; None if it does not."""
     others = set(importlib.metadata.packages_distributions().get(name, ())) - {NewPlugin(name).distribution}
-    if others or name in ("thunder", "thunder_core"):
+    if others or name in ("thunder", "thunder_core", "thunder_frontend"):
         return f"{', '.join(sorted(others)) or 'thunder-core'} installs a package {name!r}; choose another name"
     found_plugins = importlib.metadata.entry_points(group="thunder.plugins", name=name)
     owners = [entry.dist.name for entry in found_plugins if entry.dist is not None]

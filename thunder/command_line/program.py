@@ -123,8 +123,8 @@ def load_for_mesh(target: str) -> Callable[[Any], Program]:
 
 def is_compiled(called: Any) -> bool:
     """Whether it is a result of `thunder.jit`."""
-    from thunder_core.runtime.compiled import Compiled
-    from thunder_core.runtime.module import ThunderModule
+    from thunder.compiled.function import Compiled
+    from thunder.compiled.module import ThunderModule
 
     return isinstance(getattr(called, "__func__", called), Compiled | ThunderModule)
 

@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from thunder.compiled.function import Compiled
+from thunder.config import resolve_config
+from thunder.config.settings import ConfiguredSettings
 from thunder.report.collectives_report import CollectiveReport, collective_lines
 from thunder.report.decisions import OpDecisions, count_executed, decision_table, decisions_of, share_lines
 from thunder.report.regions_report import RegionReport
 from thunder.report.training_report import TrainingReport
-from thunder_core.config import resolve_config
-from thunder_core.config.by_device import PresetChoice
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.runtime.compiled import Compiled
 from thunder_core.runtime.sizes_report import SizesReport
+from thunder_core.settings import PresetChoice
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ def compile_report(compiled: Compiled) -> CompileReport:
     own = compiled.entries or ([compiled.last] if compiled.last else [])
     entries = [*own, *[entry for program in programs[1:] for entry in program.entries]]
     fallbacks = sum([program.fallbacks for program in programs], Counter())
+    assert isinstance(compiled.settings, ConfiguredSettings)
     options, default = compiled.settings.config.model_dump(), resolve_config({}).model_dump()
     return CompileReport(
         compiled.name,

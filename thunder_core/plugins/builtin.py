@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.plugins.hookspecs import hookimpl
-from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, Preset
+from thunder_core.plugins.specs import ExecutorSpec, FrontEndSpec, InterceptionsSpec, Preset, TensorClassesSpec
 
 
 @hookimpl
@@ -21,7 +21,18 @@ def thunder_executors() -> list[ExecutorSpec]:
 @hookimpl
 def thunder_front_ends() -> list[FrontEndSpec]:
     """The front end that runs the program once."""
-    return [FrontEndSpec("run", "thunder_core.acquire.acquire:acquire", "runs the program once and records its calls")]
+    record = "thunder_frontend.record"
+    return [
+        FrontEndSpec(
+            "run",
+            f"{record}.front_end:front_end",
+            "runs the program once and records its calls",
+            tables=(
+                (InterceptionsSpec, f"{record}.plugin_tables:add_interceptions"),
+                (TensorClassesSpec, f"{record}.plugin_tables:add_tensor_classes"),
+            ),
+        )
+    ]
 
 
 @hookimpl

@@ -21,7 +21,7 @@ from thunder_core.plugins.discovery import discover
 from thunder_core.plugins.distributions import CORE, CORE_PLUGIN, repair
 from thunder_core.plugins.importing import FAILURES, failure, imported
 from thunder_core.plugins.registration import InvalidPlugin, register
-from thunder_core.plugins.specs import TABLES, CheckSpec, CommandSpec, Loadable
+from thunder_core.plugins.specs import TABLES, CheckSpec, CommandSpec, FrontEndSpec, Loadable
 from thunder_core.plugins.states import (
     Offered,
     PluginRecord,
@@ -31,7 +31,7 @@ from thunder_core.plugins.states import (
     refusal,
     unknown_plugin,
 )
-from thunder_core.plugins.tables import add_interceptions, add_symbols, exclude_from_guards
+from thunder_core.plugins.tables import add_symbols
 
 
 class Host:
@@ -147,13 +147,18 @@ class Host:
     def _add_tables(self, plugin: PluginRecord) -> None:
         if self._with_tables.get(plugin.name) is plugin:
             return
+        with self._lock:
+            plugins = (self._load_core(), *self._loaded.values())
+            loaders = dict.fromkeys(
+                [table for one in plugins for spec in one.of(FrontEndSpec) for table in spec.tables]
+            )
         problem = "its symbols cannot be added"
         try:
             add_symbols(plugin)
-            problem = "its interceptions cannot be added"
-            add_interceptions(plugin)
-            problem = "its support of tensor classes cannot be added"
-            exclude_from_guards(plugin)
+            for kind, load in loaders:
+                if plugin.of(kind):
+                    problem = f"its {kind.word} cannot be added"
+                    imported(load)(plugin)
         except FAILURES as error:
             tables = ", ".join(spec.load for spec in plugin.specs if isinstance(spec, TABLES))
             self._fail(plugin, problem, tables, error)

@@ -115,7 +115,8 @@ def _place(error: BaseException, package: str) -> str:
         return f"{error.filename}:{error.lineno}"
     frames = list(_frames(error.__traceback__))
     own = [place for name, place in frames if name.partition(".")[0] == package]
-    others = [place for name, place in frames if name.partition(".")[0] not in ("importlib", "thunder_core")]
+    importers = ("importlib", "thunder_core", "thunder_frontend")
+    others = [place for name, place in frames if name.partition(".")[0] not in importers]
     return (own or others or [""])[-1]
 
 

@@ -89,8 +89,8 @@ class InterceptionsSpec:
     """Functions that a torch-function mode does not see, and their replacements while a program is recorded.
 
     Attributes:
-        load: an iterable of `thunder_core.acquire.interception.Interception`, with at most one
-            `thunder_core.acquire.communication.Communication`. They are added when the plugin is first used, and
+        load: an iterable of `thunder_frontend.record.interception.Interception`, with at most one
+            `thunder_frontend.record.communication.Communication`. They are added when the plugin is first used, and
             replace their functions only during recording. A function has at most one interception, apart from those
             with which the core refuses a function.
         options: the model of the options of an entry in the list ``interceptions`` of configurations, where the name
@@ -121,7 +121,7 @@ class TensorClassesSpec:
 
     Attributes:
         name: its name in the list ``tensor_classes`` of configurations, whose first usable entry is used.
-        load: a callable that takes the options and returns a `thunder_core.acquire.tensor_classes.TensorClasses`.
+        load: a callable that takes the options and returns a `thunder_frontend.record.tensor_classes.TensorClasses`.
             Its package is treated as part of Thunder: its frames are not observed, so it has to add a guard for each
             property that a program depends on (`Observer.add_guard`).
         options: the model of its options.
@@ -142,8 +142,11 @@ class FrontEndSpec:
 
     Attributes:
         name: its name in the option ``front_end`` of configurations.
-        load: a callable ``(function, args, kwargs) -> thunder_core.acquire.acquired.Acquired``.
+        load: a `thunder_core.contract.FrontEnd`.
         summary: one line, for lists.
+        tables: what other plugins may offer to this front end: pairs of a class of specifications and the path of a
+            function that takes a `thunder_core.plugins.states.PluginRecord`. It is called when a plugin with such
+            specifications is first used.
     """
 
     word: ClassVar[str] = "front end"
@@ -151,6 +154,7 @@ class FrontEndSpec:
     name: str
     load: str
     summary: str = ""
+    tables: tuple[tuple[type[Specification], str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

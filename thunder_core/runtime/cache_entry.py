@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.checks.prologue import Prologue
-from thunder_core.config.by_device import PresetChoice
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.passes.pass_manager import StageReport
@@ -15,6 +14,7 @@ from thunder_core.passes.transform import Transform
 from thunder_core.runtime.guesses import Guess
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram
+from thunder_core.settings import PresetChoice
 from thunder_core.tracing.sizes import Sizes
 
 

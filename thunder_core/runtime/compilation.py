@@ -8,10 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from thunder_core.acquire.acquired import Acquired
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.checks.source import ArgumentSource, KeywordSource
-from thunder_core.config.settings import Settings
+from thunder_core.contract import Recording
 from thunder_core.executors.executor import Executor
 from thunder_core.executors.states import States
 from thunder_core.ir.proxy import TensorProxy, storages_of
@@ -21,9 +20,10 @@ from thunder_core.passes.base import PassContext, Phase, Place
 from thunder_core.passes.explicit_autocast import leaves_among
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.transform import Transform
+from thunder_core.settings import Settings
 
 
-def _persistent_inputs(acquired: Acquired) -> frozenset[str]:
+def _persistent_inputs(acquired: Recording) -> frozenset[str]:
     """Names of the inputs that the program did not reach from the arguments of the call."""
     inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
     arguments = ArgumentSource | KeywordSource
@@ -82,14 +82,14 @@ class Compilation:
     notes: list[object] = field(default_factory=list)
 
     @classmethod
-    def of(cls, acquired: Acquired, settings: Settings, states: States) -> Compilation:
+    def of(cls, acquired: Recording, settings: Settings, states: States) -> Compilation:
         """The compilation of an acquired program, before the first step."""
         return cls(
             {Phase.INFERENCE: acquired.trace},
             settings.executors,
             settings.transforms,
             states,
-            settings.policy,
+            settings.recompute if isinstance(settings.recompute, str) else {"budget": settings.recompute},
             acquired.leaves,
             acquired.families,
             leaves_among(acquired.trace.inputs, acquired.inputs),

@@ -11,20 +11,15 @@ from typing import Any
 import torch
 
 from thunder_core import progress
-from thunder_core.acquire.acquire import acquire
-from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.attempt import Guesses, why_constant
-from thunder_core.acquire.input_sizes import VaryingSizes
-from thunder_core.acquire.tensor_classes import recording_with
 from thunder_core.checks.guard import CallShape
+from thunder_core.checks.own_lookups import name_of
 from thunder_core.checks.prologue import Prologue, build_prologue
 from thunder_core.checks.sizes import SizesGuard
 from thunder_core.checks.source import ConstantSource
-from thunder_core.config.by_device import with_executors_for
-from thunder_core.config.settings import Settings
+from thunder_core.checks.varying_sizes import VaryingSizes
+from thunder_core.contract import AssumedValues, Recording, Request
 from thunder_core.errors import without_plugins
 from thunder_core.executors.states import States
-from thunder_core.guards.lookup_methods import name_of
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
@@ -43,8 +38,9 @@ from thunder_core.runtime.own_state import StateBefore
 from thunder_core.runtime.run_function import run_function
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram, transform
+from thunder_core.settings import Settings
 from thunder_core.symbols.channels import groups_of
-from thunder_core.tracing.sizes import Sizes, compiling_with
+from thunder_core.tracing.sizes import Sizes, compiling_with, why_constant
 
 
 def device_of(trace: Trace) -> str:
@@ -70,7 +66,7 @@ def compile_program(
     states: States,
     reason: str,
     varying: VaryingSizes | None = None,
-    guesses: Guesses | None = None,
+    guesses: AssumedValues | None = None,
 ) -> tuple[CacheEntry, tuple[Any, ...]]:
     """Acquire ``function`` with these arguments, transform it, and generate its code.
 
@@ -118,24 +114,19 @@ def _compile(
     states: States,
     reason: str,
     varying: VaryingSizes | None,
-    known: Guesses | None,
+    known: AssumedValues | None,
 ) -> tuple[CacheEntry, tuple[Any, ...]]:
     stages: list[StageReport] = []
-    with (
-        _stage(stages, "acquisition"),
-        recording_with(settings.tensor_classes),
-        without_plugins(settings.advice),
-    ):
-        acquired = _acquire(function, args, kwargs, settings, varying, known)
+    with _stage(stages, "acquisition"), without_plugins(settings.advice):
+        acquired = settings.front_end.record(function, args, kwargs, _request(settings, varying, known))
     stages[0] = replace(stages[0], lines=len(acquired.trace.symbols))
-    hints = {} if acquired.sizes is None else acquired.sizes.hints
-    settings, preset = with_executors_for(device_of(acquired.trace), settings)
+    hints = {} if acquired.sizes.symbols is None else acquired.sizes.symbols.hints
+    settings, preset = settings.for_device(device_of(acquired.trace))
     acquired, manager, program = _transform(acquired, settings, states)
     stages += map(StageReport.of, manager.records)
     with _stage(stages, "prologue"):
         sizes = _sizes_guard(acquired, program)
         prologue = _prologue(acquired, program, settings, CallShape.of(args, kwargs), sizes)
-        acquired.observer.close()
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
             unfit = prologue.why(args, kwargs) or "a guard does not hold for the call that was compiled"
@@ -143,28 +134,28 @@ def _compile(
             inputs = (*acquired.inputs, *program.constants.values(), *symbols)
     with _stage(stages, "code generation"):
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
-        guesses = guesses_of(acquired.trace, acquired.sizes)
+        guesses = guesses_of(acquired.trace, acquired.sizes.symbols)
         run = run_function(acquired, program, sizes, hints, checks, undoes=bool(guesses))
-    repeatable = not acquired.random_states and not acquired.reconstruction.uncopied and acquired.raised is None
+    repeatable = not acquired.random_states and not acquired.result.uncopied and acquired.raised is None
     entry = CacheEntry(
         prologue=prologue,
         run=run,
         program=program,
         reason=reason,
-        cached=settings.config.cache != "no caching" and repeatable and unfit is None,
+        cached=settings.cache != "no caching" and repeatable and unfit is None,
         stages=tuple(stages),
         preset=preset,
-        writes=acquired.reconstruction.writes,
-        size_report=SizesReport.of(sizes, acquired.constant_sizes, acquired.varying_floats, acquired.constant_floats),
+        writes=acquired.result.writes,
+        size_report=SizesReport.of(sizes, acquired.sizes, acquired.varying_floats),
         checks=checks,
         constants=acquired.constant_inputs,
         random_states=acquired.random_states,
-        uncopied=acquired.reconstruction.uncopied,
+        uncopied=acquired.result.uncopied,
         unfit=unfit,
         executors=settings.executors,
         transforms=settings.transforms,
         raised=acquired.raised,
-        sizes=acquired.sizes,
+        sizes=acquired.sizes.symbols,
         guesses=guesses,
         traces_numbers=acquired.traces_numbers,
         groups=groups_of(program.executed.values()),
@@ -181,25 +172,20 @@ def _stage(stages: list[StageReport], name: str) -> Iterator[None]:
     stages.append(StageReport(name, time.perf_counter() - start, None))
 
 
-def _acquire(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    settings: Settings,
-    varying: VaryingSizes | None,
-    guesses: Guesses | None,
-) -> Acquired:
-    if settings.front_end is not acquire:
-        return settings.front_end(function, args, kwargs)
-    known = (guesses or Guesses()) if settings.config.sharp_edges != "error" else None
-    return acquire(function, args, kwargs, varying, known, defines_sizes=settings.config.dynamic is not False)
+def _request(settings: Settings, varying: VaryingSizes | None, assumed: AssumedValues | None) -> Request:
+    return Request(
+        varying=varying,
+        assumed_values=None if settings.sharp_edges == "error" else assumed or AssumedValues(),
+        defines_sizes=settings.dynamic is not False,
+        wrapper_classes=settings.wrapper_classes,
+    )
 
 
 def _transform(
-    acquired: Acquired, settings: Settings, states: States
-) -> tuple[Acquired, PassManager, ExecutableProgram]:
+    acquired: Recording, settings: Settings, states: States
+) -> tuple[Recording, PassManager, ExecutableProgram]:
     """Run the passes. If they fail with symbolic sizes, use constants: for sizes that ops define, then for all."""
-    sizes = acquired.sizes
+    sizes = acquired.sizes.symbols
     error: Exception | None = None
     for prepare in () if sizes is None else _preparations(sizes):
         assert sizes is not None
@@ -228,8 +214,8 @@ def _no_preparation() -> None:
 
 
 def _transform_with_sizes(
-    acquired: Acquired, sizes: Sizes, settings: Settings, states: States
-) -> tuple[Acquired, PassManager, ExecutableProgram]:
+    acquired: Recording, sizes: Sizes, settings: Settings, states: States
+) -> tuple[Recording, PassManager, ExecutableProgram]:
     manager = PassManager()
     program = transform(manager, acquired, settings, states)
     epilogue = program.functional.epilogue
@@ -239,33 +225,33 @@ def _transform_with_sizes(
     return acquired, manager, program
 
 
-def _exact_stride(acquired: Acquired, program: ExecutableProgram) -> bool:
+def _exact_stride(acquired: Recording, program: ExecutableProgram) -> bool:
     """Whether guards compare all strides of inputs, because the program reads them or derivatives depend on them."""
     return acquired.saw_strides or program.differentiated is not None
 
 
-def _sizes_guard(acquired: Acquired, program: ExecutableProgram) -> SizesGuard | None:
-    sized = acquired.input_sizes
-    facts = () if sized is None or not sized.inputs else sized.sizes.facts_of_inputs()
-    facts, floats = (*facts, *acquired.number_facts.conditions), acquired.number_facts.floats
-    inputs = () if sized is None else sized.inputs
+def _sizes_guard(acquired: Recording, program: ExecutableProgram) -> SizesGuard | None:
+    sized = acquired.sizes
+    facts = () if sized.symbols is None or not sized.inputs else sized.symbols.facts_of_inputs()
+    facts, floats = (*facts, *sized.facts.conditions), sized.facts.floats
+    inputs = sized.inputs
     if not inputs and not floats:
         return None
     return SizesGuard.of(inputs, facts, floats, exact_stride=_exact_stride(acquired, program))
 
 
 def _prologue(
-    acquired: Acquired, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
+    acquired: Recording, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
 ) -> Prologue:
-    checked = settings.config.cache != "same input"  # with which the user promises that only data of tensors changes
-    guarded = acquired.guarded or not checked
+    checked = settings.cache != "same input"  # with which the user promises that only data of tensors changes
+    guarded = acquired.checked_by_caller or not checked
     names = [proxy.name for proxy in program.final.inputs]
     constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
     inputs = [*zip(acquired.sources, acquired.inputs, strict=True), *constants]
     return build_prologue(
-        () if guarded else (*acquired.observer.guards(), *acquired.number_guards),
+        () if guarded else acquired.guards,
         [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
-        state=acquired.observer.global_state,
+        state=acquired.state,
         shape=shape,
         non_overlapping=_pairs_apart(acquired.trace) if checked else (),
         sharing=_sharing(acquired.trace) if checked else (),

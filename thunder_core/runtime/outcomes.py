@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from thunder_core.acquire.attempt import Guesses
+from thunder_core.contract import AssumedValues
 from thunder_core.errors import WrongGuess
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.guesses import with_symbols
 
 
-def known_after(entry: CacheEntry, wrong: WrongGuess, inputs: tuple[Any, ...]) -> Guesses:
+def known_after(entry: CacheEntry, wrong: WrongGuess, inputs: tuple[Any, ...]) -> AssumedValues:
     """The values that a call reads, as far as they are known after a run of an entry ended with `WrongGuess`."""
     symbols = _symbols(entry, inputs)
     if entry.sizes is not None:
         symbols.update(zip(entry.sizes.defined, wrong.sizes, strict=False))
     before = [(guess.reader, with_symbols(guess.value, symbols)) for guess in entry.guesses[: wrong.position]]
-    return Guesses((*before, (entry.guesses[wrong.position].reader, wrong.actual)), entry.traces_numbers)
+    return AssumedValues((*before, (entry.guesses[wrong.position].reader, wrong.actual)), entry.traces_numbers)
 
 
 def _symbols(entry: CacheEntry, inputs: tuple[Any, ...]) -> dict[str, int]:
@@ -31,7 +31,7 @@ def _symbols(entry: CacheEntry, inputs: tuple[Any, ...]) -> dict[str, int]:
     return {} if entry.sizes is None else dict(zip(entry.sizes.hints, entry.symbols(inputs), strict=True))
 
 
-def fits(entry: CacheEntry, known: Guesses, inputs: tuple[Any, ...]) -> bool:
+def fits(entry: CacheEntry, known: AssumedValues, inputs: tuple[Any, ...]) -> bool:
     """Whether the first guesses of an entry are the known values, for a call with these inputs."""
     if entry.traces_numbers is not known.numbers or len(entry.guesses) < len(known.values):
         return False

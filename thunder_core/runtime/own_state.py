@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.interceptions import uninstall_unused
-from thunder_core.acquire.recorder import set_active_recorder
 from thunder_core.checks.global_state import autocast_state
 from thunder_core.ir.switches import Values, read_switches, set_switches
 from thunder_core.pytorch_internals import (
@@ -101,8 +99,6 @@ class StateBefore:
         while len_torch_function_stack() > self.function_modes:
             pop_torch_function_stack()
         set_switches(self.switches)
-        uninstall_unused()
-        set_active_recorder(None)
 
 
 def kernel_settings() -> tuple[Any, ...]:

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.attempt import Guesses
-from thunder_core.acquire.input_sizes import VaryingSizes
-from thunder_core.acquire.recorder import this_thread
 from thunder_core.checks.dispatch import Dispatcher
 from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
-from thunder_core.config.settings import Settings
+from thunder_core.checks.varying_sizes import VaryingSizes
+from thunder_core.contract import AssumedValues
 from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
@@ -25,7 +23,9 @@ from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
+from thunder_core.settings import Settings
 from thunder_core.tracing.frames import calls_program, warn_user
+from thunder_core.tracing.this_thread import this_thread
 from thunder_core.tracing.tracebacks import folded
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
@@ -73,15 +73,15 @@ class ProgramCache:
         self.last: CacheEntry | None = None
         self.fallbacks: Counter[str] = Counter()
         self._dispatcher = Dispatcher()
-        self._sizes = SizePolicy(settings.config.dynamic, function)
-        self._recompilations = Recompilations(name, settings.config)
-        self._at_limit = f"no entry fits, and the recompile limit of {settings.config.recompile_limit} is reached"
+        self._sizes = SizePolicy(settings.dynamic, function)
+        self._recompilations = Recompilations(name, settings)
+        self._at_limit = f"no entry fits, and the recompile limit of {settings.recompile_limit} is reached"
         self.compiles_only = False
         self._lock = threading.RLock()
         renew_in_child(self, "_lock")
         self._outcomes = 0
         self._likely = LikelyOutcomes()
-        limit = settings.config.outcome_limit
+        limit = settings.outcome_limit
         self._at_outcome_limit = (
             f"it reads values that no entry was compiled for, and the outcome limit of {limit} is reached, or none of "
             "the values before has recurred"
@@ -125,7 +125,7 @@ class ProgramCache:
         if reason is None and self._recompilations.limit_reached:
             self.misses += 1
             reason = self._at_limit
-        abandoned = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.config.recompile_limit
+        abandoned = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.recompile_limit
         if reason is None and abandoned:
             self.misses += 1
             reason = self._not_recorded
@@ -213,14 +213,14 @@ class ProgramCache:
         return self._eager("the values that it reads differ each time that they are computed", args, kwargs)
 
     def _entry_with(
-        self, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, known: AssumedValues, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """The entry compiled for these values, of which later ones may be unknown, and its inputs."""
         found = entries_for(self.entries, args, kwargs)
         return next(((entry, inputs) for entry, inputs in found if fits(entry, known, inputs)), None)
 
     def _new_outcome(
-        self, entry: CacheEntry, known: Guesses, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, entry: CacheEntry, known: AssumedValues, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """A new entry for values without one; None if a limit of entries is reached."""
         with self._lock:
@@ -230,7 +230,7 @@ class ProgramCache:
             others = [other for other, _ in entries_for(self.entries, args, kwargs)]
             recent = others[-_MOST_UNREPEATED:] if type(known.values[-1][1]) in (float, str, list) else []
             none_recurs = len(recent) == _MOST_UNREPEATED and self._repeated.isdisjoint(recent)
-            if none_recurs or len(others) >= self.settings.config.outcome_limit:
+            if none_recurs or len(others) >= self.settings.outcome_limit:
                 self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1], len(others))
                 return None
             changed = replace(
@@ -238,7 +238,7 @@ class ProgramCache:
             )
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
             of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
-            if of_sizes and len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
+            if of_sizes and len(self.entries) - self._outcomes >= self.settings.recompile_limit:
                 self._recompilations.end(self._miss_of(args, kwargs))
                 return None
             self.misses += 1
@@ -250,7 +250,7 @@ class ProgramCache:
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """A new entry for the call, cached if possible, and its inputs; None if the limit of entries is reached."""
-        if len(self.entries) - self._outcomes >= self.settings.config.recompile_limit:
+        if len(self.entries) - self._outcomes >= self.settings.recompile_limit:
             self._recompilations.end(self._miss_of(args, kwargs))
             return None
         reason = self._reason(args, kwargs)
@@ -263,7 +263,7 @@ class ProgramCache:
         kwargs: dict[str, Any],
         reason: str,
         varying: VaryingSizes | None,
-        guesses: Guesses | None = None,
+        guesses: AssumedValues | None = None,
     ) -> tuple[CacheEntry, tuple[Any, ...]]:
         """A new entry, cached if possible, and its inputs for the call.
 
@@ -300,7 +300,7 @@ class ProgramCache:
             warn_user(f"{self.name} is run by eager PyTorch in several calls: {reason}", UncacheableWarning)
 
     def _reason(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        if self.settings.config.cache == "no caching":
+        if self.settings.cache == "no caching":
             return "caching is off"
         if not self.entries:
             return "it is the first call"
@@ -327,7 +327,7 @@ class ProgramCache:
                 if entry.random_states
                 else "it returns or stores an object that cannot be copied"
             )
-        if self.settings.config.sharp_edges == "allow":
+        if self.settings.sharp_edges == "allow":
             return
         if entry.random_states:
             self._uncacheable(
@@ -343,7 +343,7 @@ class ProgramCache:
     def _uncacheable(self, why: str, advice: str) -> None:
         calls = f"it is compiled again at each call, and after {_MOST_UNCACHED} calls eager PyTorch runs it"
         message = f"{self.name} {why}; {calls}"
-        if self.settings.config.sharp_edges == "error":
+        if self.settings.sharp_edges == "error":
             raise UncacheableError(message, advice=(advice, 'pass sharp_edges="allow"'))
         warn_user(f"{message}. What to do: {advice}", UncacheableWarning)
 

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Final
 
 from thunder_core.checks.guard import Miss
-from thunder_core.config.model import ThunderConfig
 from thunder_core.errors import RecompileWarning
 from thunder_core.ir.location import at
 from thunder_core.runtime.guesses import Guess
+from thunder_core.settings import Settings
 from thunder_core.tracing.frames import warn_user
 
 _MOST_PATHS: Final = 4
@@ -18,9 +18,9 @@ _MOST_PATHS: Final = 4
 class Recompilations:
     """Counts the changes between calls that made a program be compiled again. Warns once early, and at each limit."""
 
-    def __init__(self, name: str, config: ThunderConfig) -> None:
+    def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
-        self.config = config
+        self.settings = settings
         self.limit_reached = False
         self._outcomes_ended = False
         self._ended: set[str] = set()
@@ -35,13 +35,13 @@ class Recompilations:
         """
         self._counts[miss.path] += 1
         self._latest[miss.path] = miss
-        if entries < self.config.recompile_warning or self._warned:
+        if entries < self.settings.recompile_warning or self._warned:
             return
         self._warned = True
         warn_user(
             f"{self.name} was compiled {entries} times and is compiled again, because of changes between calls:"
             f"{self._changes()}\nWhat to do:{self._remedies()}\n"
-            f"  - or ignore this warning: after {self.config.recompile_limit} entries (recompile_limit) eager "
+            f"  - or ignore this warning: after {self.settings.recompile_limit} entries (recompile_limit) eager "
             "PyTorch runs the calls that match none of them",
             RecompileWarning,
         )
@@ -54,7 +54,7 @@ class Recompilations:
         self._counts[miss.path] += 1
         self._latest[miss.path] = miss
         warn_user(
-            f"{self.name} has {self.config.recompile_limit} compiled entries (recompile_limit) and is not compiled "
+            f"{self.name} has {self.settings.recompile_limit} compiled entries (recompile_limit) and is not compiled "
             "again: calls that fit one of them run compiled as before, eager PyTorch runs this call and all others. "
             f"What changed between calls:{self._changes()}\nWhat to do:{self._remedies()}\n"
             "  - or raise recompile_limit, if there are few values, which recur",
@@ -80,7 +80,7 @@ class Recompilations:
             return
         self._outcomes_ended = True
         place = at(guess.location, "\n  at ")
-        at_limit = count >= self.config.outcome_limit
+        at_limit = count >= self.settings.outcome_limit
         why = "outcome_limit" if at_limit else "none of which recurred"
         limit = "\n  - or raise outcome_limit, if there are few outcomes, which recur" if at_limit else ""
         warn_user(

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from thunder_core.acquire.acquired import Acquired
-from thunder_core.acquire.reconstruction import Reconstruction
 from thunder_core.checks.sizes import SizesGuard
+from thunder_core.contract import Reconstruction, Recording
 from thunder_core.ir.program import compile_source, compile_trace
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.switches import read_of_ops, set_of_ops
@@ -29,7 +28,7 @@ from thunder_core.tracing.tracebacks import free_frames, note
 
 
 def run_function(
-    acquired: Acquired,
+    acquired: Recording,
     program: ExecutableProgram,
     sizes: SizesGuard | None,
     hints: Mapping[str, int],
@@ -54,8 +53,8 @@ def run_function(
         _computation(acquired, program, checks, symbols),
         None if epilogue is None else compile_trace(with_grouped_copies(epilogue), sizes=(*symbols, *defined)),
         program.functional,
-        acquired.reconstruction,
-        plain=acquired.has_subclasses,
+        acquired.result,
+        plain=acquired.calls_classes,
         sizes=hints,
         varying=bool(symbols),
         defined=defined,
@@ -70,7 +69,7 @@ def run_function(
 
 
 def _computation(
-    acquired: Acquired, program: ExecutableProgram, checks: ResultChecks, symbols: tuple[str, ...]
+    acquired: Recording, program: ExecutableProgram, checks: ResultChecks, symbols: tuple[str, ...]
 ) -> Callable[..., Any]:
     if program.as_recorded is not None:
         return compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
@@ -81,7 +80,7 @@ def _computation(
     return without_autocast(run) if acquired.trace.context.autocast else run  # the same in each call: a guard
 
 
-def _enters_modes(acquired: Acquired, program: ExecutableProgram) -> bool:
+def _enters_modes(acquired: Recording, program: ExecutableProgram) -> bool:
     """Whether a run enters modes other than the grad mode: `without_autocast`, or those of an op."""
     ambient = acquired.trace.context
     contexts = {op.context for trace in program.final.programs() for op in trace.symbols}

@@ -6,16 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from thunder_core.acquire.input_sizes import DeclaredDimension, DeclaredDimensions, VaryingSizes, is_marked
 from thunder_core.checks.sizes import NUMBER, SizedInput, SizesGuard
-from thunder_core.config.declared_sizes import DeclaredSizes
+from thunder_core.checks.varying_sizes import DeclaredDimension, DeclaredDimensions, VaryingSizes, is_marked
 from thunder_core.errors import DeclaredSizeError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.size import Size, SizeExpr
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.guesses import Guess
+from thunder_core.settings import Dynamic
 from thunder_core.tracing.sizes import SMALLEST
 
 
@@ -95,9 +95,10 @@ class SizePolicy:
         OptionError: ``dynamic`` declares sizes of parameters that the program does not have.
     """
 
-    def __init__(self, dynamic: bool | Literal["automatic"] | DeclaredSizes, function: Callable[..., Any]) -> None:
+    def __init__(self, dynamic: Dynamic, function: Callable[..., Any]) -> None:
         self._dynamic = dynamic
-        self._signature = dynamic.signature(function) if isinstance(dynamic, DeclaredSizes) else None
+        self._declared = None if isinstance(dynamic, bool | str) else dynamic
+        self._signature = None if self._declared is None else self._declared.signature(function)
         self._varied = VaryingSizes()
         self._failed: VaryingSizes | None = None
         self._constant: Counter[tuple[str, int]] = Counter()
@@ -119,10 +120,10 @@ class SizePolicy:
             return replace(self._varied, all=True)
         must_vary = False
         wanted = self._varied.without([dimension for dimension, count in self._constant.items() if count >= _TRIES])
-        if isinstance(self._dynamic, DeclaredSizes):
+        if self._declared is not None:
             assert self._signature is not None
-            must_vary = self._dynamic.must_vary
-            wanted = replace(wanted, declared=self._dynamic.dimensions(self._signature, args, kwargs))
+            must_vary = self._declared.must_vary
+            wanted = replace(wanted, declared=self._declared.dimensions(self._signature, args, kwargs))
         if self._failed == wanted and not must_vary:  # else each call would be recorded twice
             return None
         wants = wanted.dimensions or wanted.declared or any(map(is_marked, (*args, *kwargs.values())))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.checks.sizes import SizesGuard
-from thunder_core.ir.location import SourceLocation, at
+from thunder_core.contract import RecordedSizes
+from thunder_core.ir.location import at
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,19 @@ class SizesReport:
     def of(
         cls,
         guard: SizesGuard | None,
-        reason: str,
+        recorded: RecordedSizes,
         floats: Sequence[str],
-        constant_floats: Mapping[str, SourceLocation | None],
     ) -> SizesReport | None:
         """The report of a compilation; None if no size or number was to vary."""
-        constants = [f"{path}{at(location)}" for path, location in constant_floats.items()]
+        constants = [f"{path}{at(location)}" for path, location in recorded.constant_floats.items()]
         report = cls(
-            constants=tuple(constants), reason=reason, floats=tuple(floats), constant_floats=tuple(constant_floats)
+            constants=tuple(constants),
+            reason=recorded.why_constant,
+            floats=tuple(floats),
+            constant_floats=tuple(recorded.constant_floats),
         )
         if guard is None:
-            return report if reason or floats or constants else None
+            return report if report.reason or floats or constants else None
         places, conditions = guard.places, []
         for fact in guard.facts:
             where = at(fact.location)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from thunder_core.acquire.acquired import Acquired
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.tensor_hooks import check_no_requests
-from thunder_core.config.settings import Settings
+from thunder_core.contract import Recording
 from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.executors.executor import RegionCounts
 from thunder_core.executors.states import States
@@ -36,6 +35,7 @@ from thunder_core.runtime.pipeline import (
     Step,
     run,
 )
+from thunder_core.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ExecutableProgram:
         return [*[op for trace in traces for op in trace.symbols], *offered]
 
 
-def transform(manager: PassManager, acquired: Acquired, settings: Settings, states: States) -> ExecutableProgram:
+def transform(manager: PassManager, acquired: Recording, settings: Settings, states: States) -> ExecutableProgram:
     """Run all passes and transforms that the program takes."""
     return _Transformation(manager, acquired).program(Compilation.of(acquired, settings, states))
 
@@ -96,7 +96,7 @@ def transform(manager: PassManager, acquired: Acquired, settings: Settings, stat
 @dataclass(frozen=True)
 class _Transformation:
     manager: PassManager
-    acquired: Acquired
+    acquired: Recording
 
     def program(self, compilation: Compilation) -> ExecutableProgram:
         recorded = self._run(ACQUIRED, compilation)
@@ -138,7 +138,7 @@ class _Transformation:
         partitioned, forward = after.result(Partitioned), after.result(AssignmentResult)
         (backward,) = forward.others
         final, backward_final = after.traces[Phase.FORWARD], after.traces[Phase.BACKWARD]
-        late = LatePrograms(after.without_programs(), sizes=self.acquired.sizes)
+        late = LatePrograms(after.without_programs(), sizes=self.acquired.sizes.symbols)
         assignments = {
             Phase.JOINT: tuple([Assignment(bound, decisions) for bound, decisions in joint.offered]),
             Phase.FORWARD: forward.assignments,
@@ -148,7 +148,7 @@ class _Transformation:
             self._program(after, assignments),
             backward_traces=(joint.trace, partitioned.backward, backward_final),
             differentiated=DifferentiatedProgram(
-                joint, partitioned, final, backward_final, after.trace, late, self.acquired.has_subclasses
+                joint, partitioned, final, backward_final, after.trace, late, self.acquired.calls_classes
             ),
             later=late.stages,
         )

@@ -40,8 +40,10 @@ _OBSERVED_TORCH = tuple(
         ("nn", "modules"), ("nn", "utils"), ("nn", "parallel"), ("nn", "attention"), ("ao",), ("distributions",)
     )
 )  # fmt: skip
-_THUNDER = _folder(thunder_core.__file__)
-_THUNDER_FRONT = os.path.join(os.path.dirname(_THUNDER.rstrip(os.sep)), "thunder") + os.sep
+PACKAGES = {"thunder", "thunder_core", "thunder_frontend"}
+"""Names of the packages whose objects count as Thunder's."""
+_ROOT = os.path.dirname(_folder(thunder_core.__file__).rstrip(os.sep))
+_THUNDER = tuple([os.path.join(_ROOT, package) + os.sep for package in sorted(PACKAGES)])
 _LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib")})
 _COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath
@@ -61,8 +63,6 @@ _IMPORT = "_find_and_load"  # runs the finders and the module; not called for im
 
 _by_file: dict[str, CodeKind] = {}
 _packages: set[str] = set()  # folders of plugins, whose code counts as Thunder's
-PACKAGES = {"thunder", "thunder_core"}
-"""Names of the packages whose objects count as Thunder's."""
 
 
 def add_package(folder: str) -> None:
@@ -117,7 +117,7 @@ def is_of_thunder(code: CodeType) -> bool:
 
 def is_file_of_thunder(filename: str) -> bool:
     """Whether a file is Thunder's, or of a package that was added by `add_package`."""
-    return filename.startswith((_THUNDER, _THUNDER_FRONT, *_packages))
+    return filename.startswith((*_THUNDER, *_packages))
 
 
 def kind_of_class(kind: type) -> CodeKind:
@@ -144,9 +144,7 @@ def _find_kind(filename: str) -> CodeKind:
     path = os.path.abspath(filename)
     if path.startswith(_OBSERVED_TORCH):
         return CodeKind.MODULE
-    if path.startswith((_TORCH, _THUNDER, _THUNDER_FRONT, *_packages)) or any(
-        package in path for package in _COMPUTING
-    ):
+    if path.startswith((_TORCH, *_THUNDER, *_packages)) or any(package in path for package in _COMPUTING):
         return CodeKind.IGNORED
     if path.startswith(_SITE) or is_installed(path):
         return CodeKind.USER
@@ -178,10 +176,10 @@ def is_calling(code: CodeType) -> bool:
 
 # ---------------------------------------------------------------- lines of the user
 
-_INTERNAL = (_TORCH, _THUNDER, _THUNDER_FRONT)
+_INTERNAL = (_TORCH, *_THUNDER)
 # The commands call programs like a user's script. Ops without a user line are located at a command's line, which
 # reports leave out.
-_COMMANDS = os.path.join(_THUNDER_FRONT, "command_line") + os.sep
+_COMMANDS = os.path.join(_ROOT, "thunder", "command_line") + os.sep
 # By file: code objects of different files are equal if all but the file is.
 _is_internal: dict[str, bool] = {}
 _is_of_user: dict[str, bool] = {}

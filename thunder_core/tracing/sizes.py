@@ -18,13 +18,13 @@ from weakref import ref
 
 import torch
 
-from thunder_core.errors import SizeVariesError
+from thunder_core.errors import AcquisitionError, SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
-from thunder_core.ir.location import SourceLocation
+from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import preserving_symbolic_sizes, returns_argument
 from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
-from thunder_core.tracing.frames import user_location
+from thunder_core.tracing.frames import raising_location, user_location
 
 SMALLEST: Final = 2
 """Sizes 0 and 1 are constants: PyTorch's kernels and broadcasting treat them specially."""
@@ -462,3 +462,11 @@ def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
 def active_symbols(names: Sequence[str]) -> list[Size]:
     """The symbols with these names of this thread's compilation."""
     return [] if _active.sizes is None else [_active.sizes.symbol(name) for name in names]
+
+
+def why_constant(error: Exception) -> str:
+    """The reason why a program is recorded with constant sizes, in one line."""
+    text = str(getattr(error, "problem", error)).partition("\n")[0]
+    location = getattr(error, "location", None) or raising_location(error)
+    described = text if isinstance(error, AcquisitionError | SizeVariesError) else f"{type(error).__name__}: {text}"
+    return described + at(location)

@@ -14,7 +14,7 @@ from graphed_programs import Cached, Network, Pair, same, ungraphed
 from recording import RecordingBackend
 
 import thunder
-from thunder_core.runtime.module_forward import compiled_of
+from thunder.compiled.module_forward import compiled_of
 from thunder_plugin_cudagraphs import CUDAGraphs, release_memory, statistics
 
 

@@ -15,10 +15,10 @@ from torch.distributed.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import thunder
-from thunder_core.acquire import communication, interceptions, module_calls
 from thunder_core.errors import UnsupportedError
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.host import reset_host
+from thunder_frontend.record import communication, interceptions, module_calls
 from thunder_testing.processes import fake_process_group
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed.nn.functional:FutureWarning")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_layouts.attention_layout import AttentionLayout
 
 
@@ -26,7 +26,7 @@ ATTENTION = Symbol("attention", like_the_query, tags=frozenset({Tag.ATTENTION, T
 
 def run(program: Any, *args: torch.Tensor) -> tuple[Any, Any]:
     """The trace with subtractions as attention, before and after."""
-    acquired = acquire(program, args, {})
+    acquired = front_end.record(program, args, {})
     lines = [
         replace(bound, symbol=ATTENTION, args=(bound.args[0], bound.args[1], bound.args[1]), kwargs={})
         if bound.symbol.name == "torch.sub"
@@ -95,5 +95,5 @@ def test_where_it_does_not_help(program: Any) -> None:
 
 
 def test_programs_without_attention_are_left_alone() -> None:
-    trace = acquire(lambda x: x.cos(), (QUERY,), {}).trace
+    trace = front_end.record(lambda x: x.cos(), (QUERY,), {}).trace
     assert AttentionLayout().run(trace, TransformContext(Phase.INFERENCE)) is trace

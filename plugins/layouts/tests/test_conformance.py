@@ -8,9 +8,9 @@ import pytest
 import torch
 from layout_programs import PROGRAMS
 
-from thunder_core.acquire.acquire import acquire
 from thunder_core.passes.functionalize import functional_form
 from thunder_core.passes.transform import Phase, Transform, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_layouts import AttentionLayout, ConvolutionLayout, CopyPinnedViews, DirectViews, SeparateBias
 from thunder_testing import transform_suite
 from thunder_testing.pointwise import Pointwise
@@ -31,7 +31,7 @@ test_convolution_layout = pytest.mark.battery(
 
 
 def functional(function: Any, *arguments: Any) -> Any:
-    return functional_form(acquire(function, arguments, {}).trace).computation
+    return functional_form(front_end.record(function, arguments, {}).trace).computation
 
 
 @by_name

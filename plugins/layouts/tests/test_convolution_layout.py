@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
 from thunder_core.symbols.registry import registry
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_layouts.convolution_layout import ConvolutionLayout
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
@@ -38,7 +38,7 @@ def formats(trace: Trace) -> list[bool]:
 
 def moved(program: Callable[..., Any], *args: torch.Tensor) -> list[bool]:
     """The convolutions after the pass, which changes neither values nor strides of results."""
-    acquired = acquire(program, args, {})
+    acquired = front_end.record(program, args, {})
     after = ConvolutionLayout().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     before, now = (compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after))

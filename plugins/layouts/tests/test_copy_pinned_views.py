@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_layouts.copy_pinned_views import CopyPinnedViews
 from thunder_testing.pointwise import Pointwise
 
@@ -49,7 +49,7 @@ def inputs(width: int = WIDTH, grad: bool = True) -> tuple[torch.Tensor, torch.T
 
 def copies(program: Any, *args: torch.Tensor) -> int:
     """How many copies the pass makes; the program computes what it did."""
-    acquired = acquire(program, args, {})
+    acquired = front_end.record(program, args, {})
     after = CopyPinnedViews().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     found, expected = (compile_trace(trace)(*acquired.inputs) for trace in (after, acquired.trace))

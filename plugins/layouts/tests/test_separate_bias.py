@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.executors import Claim, OperatorExecutor
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_layouts.separate_bias import SeparateBias
 from thunder_testing import Comparison, assert_same_behaviour
 from thunder_testing.compare import Arguments
@@ -25,7 +25,7 @@ X, WEIGHT, BIAS = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 
 def biases(program: Any, *args: torch.Tensor, executors: tuple[Any, ...] = ()) -> list[bool]:
     """Whether each linear layer of a program still has its bias after the pass, which changes no value."""
-    acquired = acquire(program, args, {})
+    acquired = front_end.record(program, args, {})
     after = SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE, executors=executors))
     verify(after)
     results = [compile_trace(trace)(*acquired.inputs) for trace in (acquired.trace, after)]
@@ -51,7 +51,9 @@ def test_which_layers(program: Any, whole: list[bool]) -> None:
 
 
 def test_on_another_device_layers_stay_whole() -> None:
-    acquired = acquire(lambda x, w, b: F.linear(x, w, b).relu(), (X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")), {})
+    acquired = front_end.record(
+        lambda x, w, b: F.linear(x, w, b).relu(), (X.to("meta"), WEIGHT.to("meta"), BIAS.to("meta")), {}
+    )
     assert SeparateBias().run(acquired.trace, TransformContext(Phase.INFERENCE)) is acquired.trace
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from matrix_programs import OPERATIONS, PROGRAMS, Step, random_program
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.passes.functionalize import functional_form
 from thunder_core.passes.transform import Phase, Transform, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_matmul.accumulate_products import AccumulateProducts
 from thunder_plugin_matmul.dtype_round_trips import DtypeRoundTrips
 from thunder_plugin_matmul.fold_transposes import FoldTransposes
@@ -80,7 +80,7 @@ def test_idempotent(transform: Transform, program: Any) -> None:
 
 
 def _functional(function: Any, *arguments: Any) -> Any:
-    return functional_form(acquire(function, arguments, {}).trace).computation
+    return functional_form(front_end.record(function, arguments, {}).trace).computation
 
 
 def chain(length: int) -> Any:
@@ -90,7 +90,7 @@ def chain(length: int) -> Any:
             x = y.to(torch.float64).t().to(torch.float32) * 0.1
         return x
 
-    return acquire(program, (torch.randn(4, 4),), {}).trace
+    return front_end.record(program, (torch.randn(4, 4),), {}).trace
 
 
 @by_name

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_matmul import PadMatmuls, pad_matmuls
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the CPU runs what a GPU would")
@@ -24,7 +24,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the CPU
 
 def padded(function: Callable[..., Any], *args: torch.Tensor | None) -> Trace:
     """The program after the pass, whose results are those of ``function``."""
-    acquired = acquire(function, args, {})
+    acquired = front_end.record(function, args, {})
     after = PadMatmuls().run(acquired.trace, TransformContext(Phase.INFERENCE))
     verify(after)
     results, expected = (compile_trace(trace)(*acquired.inputs) for trace in (after, acquired.trace))
@@ -107,7 +107,7 @@ def test_a_cpu_needs_no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     [(8192, 1024, 50257, True), (8192, 1024, 30522, True), (8192, 1024, 50264, False), (64, 2048, 1001, False)],
 )
 def test_small_matmuls_are_not_worth_it(rows: int, inner: int, columns: int, worth: bool) -> None:
-    trace = acquire(F.linear, (half(8, 8), half(8, 8)), {}).trace
+    trace = front_end.record(F.linear, (half(8, 8), half(8, 8)), {}).trace
     x, w = trace.inputs
     x, w = replace(x, shape=(rows, inner), stride=(inner, 1)), replace(w, shape=(columns, inner), stride=(inner, 1))
     one, other = pad_matmuls._Operand(x, False), pad_matmuls._Operand(w, True)

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_matmul import WidenProducts
 
 
 def widened(function: Callable[..., Any], *shapes: tuple[int, ...], device: str = "cuda", dtype: Any = torch.bfloat16):
     """The trace of a program on half precision after the pass; the CPU records what would run on a GPU."""
-    acquired = acquire(function, tuple([torch.randn(shape).to(dtype) for shape in shapes]), {}).trace
+    acquired = front_end.record(function, tuple([torch.randn(shape).to(dtype) for shape in shapes]), {}).trace
 
     def moved(leaf: Any) -> Any:
         return replace(leaf, device=torch.device(device)) if isinstance(leaf, TensorProxy) else leaf

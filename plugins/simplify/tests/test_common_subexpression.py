@@ -6,16 +6,16 @@ import pytest
 import torch
 
 import thunder
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_simplify import CommonSubexpression
 
 
 def merge(function, *args):
     """The merged trace, the number of merged lines, and its results."""
-    program = acquire(function, args, {})
+    program = front_end.record(function, args, {})
     merged = CommonSubexpression().run(program.trace, TransformContext(Phase.INFERENCE))
     verify(merged)
     return merged, len(program.trace.symbols) - len(merged.symbols), compile_trace(merged)(*program.inputs)
@@ -106,7 +106,7 @@ def test_modes_tell_calls_apart():
 
 
 def test_kept_names_are_not_merged():
-    trace = acquire(lambda x: x.exp() + x.exp(), (torch.ones(3),), {}).trace
+    trace = front_end.record(lambda x: x.exp() + x.exp(), (torch.ones(3),), {}).trace
     name = trace.symbols[0].output.name
     assert len(CommonSubexpression().run(trace, TransformContext(Phase.INFERENCE, frozenset({name}))).symbols) == 3
 

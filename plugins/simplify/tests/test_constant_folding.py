@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from thunder_core.acquire.acquire import acquire
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.verifier import verify
 from thunder_core.passes.transform import Phase, TransformContext
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_simplify import ConstantFolding
 
 
@@ -20,7 +20,7 @@ class Folded(NamedTuple):
 
 
 def fold(function, *args, limit=1 << 20):
-    program = acquire(function, args, {})
+    program = front_end.record(function, args, {})
     context = TransformContext(Phase.INFERENCE)
     trace = ConstantFolding(limit).run(program.trace, context)
     verify(trace)
@@ -42,7 +42,7 @@ def test_constants_become_inputs():
 
 
 def test_nothing_to_fold_returns_the_same_trace():
-    trace = acquire(lambda x: x + 1, (torch.ones(3),), {}).trace
+    trace = front_end.record(lambda x: x + 1, (torch.ones(3),), {}).trace
     assert ConstantFolding().run(trace, TransformContext(Phase.INFERENCE)) is trace
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import thunder
-from thunder_core.acquire import interceptions
-from thunder_core.acquire.interception import Interception
-from thunder_core.config import settings_of
+from thunder.config import settings_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.host import reset_host
+from thunder_frontend.record import interceptions
+from thunder_frontend.record.interception import Interception
 from thunder_plugin_torchscript.interceptions import INTERCEPTIONS
 from thunder_testing import package_suite
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.runtime.compiled import Compiled
-from thunder_core.runtime.module import ThunderModule
-from thunder_core.runtime.module_forward import compiled_of
+from thunder.compiled.function import Compiled
+from thunder.compiled.module import ThunderModule
+from thunder.compiled.module_forward import compiled_of
 
 
 @dataclass(frozen=True, slots=True)

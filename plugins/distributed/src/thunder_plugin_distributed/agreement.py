@@ -27,7 +27,6 @@ from weakref import WeakKeyDictionary
 import torch
 
 from thunder.report.collectives_report import CollectiveReport
-from thunder_core.acquire.program_exceptions import contents
 from thunder_core.errors import CollectiveMismatchError, EagerCallNeeded, OptionError, UncacheableWarning
 from thunder_core.forking import renew_in_child
 from thunder_core.ir.location import SourceLocation
@@ -35,6 +34,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_core.pytorch_internals import process_group_named
 from thunder_core.tracing.frames import warn_user
+from thunder_frontend.record.program_exceptions import contents
 from thunder_plugin_distributed.program_collectives import Collective, collectives_of_programs, issues_of_programs
 from thunder_plugin_distributed.pytorch_internals import (
     backend_of_group,

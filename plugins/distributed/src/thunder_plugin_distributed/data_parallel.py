@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.interception import Interception
+from thunder_frontend.record.recorder import Recorder
 from thunder_plugin_distributed.data_parallel_buckets import buckets_of
 from thunder_plugin_distributed.data_parallel_gradients import Averages, average_gradients
 from thunder_plugin_distributed.data_parallel_parameters import named_parameters, prepared

@@ -18,15 +18,15 @@ from weakref import WeakSet
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.acquire.attempt import RecordAgain
-from thunder_core.acquire.interception import Interception
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.checks.originals import original_of
 from thunder_core.checks.source import Source
 from thunder_core.errors import EagerCallNeeded
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.attempt import RecordAgain
+from thunder_frontend.record.interception import Interception
+from thunder_frontend.record.recorder import Recorder
 from thunder_plugin_distributed import pytorch_internals
 from thunder_plugin_distributed.fully_shard_guard import FullyShardGuard, StateSource, gather_once, shard_again
 from thunder_plugin_distributed.fully_shard_plan import Gather, Plan, groups_of, plan_of

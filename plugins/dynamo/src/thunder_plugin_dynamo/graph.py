@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.module_calls import generate_code
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.frames import forget_generated_lines, set_generated_lines
+from thunder_frontend.record.module_calls import generate_code
 from thunder_plugin_dynamo.higher_order import replace_calls
 from thunder_plugin_dynamo.numbers_as_tensors import take_numbers
 from thunder_plugin_dynamo.pytorch_internals import CompileContext

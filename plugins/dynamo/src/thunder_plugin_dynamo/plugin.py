@@ -10,7 +10,7 @@ def thunder_front_ends() -> list[FrontEndSpec]:
     """The front end for graphs of ``torch.compile(backend="thunder")``, which the backend selects."""
     return [
         FrontEndSpec(
-            "dynamo", "thunder_plugin_dynamo.front_end:record", 'graphs of torch.compile(..., backend="thunder")'
+            "dynamo", "thunder_plugin_dynamo.front_end:front_end", 'graphs of torch.compile(..., backend="thunder")'
         )
     ]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from thunder_core.acquire.open_trace import Region
 from thunder_core.autodiff.differentiate import differentiated
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.tensor_hooks import sets_hook
@@ -19,6 +18,7 @@ from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.checkpoint_regions import inline_checkpoints
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.functionalize import FromComputation, FromInput, Functionalized, functional_form
+from thunder_frontend.record.open_trace import Region
 
 
 def function_trace(region: Region, inputs: Sequence[TensorProxy], outputs: Sequence[torch.Tensor]) -> Trace:

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import Variable, variable_of
 from thunder_core.autodiff.derivatives.by_eager import gradients_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
@@ -22,6 +20,8 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.generators import STATEFUL
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.traced_tensor import Variable, variable_of
 
 
 class JointRecorder:

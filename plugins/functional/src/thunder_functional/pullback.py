@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.open_trace import Region
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import Variable, variable_of
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -23,6 +20,9 @@ from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.fake_tensors import make_alias
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.open_trace import Region
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.traced_tensor import Variable, variable_of
 from thunder_functional.function_joint import FunctionJoint, function_trace, registers_inside
 from thunder_functional.joint_recorder import JointRecorder
 

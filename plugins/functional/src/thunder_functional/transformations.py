@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder, tensor_recorder
 from thunder_core.pytorch_internals import (
     assert_non_empty_tensor_output,
     slice_argnums,
@@ -17,6 +16,7 @@ from thunder_core.pytorch_internals import (
     tree_unflatten,
     treespec_pprint,
 )
+from thunder_frontend.record.recorder import Recorder, tensor_recorder
 from thunder_functional.pullback import Pullback
 
 Argnums = int | tuple[int, ...]

@@ -16,12 +16,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.traced_tensor import any_transformed
+from thunder.compiled.function import NotTransformed
 from thunder_core.checks.check import Check
 from thunder_core.checks.global_state import autocast_state
-from thunder_core.config.declared_sizes import DeclaredSizes
-from thunder_core.config.model import ThunderConfig
-from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, UncacheableError
 from thunder_core.pytorch_internals import (
     TransformType,
@@ -40,8 +37,9 @@ from thunder_core.pytorch_internals import (
     version_of,
 )
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.runtime.compiled import NotTransformed
+from thunder_core.settings import Settings
 from thunder_core.symbols.checks import is_same
+from thunder_frontend.record.traced_tensor import any_transformed
 from thunder_functional.transformed_programs import (
     CONSTANTS,
     NO_LEVEL,
@@ -322,7 +320,7 @@ class TransformedCalls:
         names, state = _state(self._function)
         tensors = [*state, *[leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]]
         described = tuple([(True, None) if isinstance(leaf, torch.Tensor) else (False, leaf) for leaf in leaves])
-        differentiated, may_be_random = _transformations(self._settings.config, tensors)
+        differentiated, may_be_random = _transformations(self._settings, tensors)
         if not all(tensor or type(leaf) in CONSTANTS for tensor, leaf in described):
             raise NotTransformed("under torch.func, arguments are tensors and plain values")
         key = (spec, tuple([(tensor, type(leaf), repr(leaf)) for tensor, leaf in described]), names, may_be_random)
@@ -339,7 +337,7 @@ class TransformedCalls:
     def _program(self, key: Any, flat: Callable[[], FlatProgram], may_be_random: bool) -> TransformedProgram:
         program = self._programs.get(key)
         if program is None:
-            if len(self._programs) >= self._settings.config.recompile_limit:
+            if len(self._programs) >= self._settings.recompile_limit:
                 raise NotTransformed(f"{len(self._programs)} kinds of calls under torch.func are compiled, the limit")
             created = TransformedProgram(flat(), self._function, self._name, self._settings, may_be_random)
             program = self._programs.setdefault(key, created)
@@ -358,7 +356,7 @@ def _state(function: Any) -> tuple[tuple[str, ...], list[torch.Tensor]]:
     return tuple(state), list(state.values())
 
 
-def _transformations(config: ThunderConfig, tensors: list[torch.Tensor]) -> tuple[bool, bool]:
+def _transformations(settings: Settings, tensors: list[torch.Tensor]) -> tuple[bool, bool]:
     """Whether a backward may follow, and whether the program may be random.
 
     Raises:
@@ -375,9 +373,9 @@ def _transformations(config: ThunderConfig, tensors: list[torch.Tensor]) -> tupl
         raise NotTransformed("a torch.func derivative is taken under no_grad or inference_mode")
     if not only_vmap and autocast_state():
         raise NotTransformed("a torch.func derivative is taken under autocast")
-    if config.cache not in ("constant values", "symbolic values"):
-        raise NotTransformed(f"a torch.func transformation is active, and the cache is {config.cache!r}")
-    if isinstance(config.dynamic, DeclaredSizes):
+    if settings.cache not in ("constant values", "symbolic values"):
+        raise NotTransformed(f"a torch.func transformation is active, and the cache is {settings.cache!r}")
+    if not isinstance(settings.dynamic, bool | str):
         raise NotTransformed("a torch.func transformation is active, and dynamic declares sizes")
     if not tensors:
         raise NotTransformed("a torch.func transformation is active, and no argument is a tensor")

@@ -12,16 +12,16 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from thunder_core.acquire.traced_tensor import any_transformed
-from thunder_core.config.settings import Settings
+from thunder.compiled.function import NotTransformed
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import current_level, tree_flatten, tree_map, tree_unflatten
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.runtime.compiled import NotTransformed
 from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.settings import Settings
+from thunder_frontend.record.traced_tensor import any_transformed
 
 Tensors = tuple[torch.Tensor, ...]
 FlatProgram = Callable[..., tuple[Tensors, Any]]

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire import data_dependence
 from thunder_core.ir.annotation import TensorAnnotation
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import Context, modes_for_fakes
@@ -26,6 +25,7 @@ from thunder_core.symbols.generators import CUDA_STATE, GET_RNG_STATE, NEW_GENER
 from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, make_alias, make_derived, make_fake
 from thunder_core.tracing.outcome import Outcome, Result, Slot, infer
+from thunder_frontend.record import data_dependence
 from thunder_saving.module_syntax import CallSyntax, ModuleSyntax
 
 DEPENDS_ON_VALUES = data_dependence.EXCEPTIONS

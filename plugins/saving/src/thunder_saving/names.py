@@ -29,9 +29,9 @@ from thunder_core.symbols.registry import registry
 from thunder_saving.fakes import SPECIAL_SYMBOLS
 
 _MODULES: Final = (
-    "thunder_core.acquire.hooks",
-    "thunder_core.acquire.printing",
-    "thunder_core.acquire.switch_changes",
+    "thunder_frontend.record.hooks",
+    "thunder_frontend.record.printing",
+    "thunder_frontend.record.switch_changes",
     "thunder_core.autodiff.derivatives.by_eager",
     "thunder_core.autodiff.derivatives.by_hook",
     "thunder_core.symbols.captured",

@@ -14,10 +14,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.subclasses import wrappers
-from thunder_core.acquire.tensor_state import BASE, GRAD_FN
-from thunder_core.acquire.traced_tensor import is_traced
 from thunder_core.checks.source import AttributeSource, Source
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.symbol import Tag
@@ -30,6 +26,10 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.subclasses import wrappers
+from thunder_frontend.record.tensor_state import BASE, GRAD_FN
+from thunder_frontend.record.traced_tensor import is_traced
 from thunder_plugin_subclasses.differentiable_calls import call_with_gradients, requires_grad
 from thunder_plugin_subclasses.guards import NotComparableError, WrapperGuard
 from thunder_plugin_subclasses.parts import check_protocol, flattened, is_dispatched_in_c, not_recorded

@@ -16,11 +16,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.open_trace import Region
-from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.checks.plain import identical, is_plain
 from thunder_core.errors import AcquisitionError, DataDependentError
-from thunder_core.guards.writes import Write
 from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.geometry import overlaps_itself
@@ -29,6 +26,9 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.frames import CodeKind, kind_of_class
+from thunder_frontend.observe.writes import Write
+from thunder_frontend.record.open_trace import Region
+from thunder_frontend.record.traced_tensor import Variable
 from thunder_plugin_subclasses.differentiable_calls import DifferentiableCall
 from thunder_plugin_subclasses.guards import NotComparableError, facts
 from thunder_plugin_subclasses.parts import carrying, flattened, gradient_parts, is_wrapper, made_like

@@ -20,12 +20,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.autograd_functions import Applied
-from thunder_core.acquire.open_trace import Region
-from thunder_core.acquire.traced_tensor import Variable, is_traced, metadata_key, variable_of
 from thunder_core.checks.source import ItemSource, Source
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
-from thunder_core.guards.contents import own_attributes
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
@@ -36,6 +32,10 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.observe.contents import own_attributes
+from thunder_frontend.record.autograd_functions import Applied
+from thunder_frontend.record.open_trace import Region
+from thunder_frontend.record.traced_tensor import Variable, is_traced, metadata_key, variable_of
 from thunder_plugin_subclasses.gradient_boundary import InnerTensorsSource, inner_tensors
 from thunder_plugin_subclasses.parts import (
     carrying,

@@ -13,8 +13,8 @@ import torch
 from thunder_core.checks.guard import Guard, show, type_name
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import Names
-from thunder_core.guards.object_guards import has_equality
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_frontend.observe.object_guards import has_equality
 from thunder_plugin_subclasses.parts import flattened
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from thunder_core.acquire.interception import Interception, for_private_name, refusal, run_once
-from thunder_core.acquire.recorder import active_recorder
+from thunder_frontend.record.interception import Interception, for_private_name, refusal, run_once
+from thunder_frontend.record.recorder import active_recorder
 from thunder_plugin_subclasses import jagged
 from thunder_plugin_subclasses.calls import ask_metadata
 from thunder_plugin_subclasses.pytorch_internals import jagged_torch_function, nested_view_dummy, select_sdp_backend

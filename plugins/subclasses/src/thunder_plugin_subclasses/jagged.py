@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend
 
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.pytorch_internals import FakeTensor
+from thunder_frontend.record.recorder import Recorder
 from thunder_plugin_subclasses.pytorch_internals import nested_from_padded, scaled_dot_product_attention_math
 
 Tensor: Any = torch.Tensor

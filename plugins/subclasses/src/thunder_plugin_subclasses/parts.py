@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.subclasses import PLAIN_TENSORS, has_torch_dispatch
 from thunder_core.checks.plain import is_plain
 from thunder_core.errors import EagerCallNeeded, UnsupportedError
-from thunder_core.guards.contents import own_attributes
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.observe.contents import own_attributes
+from thunder_frontend.record.subclasses import PLAIN_TENSORS, has_torch_dispatch
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.reconstruction import Reconstructor
-from thunder_core.acquire.traced_tensor import variable_of
+from thunder_frontend.record.reconstruction import Reconstructor
+from thunder_frontend.record.traced_tensor import variable_of
 from thunder_plugin_subclasses.gradient_boundary import outer_tensor
 from thunder_plugin_subclasses.parts import (
     added_attributes,

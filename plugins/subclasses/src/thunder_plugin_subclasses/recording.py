@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.traced_tensor import Variable
 from thunder_core.checks.source import ConstantSource
-from thunder_core.guards.observer import Observer
 from thunder_core.ir.proxy import TensorProxy
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.traced_tensor import Variable
 from thunder_plugin_subclasses.gradient_boundary import GradientLayout
 from thunder_plugin_subclasses.guards import DTensorRulesGuard, dtensor_rules
 

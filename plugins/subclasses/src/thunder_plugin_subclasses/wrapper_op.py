@@ -9,14 +9,14 @@ from typing import Any, Final
 import torch
 from torch.autograd.function import once_differentiable
 
-from thunder_core.acquire.autograd_functions import apply_of
-from thunder_core.acquire.open_trace import Region
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.trace import OpPrograms, Trace
 from thunder_core.symbols.opaque import callable_symbol
+from thunder_frontend.record.autograd_functions import apply_of
+from thunder_frontend.record.open_trace import Region
+from thunder_frontend.record.recorder import Recorder
 
 
 class WrapperOp:

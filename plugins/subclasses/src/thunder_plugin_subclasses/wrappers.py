@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.interceptions import intercepting
-from thunder_core.acquire.open_trace import Region
-from thunder_core.acquire.reconstruction import Reconstructor
-from thunder_core.acquire.recorder import Recorder
-from thunder_core.acquire.tensor_classes import TensorClasses, WrapperCalls
-from thunder_core.guards.observer import Observer
 from thunder_core.ir.proxy import Proxy
 from thunder_core.pytorch_internals import DisableTorchFunction, DisableTorchFunctionSubclass
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record.interceptions import intercepting
+from thunder_frontend.record.open_trace import Region
+from thunder_frontend.record.reconstruction import Reconstructor
+from thunder_frontend.record.recorder import Recorder
+from thunder_frontend.record.tensor_classes import TensorClasses, WrapperCalls
 from thunder_plugin_subclasses import calls
 from thunder_plugin_subclasses.derivatives import record_derivatives, record_derivatives_of_region
 from thunder_plugin_subclasses.reconstruction import rebuild

@@ -40,9 +40,9 @@ LIBRARIES: Final = (
 PRELOADED: Final = (
     *LIBRARIES,
     "thunder.report",
-    "thunder_core.acquire.acquire",
-    "thunder_core.config.api",
-    "thunder_core.runtime.module",
+    "thunder_frontend.record.front_end",
+    "thunder.config.api",
+    "thunder.compiled.module",
 )
 """These, and what of Thunder compiles a program, without plugins."""
 

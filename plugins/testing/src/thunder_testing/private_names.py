@@ -127,7 +127,8 @@ class _Uses:
         self._tree = tree
         rows = names.rows.values()
         self._libraries = {row.library for row in rows}
-        self._exempt = {*sys.stdlib_module_names, package, "thunder", "thunder_core"} - self._libraries
+        thunder = ("thunder", "thunder_core", "thunder_frontend")
+        self._exempt = {*sys.stdlib_module_names, package, *thunder} - self._libraries
         spelled = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.NAME_ONLY}
         self._texts = {".".join(path.split(".")[:end]) for path in (row.path for row in rows) for end in range(1, 9)}
         self._refused = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.ATTRIBUTE} - spelled

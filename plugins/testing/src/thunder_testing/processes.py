@@ -45,8 +45,8 @@ _SECONDS_AFTER_FAILURE: Final = 10  # for results of processes that do not wait 
 _PRELOADED: Final = (
     "torch.distributed.nn.functional",
     "torch.distributed.tensor.parallel",
-    "thunder_core.config.api",
-    "thunder_core.runtime.module",
+    "thunder.config.api",
+    "thunder.compiled.module",
     __name__,
 )
 

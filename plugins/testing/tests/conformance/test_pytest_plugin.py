@@ -52,7 +52,7 @@ def test_suites_without_files(folder: Path) -> None:
 def offer(folder: Path, module: str, keyword: str, item: str) -> None:
     """A plugin of pytest that registers an object under a name, as a distribution's entry point does."""
     (folder / "offered.py").write_text(
-        "from thunder_core.config import settings_of\n"
+        "from thunder.config import settings_of\n"
         "from thunder_core.passes.transform import Place\n"
         f"from thunder_testing.conformance import {module}\n"
         "import defective, defective_transforms\n"

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.checks.conditions import identity_check
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import AttributeSource, Source
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.recorder import Recorder
 from thunder_plugin_torchscript import operators
 from thunder_plugin_torchscript.operators import refuse
 from thunder_plugin_torchscript.pytorch_internals import state_of_script

@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
-from thunder_core.acquire.interception import Interception
 from thunder_core.pytorch_internals import RecursiveScriptModule, ScriptMethod
+from thunder_frontend.record.interception import Interception
 from thunder_plugin_torchscript import calls
 
 INTERCEPTIONS: Final = (

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes, schema_of
 from thunder_core.symbols.operators import torch_call
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.record.traced_number import TracedNumber
+from thunder_frontend.record.traced_size import TracedSize
 from thunder_plugin_torchscript.pytorch_internals import (
     dispatch_find_schema_or_throw,
     jit_get_operation,

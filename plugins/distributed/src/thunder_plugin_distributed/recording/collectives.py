@@ -15,11 +15,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.communication import Communication
-from thunder_core.acquire.recorder import Recorder
 from thunder_core.errors import UnsupportedError
-from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol
@@ -27,6 +23,10 @@ from thunder_core.ir.tree import iterate_leaves, tensors_in
 from thunder_core.pytorch_internals import DisableTorchFunction, OpOverload, peek_interpreter_stack, schema_of
 from thunder_core.symbols.channels import channels_of
 from thunder_core.tracing.frames import user_location
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record.arguments import CallArguments
+from thunder_frontend.record.communication import Communication
+from thunder_frontend.record.recorder import Recorder
 from thunder_plugin_distributed.recording import object_collectives
 from thunder_plugin_distributed.recording.operations import RECEIVE, START, START_TOGETHER, WAIT
 

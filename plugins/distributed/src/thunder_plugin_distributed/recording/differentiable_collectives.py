@@ -2,7 +2,7 @@
 
 PyTorch defines them as subclasses of `torch.autograd.Function`, whose forward and backward communicate. A call and its
 derivative are recorded in the same way as calls with wrapper subclasses
-(`thunder_core.acquire.tensor_classes.WrapperCalls`): the collectives of both are ops with channels.
+(`thunder_frontend.record.tensor_classes.WrapperCalls`): the collectives of both are ops with channels.
 
 Some collectives write their arguments and return them. The recorded calls write buffers of the call instead, which are
 its results and are copied to the arguments: a call whose derivative is recorded writes no storage from outside.
@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire import subclasses
-from thunder_core.acquire.autograd_functions import autograd_function_calls
-from thunder_core.acquire.recorder import Recorder
+from thunder_frontend.record import subclasses
+from thunder_frontend.record.autograd_functions import autograd_function_calls
+from thunder_frontend.record.recorder import Recorder
 
 OUTPUTS: Final = {"_Reduce_Scatter": 2, "_AlltoAll": 1, "_AlltoAllSingle": 1}
 """By class, the index among the arguments of ``apply`` of the tensor, or the list of tensors, that is written."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.acquire.communication import Communication
-from thunder_core.acquire.interception import ApplyInterception, Interception
-from thunder_core.acquire.recorder import Recorder, active_recorder
 from thunder_core.pytorch_internals import SyncBatchNormFunction
+from thunder_frontend.record.communication import Communication
+from thunder_frontend.record.interception import ApplyInterception, Interception
+from thunder_frontend.record.recorder import Recorder, active_recorder
 from thunder_plugin_distributed.pytorch_internals import DIFFERENTIABLE
 from thunder_plugin_distributed.recording import collectives, object_collectives
 from thunder_plugin_distributed.recording.differentiable_collectives import apply

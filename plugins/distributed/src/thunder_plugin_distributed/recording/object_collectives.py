@@ -15,13 +15,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.acquire.arguments import CallArguments
-from thunder_core.acquire.recorder import Recorder, active_recorder
-from thunder_core.acquire.subclasses import has_torch_dispatch
-from thunder_core.acquire.traced_number import TracedNumber
-from thunder_core.acquire.traced_size import TracedSize
 from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
-from thunder_core.guards.observer import Observer
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.proxy import OpaqueProxy
@@ -29,6 +23,12 @@ from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import peek_interpreter_stack, register_pytree_node
 from thunder_core.symbols.channels import ranks_of
 from thunder_core.tracing.frames import is_of_thunder, user_location
+from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record.arguments import CallArguments
+from thunder_frontend.record.recorder import Recorder, active_recorder
+from thunder_frontend.record.subclasses import has_torch_dispatch
+from thunder_frontend.record.traced_number import TracedNumber
+from thunder_frontend.record.traced_size import TracedSize
 from thunder_plugin_distributed.recording.operations import EXCHANGE_OBJECTS
 
 ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_list"})

@@ -80,7 +80,7 @@ def _hardware(name: str) -> Hardware:
 
     from pydantic import ValidationError
 
-    from thunder_core.config.yaml_text import read_text
+    from thunder.config.yaml_text import read_text
     from thunder_plugin_distributed.hardware import HARDWARE, Hardware
 
     if name in HARDWARE:

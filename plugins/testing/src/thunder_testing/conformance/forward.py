@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from thunder.compiled.function import ThunderFunction
 from thunder_core.executors import Declined
-from thunder_core.runtime.compiled import ThunderFunction
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import compiled_backward, cotangents_for, differentiates
 from thunder_testing.conformance.failure import Breach, NotApplicable

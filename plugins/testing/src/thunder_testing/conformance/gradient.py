@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from thunder.compiled.function import ThunderFunction
 from thunder.report.training_report import TrainingReport
 from thunder_core.executors import Claimed
-from thunder_core.runtime.compiled import ThunderFunction
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
     LAYOUTS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.config import settings_of
+from thunder.config import settings_of
 from thunder_core.executors import Executor, OperatorExecutor
 from thunder_core.executors.configured import ConfiguredExecutor
 from thunder_testing.conformance.case import Case, as_test, with_skips

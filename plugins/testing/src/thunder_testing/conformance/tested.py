@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
+from thunder.compiled.function import ThunderFunction
 from thunder.report.compile_report import entry_report
-from thunder_core.config.settings import Settings
 from thunder_core.errors import ThunderError, WrongResultError
 from thunder_core.executors import Claimed, Executor
 from thunder_core.executors.states import States
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
-from thunder_core.runtime.compiled import ThunderFunction
+from thunder_core.settings import Settings
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.conformance.queries import Query

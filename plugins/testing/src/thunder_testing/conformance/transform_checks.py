@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from thunder_core.checks.originals import ORIGINAL
-from thunder_core.config.settings import Settings
 from thunder_core.errors import VerificationError
 from thunder_core.pytorch_internals import tree_leaves
+from thunder_core.settings import Settings
 from thunder_testing.compare import Arguments, BehaviourMismatch, assert_same_behaviour
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.conformance.running import quietly

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import nn
 
-from thunder_core.config.settings import Settings
+from thunder.compiled.function import Compiled, ThunderFunction
+from thunder.compiled.module import compile_module
+from thunder.compiled.module_forward import compiled_of
 from thunder_core.passes.transform import Transform
-from thunder_core.runtime.compiled import Compiled, ThunderFunction
-from thunder_core.runtime.module import compile_module
-from thunder_core.runtime.module_forward import compiled_of
+from thunder_core.settings import Settings
 from thunder_testing.compare import Arguments
 from thunder_testing.conformance.running import quietly
 from thunder_testing.conformance.transform_programs import TransformProgram

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from thunder_core.config import settings_of
+from thunder.config import settings_of
 from thunder_core.passes.transform import Transform
 from thunder_testing.conformance.case import Case, as_test, with_skips
 from thunder_testing.conformance.failure import ConformanceError, as_failure

@@ -17,7 +17,7 @@ from thunder_core.plugins.host import Host
 from thunder_core.plugins.importing import imported
 from thunder_core.plugins.registration import register
 
-_LIGHT: Final = frozenset({"thunder", "thunder_core"})
+_LIGHT: Final = frozenset({"thunder", "thunder_core", "thunder_frontend"})
 """Packages that are allowed. Their heavy parts import PyTorch, which is reported."""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.resources
 from typing import TYPE_CHECKING, cast
 
-from thunder_core.config import settings_of
-from thunder_core.config.entry import LISTS
-from thunder_core.config.problems import sentences
+from thunder.config import settings_of
+from thunder.config.entry import LISTS
+from thunder.config.problems import sentences
 from thunder_core.errors import ConfigError, PluginError, ThunderError
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import TABLES, Preset

@@ -18,7 +18,7 @@ from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Plugin, Project
 
 _BLOCK: Final = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
-_OWN: Final = ("thunder", "thunder_core")
+_OWN: Final = ("thunder", "thunder_core", "thunder_frontend")
 
 
 def check_examples(project: Project, plugins: Sequence[Plugin]) -> None:

@@ -1,0 +1,1 @@
+"""Compiled functions and modules: what `thunder.jit` returns."""

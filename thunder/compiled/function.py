@@ -1,0 +1,94 @@
+"""Compiled functions and modules, and their calls under transformations of `torch.func`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from thunder.compiled.uncompiled_calls import UncompiledCalls
+from thunder_core.checks.own_lookups import has_own_lookup, name_of
+from thunder_core.errors import ThunderError
+from thunder_core.pytorch_internals import peek_interpreter_stack
+from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.settings import Settings
+
+
+class NotTransformed(ThunderError):
+    """Raised for a call that has to run as eager PyTorch. The message is the reason."""
+
+
+class TransformedCalls(Protocol):
+    """Compiles the calls of one program under transformations of `torch.func`."""
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call.
+
+        Raises:
+            NotTransformed: the call has to run as eager PyTorch.
+        """
+
+    def caches(self) -> Iterable[ProgramCache]:
+        """The caches of the transformed programs."""
+
+
+_create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None = None
+
+
+def transform_calls_with(create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None) -> None:
+    """Compile the calls of all programs under transformations of `torch.func`, which otherwise run as eager PyTorch.
+
+    Args:
+        create: called at the first such call of a program with its function, name and settings. It may raise
+            `NotTransformed`. None for eager PyTorch.
+    """
+    global _create
+    _create = create
+
+
+class Compiled(ProgramCache):
+    """A compiled function or module. `transform_calls_with` compiles its calls under `torch.func`."""
+
+    _transformed: TransformedCalls | None = None
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if peek_interpreter_stack() is None:
+            return super()._miss(args, kwargs)
+        try:
+            return self._transformed_calls().call(args, kwargs)
+        except NotTransformed as error:
+            reason = error.problem
+        return self._eager(reason, args, kwargs)
+
+    def _transformed_calls(self) -> TransformedCalls:
+        if self._transformed is None:
+            if _create is None:
+                raise NotTransformed("a torch.func transformation is active")
+            created = _create(self.function, self.name, self.settings)
+            self._transformed = self.__dict__.setdefault("_transformed", created)  # another thread may be first
+        return self._transformed
+
+    @functools.cached_property
+    def uncompiled_calls(self) -> UncompiledCalls:
+        """Of a module: the calls of its submodules by its methods."""
+        return UncompiledCalls()
+
+    def programs(self) -> list[ProgramCache]:
+        """This cache, and those for calls of the program under transformations of `torch.func`."""
+        return [self, *(() if self._transformed is None else self._transformed.caches())]
+
+
+class ThunderFunction(Compiled):
+    """A compiled function. Looks like the original to `inspect`, and binds as a method when it is a class attribute."""
+
+    def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
+        super().__init__(function, name_of(function), settings)
+        names = () if has_own_lookup(type(function)) else functools.WRAPPER_ASSIGNMENTS
+        functools.update_wrapper(self, function, assigned=names, updated=())
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        return ThunderFunction, (self.function, self.settings)

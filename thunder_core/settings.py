@@ -1,0 +1,113 @@
+"""`Settings`: how a program is compiled and cached, as the runtime needs it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from thunder_core.checks.varying_sizes import DeclaredDimensions
+from thunder_core.contract import FrontEnd
+from thunder_core.executors.executor import Executor
+from thunder_core.passes.transform import Transform
+
+CacheMode = Literal["constant values", "same input", "no caching"]
+SharpEdges = Literal["allow", "warn", "error"]
+
+
+class SizeDeclarations(Protocol):
+    """The user's declarations of sizes, by parameters of the program."""
+
+    @property
+    def must_vary(self) -> bool:
+        """Whether any size is declared as dynamic, so that it must not become a constant."""
+
+    def signature(self, function: Callable[..., Any]) -> inspect.Signature:
+        """The signature of a program. Raises OptionError if it lacks a parameter with declarations."""
+
+    def dimensions(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> DeclaredDimensions:
+        """The declared sizes of a call. Raises DeclaredSizeError if the call contradicts them."""
+
+
+Dynamic = bool | Literal["automatic"] | SizeDeclarations
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """The executors of a program for which none were named.
+
+    Attributes:
+        preset: the name of the preset.
+        device: the type of device that it was chosen for.
+        executors: names of those of its executors that can be used here, in order.
+        left_out: the others, with the reason.
+    """
+
+    preset: str
+    device: str
+    executors: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        names = ", ".join(self.executors) or "PyTorch alone"
+        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
+        return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a program is compiled and cached. `thunder.config` creates it from a configuration.
+
+    Attributes:
+        front_end: records the program.
+        executors: in order, without the reference executor, which is always the last.
+        transforms: in the order in which transforms of the same place run.
+        wrapper_classes: as in `thunder_core.contract.Request`.
+        cache: which calls an entry serves: those for which all guards hold; any (the user promises that only the data
+            of tensors changes); or none.
+        dynamic: which sizes vary: all, none, those that differ between calls, or as declared.
+        sharp_edges: what happens to programs that cannot be repeated exactly.
+        recompute: the name of a policy of recomputation, or the share of bytes to save, for
+            `thunder_core.autodiff.partitioning.partition.Partition`.
+        recompile_warning: the number of entries at which a warning names the reasons.
+        recompile_limit: the number of entries after which eager PyTorch runs other calls.
+        outcome_limit: as ``recompile_limit``, for entries that differ in values of tensors that the program reads.
+        left_out: pairs of the name of an optional part that cannot be used here, and the reason.
+        advice: pairs of a subject that no plugin can record here, and the reason or the command that installs the
+            plugin, for `thunder_core.errors.advice_on_plugins`.
+
+    Settings are immutable, so a copy is the object itself.
+    """
+
+    front_end: FrontEnd
+    executors: tuple[Executor, ...] = ()
+    transforms: tuple[Transform, ...] = ()
+    wrapper_classes: Any = None
+    cache: CacheMode = "constant values"
+    dynamic: Dynamic = "automatic"
+    sharp_edges: SharpEdges = "allow"
+    recompute: str | float = "cheap"
+    recompile_warning: int = 8
+    recompile_limit: int = 64
+    outcome_limit: int = 16
+    left_out: tuple[tuple[str, str], ...] = ()
+    advice: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def executors_by_device(self) -> bool:
+        """Whether the device of a program selects its executors, as the configuration names none."""
+        return False
+
+    def for_device(self, device: str) -> tuple[Settings, PresetChoice | None]:
+        """The settings for programs on a type of device, and the choice of executors, if it was made for the device."""
+        return self, None
+
+    def __copy__(self) -> Settings:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
+        return self

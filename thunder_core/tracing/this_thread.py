@@ -1,0 +1,17 @@
+"""Whether a thread records a program."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+
+class _ThisThread(threading.local):
+    recorder: Any = None
+
+
+this_thread: Final = _ThisThread()
+"""Its ``recorder`` is that of the front end that records a program in this thread; None if none does.
+
+Observed code reads the attribute, since a call would add an observed frame.
+"""
