@@ -2,8 +2,7 @@
 
 A front end records the call of a program as a trace, with the guards under which the trace is the program, and the
 reconstruction of the program's result. Nothing below this contract knows how a program was recorded, and no front end
-knows how the trace is compiled. A plugin offers a front end by the hook ``thunder_front_ends``; ``docs/front_ends.md``
-shows how to write one.
+knows how the trace is compiled. A plugin offers a front end by the hook ``thunder_front_ends`` (docs/plugins.md).
 """
 
 from __future__ import annotations

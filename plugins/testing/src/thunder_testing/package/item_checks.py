@@ -10,7 +10,7 @@ from thunder.config.entry import LISTS
 from thunder.config.problems import sentences
 from thunder_core.errors import ConfigError, PluginError, ThunderError
 from thunder_core.plugins.host import host
-from thunder_core.plugins.specs import TABLES, Preset
+from thunder_core.plugins.specs import TABLES, FrontEndSpec, Preset
 from thunder_core.private_names import PrivateNames
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Item
@@ -32,10 +32,13 @@ def check_load(item: Item) -> None:
         loaded = host().import_object(spec)
     except PluginError as error:
         raise Breach("load", error.problem) from error
-    if not isinstance(item.spec, TABLES) and not callable(loaded) and not isinstance(loaded, PrivateNames):
-        raise Breach(
-            "load", f"{item.spec.load}, for the {item.title}, is {type(loaded).__name__}, and cannot be called"
-        )
+    if isinstance(item.spec, TABLES) or isinstance(loaded, PrivateNames):
+        return
+    called = getattr(loaded, "record", None) if isinstance(item.spec, FrontEndSpec) else loaded
+    if not callable(called):
+        wanted = "has no method record" if isinstance(item.spec, FrontEndSpec) else "cannot be called"
+        kind = type(loaded).__name__
+        raise Breach("load", f"{item.spec.load}, for the {item.title}, is {kind}, and {wanted}")
 
 
 def list_of(item: Item) -> str | None:
