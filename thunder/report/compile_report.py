@@ -203,6 +203,7 @@ def _collectives(entry: CacheEntry) -> tuple[CollectiveReport, ...]:
 
 def _unmatched_patterns(entry: CacheEntry) -> list[str]:
     ops = entry.program.all_ops()
-    executed = [op for trace in entry.program.executed.values() for op in trace.symbols]
+    symbols = [op for trace in entry.program.executed.values() for op in trace.symbols]
+    executed = [each for op in symbols for each in (op, *op.parts)]  # a transform may have made one op of all
     notes = [note for executor in entry.executors for note in executor.unmatched(ops)]
     return notes + [note for transform in entry.transforms for note in transform.unmatched(executed)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -45,10 +45,17 @@ def _contents(programs: Iterable[Trace]) -> tuple[str, ...]:
     """A sentence for each different region; a region is a claimed op without an importable name that has parts."""
     equal: dict[Any, list[tuple[str, BoundSymbol]]] = {}
     for program in programs:
-        for op in program.symbols:
-            if op.symbol.executor is not None and Tag.LOCAL in op.symbol.tags and op.parts:
-                equal.setdefault(op.symbol.target, []).append((program.name, op))
+        for op in _regions(program.symbols):
+            equal.setdefault(op.symbol.target, []).append((program.name, op))
     return tuple([_content(*regions[0], len(regions)) for regions in equal.values()])
+
+
+def _regions(ops: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The regions among the ops; of a region of regions, such as a whole program, those inside."""
+    for op in ops:
+        if op.symbol.executor is not None and Tag.LOCAL in op.symbol.tags and op.parts:
+            inner = list(_regions(op.parts))
+            yield from inner or [op]
 
 
 def _content(program: str, region: BoundSymbol, count: int) -> str:

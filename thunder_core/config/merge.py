@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.config.document import Document
 from thunder_core.config.entry import LISTS, Entry
@@ -14,6 +14,9 @@ Origins = dict[Trail, tuple[Document, Trail]]
 """For places in a configuration: the document of the value, and the place there."""
 _Items = list[tuple[Any, Origins]]
 """Items of a list, with the origins of each item and of its options."""
+_NOT_INHERITED: Final = ("optional", "when")
+"""Options on whether an entry is used. They hold for the document that has the entry: a later one that names the part
+wants it used."""
 
 
 def merge(documents: Iterable[Document]) -> tuple[ThunderConfig, Origins]:
@@ -96,7 +99,7 @@ def _changes(entry: Entry, below: Entry) -> bool:
 def _changed(below: Entry, entry: Entry) -> Entry:
     """The entry with those options of the earlier one that it does not change.
 
-    It does not inherit ``optional``, which is about the name in the earlier entry.
+    It does not inherit the options in `_NOT_INHERITED`.
     """
-    options = {name: value for name, value in below.options.items() if name != "optional"}
+    options = {name: value for name, value in below.options.items() if name not in _NOT_INHERITED}
     return entry.with_options({**options, **entry.options})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -128,9 +128,19 @@ class _Creation:
         for part in parts:
             if not part.enabled and part.offered is not None:
                 self.use(part)
-        enabled = [self.create(part) for part in parts if part.enabled]
-        present = [transform for transform in enabled if transform is not None]
-        return self.attempt(("transforms",), lambda: ordered(present)) or ()
+        enabled = [(part, self.create(part)) for part in parts if part.enabled]
+        present = [(part, transform) for part, transform in enabled if transform is not None]
+        names = [transform.name for _, transform in present]
+        used = [transform for part, transform in present if not self.gives_way(part, transform, names)]
+        return self.attempt(("transforms",), lambda: ordered(used)) or ()
+
+    def gives_way(self, part: Part, transform: Transform, names: Sequence[str]) -> bool:
+        """Whether an optional transform conflicts with one of those named: it is then left out."""
+        conflict = next((name for name in transform.conflicts if name in names), None)
+        if conflict is None or part.offered is None or not part.options.optional:
+            return False
+        self.left_out.append((part.entry.name, f"it conflicts with {conflict!r}"))
+        return True
 
     def tensor_classes(self) -> TensorClasses:
         """The first usable support of tensor classes; without any, one that refuses them.

@@ -74,18 +74,38 @@ class Argument:
         return tensor_in(copies[self.start], self.layout)
 
 
+class FakeTimer:
+    """The times of a call: those of replays if there was one meanwhile."""
+
+    def __init__(self, backend: RecordingBackend) -> None:
+        self.backend, self.replays, self.host = backend, backend.replays, 0.0
+
+    def stop(self) -> None:
+        replayed = self.backend.replays > self.replays
+        self.host, self.seconds = self.backend.replay_times if replayed else self.backend.launch_times
+
+    def device(self) -> float:
+        return self.seconds
+
+
 class RecordingBackend:
     """Counts what it does.
 
     Attributes:
         captures, replays: how often.
         fails: the next captures raise this.
+        launch_times, replay_times: seconds of host and device for a call.
+        delays: for each timed call, how long the device was kept busy.
+        free: free memory.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.captures = self.replays = 0
         self.fails: list[Exception] = []
+        self.launch_times, self.replay_times = (2.0, 1.0), (0.1, 1.0)
+        self.delays: list[float] = []
+        self.free = 1 << 30
 
     def why_not_now(self) -> str | None:
         return "a mode is active" if torch._C._len_torch_dispatch_stack() else None
@@ -95,6 +115,13 @@ class RecordingBackend:
 
     def pool_bytes(self, pool: Arena) -> int:
         return SIZE
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def timer(self, delay: float) -> FakeTimer:
+        self.delays.append(delay)
+        return FakeTimer(self)
 
     def capture(
         self,

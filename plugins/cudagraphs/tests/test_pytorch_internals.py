@@ -104,12 +104,24 @@ def is_function(function: Any) -> None:
     assert callable(function)
 
 
+def keeps_busy(function: Any) -> None:
+    assert callable(function)
+    if torch.cuda.is_available():
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        function(20_000_000)
+        end.record()
+        end.synchronize()
+        assert 5 < start.elapsed_time(end) < 100
+
+
 CHECKS: dict[str, Callable[..., object]] = {
     "get_current_graph_task_keep_graph": graph_is_kept,
     "len_torch_dispatch_stack": dispatch_modes,
     "foreach_copy_": copies,
     "is_current_stream_capturing": capturing,
     "current_raw_stream": raw_stream,
+    "sleep": keeps_busy,
     "end_allocate_to_pool": is_function,
     "release_pool": is_function,
     "unsafe_preserve_version_counter": preserves_versions,

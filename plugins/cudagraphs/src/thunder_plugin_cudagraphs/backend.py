@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_plugin_cudagraphs.trial import Timer
+
 
 @dataclass(frozen=True, slots=True)
 class Capture:
@@ -65,6 +67,14 @@ class Backend(Protocol):
 
     def pool_bytes(self, pool: Any) -> int:
         """The size of a pool, in bytes."""
+        ...
+
+    def free_bytes(self) -> int:
+        """The memory that a new pool could take, in bytes."""
+        ...
+
+    def timer(self, delay: float) -> Timer:
+        """Wait until the device is idle, keep it busy for about ``delay`` seconds, and start to time a call."""
         ...
 
     def capture(

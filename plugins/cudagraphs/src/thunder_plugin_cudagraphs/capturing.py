@@ -10,6 +10,7 @@ import torch
 
 from thunder_plugin_cudagraphs.backend import Layout
 from thunder_plugin_cudagraphs.buffers import Buffers
+from thunder_plugin_cudagraphs.errors import CannotBeCaptured
 from thunder_plugin_cudagraphs.graph import Bound, Graph, SavedMemory
 from thunder_plugin_cudagraphs.inputs import Role
 from thunder_plugin_cudagraphs.memory import Footprint, Pool
@@ -40,13 +41,20 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
     saved = _saved_memories(program, values)
     if saved is None:
         return program.without(NO_FORWARD)
-    pool = _pool(program, saved)
+    limit = int(program.limits.memory * program.device.backend.free_bytes())
+    if program.nbytes > limit:
+        program.refused = f"its graph would take about {_mib(program.nbytes)}, {_beyond(program, limit)}"
+        return program.without(program.refused)
     while len(program.graphs) >= program.limits.variants:
         program.device.drop(min(program.graphs, key=lambda graph: graph.last_used))
     program.device.make_room(program.limits.max_graphs)
     program.captures += 1
-    program.device.backend.order()
-    bound, arguments, where = _bind(program, attempt, saved)
+    try:
+        pool = _pool(program, saved)
+        program.device.backend.order()
+        bound, arguments, where = _bind(program, attempt, saved)
+    except Exception as error:  # noqa: BLE001 - as below; nothing of the call has been changed
+        return _failed(program, error)
     originals = values.copy()
     for memory in saved:
         for position, _ in memory.members:
@@ -57,16 +65,22 @@ def capture(program: GraphedProgram, attempt: Attempt) -> Sequence[Any] | None:
         if held is None or held.expired:  # otherwise it is needed after this backward
             memory.pool.disown(memory.start)
     try:
-        graph, outputs = _captured(program, pool, bound, arguments, where, originals)
+        graph, outputs = _captured(program, pool, bound, arguments, where, originals, limit)
     except Exception as error:  # noqa: BLE001 - the program runs without a graph, and the reason is recorded
-        program.refused = f"its capture failed: {type(error).__name__}: {_first_line(error)}"
         values.extend(originals)
         for memory in saved:
             memory.restore(values, program.device.backend)
-        return program.without(program.refused)
+        return _failed(program, error)
     program.graphs.insert(0, graph)
     program.device.add(graph)
     return program.run(graph, originals, outputs)
+
+
+def _failed(program: GraphedProgram, error: Exception) -> Sequence[Any] | None:
+    """The program runs without a graph from now on."""
+    program.refused = f"its capture failed: {type(error).__name__}: {_first_line(error)}"
+    program.device.release()
+    return program.without(program.refused)
 
 
 def _saved_memories(program: GraphedProgram, values: Sequence[Any]) -> list[SavedMemory] | None:
@@ -144,13 +158,18 @@ def _captured(
     arguments: list[Any],
     where: dict[int, Argument],
     originals: list[Any],
+    limit: int,
 ) -> tuple[Graph, Sequence[Any]]:
     backend = program.device.backend
+    before = backend.pool_bytes(pool.handle)
     written = tuple(
         [originals[position] for position in program.inputs.mutated if not originals[position].is_inference()]
     )
     with torch.no_grad(), unsafe_preserve_version_counter(written):  # before anything is written
         captured = backend.capture(pool.handle, program.function, arguments, program.inputs.generators(originals))
+    taken = backend.pool_bytes(pool.handle) - before
+    if taken > limit:
+        raise CannotBeCaptured(f"it takes {_mib(taken)}, {_beyond(program, limit)}")
     held = {one.start: one.end for one in pool.alive()}
     footprint = Footprint(captured.segments, held)
     outputs = Outputs.of(
@@ -163,6 +182,14 @@ def _captured(
     )
     outputs.own(captured.outputs, pool)
     return Graph(program, bound, pool, outputs, footprint, captured.replay), captured.outputs
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.0f} MiB"
+
+
+def _beyond(program: GraphedProgram, limit: int) -> str:
+    return f"and the option memory ({program.limits.memory:g}) allows {_mib(limit)}"
 
 
 def _first_line(error: Exception) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -19,8 +20,14 @@ from thunder_plugin_cudagraphs.pytorch_internals import (
     is_current_stream_capturing,
     len_torch_dispatch_stack,
     release_pool,
+    sleep,
     tensors_data_ptrs_at_indices_equal,
 )
+
+_CYCLES: Final = 2e9
+"""Of the device in a second, about."""
+_LONGEST_DELAY: Final = 0.1
+"""In seconds. The launch queue is full by then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +41,30 @@ class CUDAPool:
 
     id: Any
     keeper: torch.cuda.CUDAGraph
+
+
+class CUDATimer:
+    """The times of a call on the current stream, by events."""
+
+    def __init__(self, device: torch.device, delay: float) -> None:
+        self._stream = torch.cuda.current_stream(device)
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._stream.synchronize()
+        if delay:
+            with torch.cuda.device(device):
+                sleep(int(min(delay, _LONGEST_DELAY) * _CYCLES))
+        self._start.record(self._stream)
+        self.host = time.perf_counter()
+
+    def stop(self) -> None:
+        """See `Timer`."""
+        self.host = time.perf_counter() - self.host
+        self._end.record(self._stream)
+
+    def device(self) -> float:
+        """See `Timer`."""
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) / 1e3
 
 
 class CUDABackend:
@@ -66,6 +97,16 @@ class CUDABackend:
     def pool_bytes(self, pool: CUDAPool) -> int:
         """See `Backend`."""
         return sum(end - start for start, end in _segments(pool.id))
+
+    def free_bytes(self) -> int:
+        """See `Backend`."""
+        free, _ = torch.cuda.mem_get_info(self.device)
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return free + cached
+
+    def timer(self, delay: float) -> CUDATimer:
+        """See `Backend`."""
+        return CUDATimer(self.device, delay)
 
     def capture(
         self,

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CannotBeCaptured(RuntimeError):
-    """A captured program has results that cannot be reconstructed after a replay."""
+    """A captured program has results that cannot be reconstructed after a replay, or takes too much memory."""

@@ -15,3 +15,4 @@ class Limits:
     variants: int = 4
     max_captures: int = 16
     patience: int = 8
+    memory: float = 0.5

@@ -12,6 +12,10 @@ from thunder_core.plugins import TransformOptions
 class CUDAGraphsOptions(TransformOptions):
     """Of the transform ``cudagraphs``."""
 
+    when: Literal["auto", "always"] = "always"
+    """`auto` captures where it saves time, as measured in the first calls: where the host takes longer to launch the
+    kernels of a program than the device to run them. `always` captures every program that can be captured.
+    """
     phases: tuple[Literal["inference", "forward", "backward"], ...] = ("inference", "forward", "backward")
     """The programs to capture: those without gradients, and the forward and backward of those with gradients."""
     warmup: NonNegativeInt = 2
@@ -28,6 +32,10 @@ class CUDAGraphsOptions(TransformOptions):
     patience: PositiveInt = 8
     """Number of calls without a graph, because results of earlier calls are in use, after which another graph is
     captured.
+    """
+    memory: float = Field(default=0.5, gt=0, le=1)
+    """Largest share of the free memory of the device for the inputs, intermediate values and results of a graph. A
+    program that needs more is not captured.
     """
     trust: tuple[str, ...] = ()
     """Patterns (`*`, `?`) of Python functions that may be captured although they are not known to work only on the

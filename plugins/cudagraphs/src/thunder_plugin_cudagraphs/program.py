@@ -18,6 +18,7 @@ from thunder_plugin_cudagraphs.limits import Limits
 from thunder_plugin_cudagraphs.memory import Held
 from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
 from thunder_plugin_cudagraphs.pytorch_internals import get_current_graph_task_keep_graph
+from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial
 
 IN_USE = "results of earlier calls are in use, in memory that the graph would write"
 
@@ -35,10 +36,14 @@ class GraphedProgram:
         requiring: positions of the results that require grad, though nothing is differentiated: views of parameters.
         device: the graphs of its device.
         limits: the options.
+        nbytes: an estimate of the memory that a graph needs.
+        trial: decides whether it is captured; None if it is captured in any case.
 
     Attributes:
         graphs: its graphs, the most recently used first.
         refused: the reason for which no more graphs are captured.
+        trial: that of the constructor.
+        decision: the reason for which a trial decided to capture the program.
     """
 
     def __init__(
@@ -51,6 +56,8 @@ class GraphedProgram:
         requiring: frozenset[int],
         device: DeviceGraphs,
         limits: Limits,
+        nbytes: int = 0,
+        trial: Trial | None = None,
     ) -> None:
         self.name = name
         self.phase = phase
@@ -60,9 +67,14 @@ class GraphedProgram:
         self.requiring = requiring
         self.device = device
         self.limits = limits
+        self.nbytes = nbytes
+        self.trial = trial
+        self.decision: str | None = None
         self.graphs: list[Graph] = []
         self.refused: str | None = None
         self.captures = 0
+        self._undecided = None if trial is None else (trial, trial.join())
+        self._plain = False  # never by a graph, and not counted
         self._keyed = inputs.keyed
         self._replays = 0
         self._warm = 0
@@ -72,6 +84,57 @@ class GraphedProgram:
 
     def __call__(self, values: list[Any]) -> Sequence[Any]:
         """The results."""
+        if self._plain:
+            return self.function(values)
+        undecided = self._undecided
+        if undecided is not None:
+            return self._tried(*undecided, values)
+        return self._run(values)
+
+    def _tried(self, trial: Trial, member: Member, values: list[Any]) -> Sequence[Any]:
+        """The results of a call during the trial, which is timed if it is one of those that the trial needs."""
+        backend = self.device.backend
+        if backend.why_not_now() is not None:
+            return self._run(values)
+        stage, mode, delay = trial.next(member)
+        if stage is Stage.DECIDED:
+            self._end(trial)
+            return self(values)
+        if stage is Stage.LAUNCHES:
+            self._warm += 1
+            self.without("it is warming up" if mode is Mode.UNTIMED else "it is timed")
+        run = self.function if stage is Stage.LAUNCHES else self._run
+        if mode is Mode.UNTIMED:
+            return run(values)
+        timer = None
+        try:
+            started = backend.timer(delay)
+            results = run(values)
+            started.stop()
+            timer = started
+        finally:
+            trial.add(member, stage, mode, timer)
+        return results
+
+    def _end(self, trial: Trial) -> None:
+        """Follow the decision. Without graphs from now on, calls cost nothing more."""
+        self._undecided = None
+        if trial.captured:
+            self.decision = trial.reason
+        else:
+            self.refused = self.refused or trial.reason
+            self._free()
+        self._plain = self.refused is not None and not self.graphs
+
+    def _free(self) -> None:
+        if self.graphs:
+            with self.device.lock:
+                for graph in tuple(self.graphs):
+                    self.device.drop(graph)
+            self.device.release()
+
+    def _run(self, values: list[Any]) -> Sequence[Any]:
+        """The results, by a graph if one can serve the call."""
         if self.refused is None or self.graphs:
             results = self._by_graph(values)
             if results is not None:
@@ -175,7 +238,15 @@ class GraphedProgram:
             ungraphed = tuple(self._ungraphed.most_common())
         nbytes = self.device.nbytes if self.captures else 0
         return ProgramStatistics(
-            self.name, self.phase.value, len(self.graphs), self.captures, self._replays, ungraphed, self.refused, nbytes
+            self.name,
+            self.phase.value,
+            len(self.graphs),
+            self.captures,
+            self._replays,
+            ungraphed,
+            self.refused,
+            nbytes,
+            self.decision,
         )
 
     def __str__(self) -> str:

@@ -23,6 +23,7 @@ class ProgramStatistics:
         ungraphed: the number of calls without a graph, by reason.
         refused: the reason for which it is not captured any more; None while it may be.
         pool_bytes: memory of all graphs of the device together; 0 if there are none.
+        decision: the times for which `when: auto` decided to capture it; None before, and with `always`.
     """
 
     name: str
@@ -33,10 +34,13 @@ class ProgramStatistics:
     ungraphed: tuple[tuple[str, int], ...] = ()
     refused: str | None = None
     pool_bytes: int = 0
+    decision: str | None = None
 
     def __str__(self) -> str:
         lines = [f"cudagraphs, {self.phase}: {self.graphs} graphs, {self.replays} replays"]
-        if self.refused is not None and not self.captures:
+        if self.decision is not None:
+            lines.append(f"  captured, since {self.decision}")
+        if self.refused is not None and not self.graphs:
             lines = [f"cudagraphs, {self.phase}: no graph, since {self.refused}"]
         elif self.refused is not None:
             lines.append(f"  no more graphs, since {self.refused}")

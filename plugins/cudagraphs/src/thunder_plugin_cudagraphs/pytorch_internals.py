@@ -16,6 +16,7 @@ ROWS: Final = (
     Name("torch._foreach_copy_", "copies of many inputs at once"),
     Name("torch._C._cuda_isCurrentStreamCapturing", "captures by others", name="is_current_stream_capturing",
         only_with=_CUDA),
+    Name("torch.cuda._sleep", "timing calls of which the host is ahead"),
     Name("torch._C._cuda_getCurrentRawStream", _REPLAY, name="current_raw_stream", only_with=_CUDA),
     Name("torch._C._cuda_endAllocateToPool", _CAPTURE, name="end_allocate_to_pool", only_with=_CUDA),
     Name("torch._C._cuda_releasePool", _CAPTURE, name="release_pool", only_with=_CUDA),

@@ -13,6 +13,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.transform import Phase
 from thunder_plugin_cudagraphs.device import BACKENDS
 
 _USERS = frozenset({Tag.HOOK, Tag.AUTOGRAD})
@@ -32,6 +33,31 @@ def why_not(trace: Trace, trust: Sequence[str] = ()) -> str | None:
     if recorded and any(getattr(proxy, "requires_grad", False) for proxy in iterate_proxies(trace.output)):
         return "PyTorch's autograd records it at run time"
     return _devices(trace) or next(filter(None, (_refusal_of_op(bound, trust) for bound in trace.symbols)), None)
+
+
+def why_not_by_itself(trace: Trace, phase: Phase, forward: bool) -> str | None:
+    """The reason why a trace that can be captured is not captured unless the user asks for it; None if there is none.
+
+    Args:
+        trace, phase: the program.
+        forward: whether the forward of this backward may be captured.
+    """
+    if trace.sizes:
+        return "its sizes vary between calls, and a graph has constant ones"
+    communicating = next((bound for bound in trace.symbols if bound.effects.channels), None)
+    if communicating is not None:
+        return f"{_describe(communicating)} communicates with other processes"
+    if phase is not Phase.BACKWARD:
+        return None
+    inputs = {proxy.name for proxy in trace.inputs}
+    if any(proxy.name in inputs for proxy in iterate_proxies(trace.output)):
+        return "it returns an input, for which it would hold all inputs until its end"
+    return None if forward else "its forward is not captured"
+
+
+def works_on(trace: Trace) -> bool:
+    """Whether an op works on a device that has CUDA graphs."""
+    return any(proxy.device.type in BACKENDS for bound in trace.symbols for proxy in tensors_of(bound))
 
 
 def device_of(trace: Trace) -> torch.device:

@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import torch
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects, joined
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, differentiable
+from thunder_core.ir.storage_sizes import bytes_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.delete_last_use import with_deletions
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
-from thunder_plugin_cudagraphs.device import device_graphs
-from thunder_plugin_cudagraphs.inputs import Inputs
+from thunder_plugin_cudagraphs.device import BACKENDS, device_graphs
+from thunder_plugin_cudagraphs.inputs import Inputs, Role
 from thunder_plugin_cudagraphs.limits import Limits
 from thunder_plugin_cudagraphs.options import CUDAGraphsOptions
+from thunder_plugin_cudagraphs.peak import peak_bytes
 from thunder_plugin_cudagraphs.program import GraphedProgram
 from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
-from thunder_plugin_cudagraphs.refusal import device_of, why_not
+from thunder_plugin_cudagraphs.refusal import device_of, why_not, why_not_by_itself, works_on
+from thunder_plugin_cudagraphs.trial import Trial
 
 
 @dataclass(frozen=True)
 class CUDAGraphs(Transform):
     """Captures programs as CUDA graphs. Its options are those of `CUDAGraphsOptions`.
 
-    A program that cannot be captured is not changed; the report of the compilation has the reason.
+    A program that cannot be captured is not changed; the report of the compilation has the reason. With
+    ``when="auto"``, the report has nothing about programs of devices without CUDA graphs.
     """
 
     name: ClassVar[str] = "cudagraphs"
@@ -39,6 +45,7 @@ class CUDAGraphs(Transform):
     conflicts: ClassVar[tuple[str, ...]] = ("bisect", "line_callbacks", "line_timing", "nan_finder")
     after: ClassVar[tuple[str, ...]] = ("nvtx_ranges",)
 
+    when: Literal["auto", "always"] = "always"
     phases: tuple[str, ...] = ("inference", "forward", "backward")
     warmup: int = Limits.warmup
     copy_below: int = Limits.copy_below
@@ -46,7 +53,12 @@ class CUDAGraphs(Transform):
     variants: int = Limits.variants
     max_captures: int = Limits.max_captures
     patience: int = Limits.patience
+    memory: float = Limits.memory
     trust: tuple[str, ...] = ()
+
+    def applies(self, context: TransformContext) -> bool:
+        """With ``auto``, if a device has CUDA graphs."""
+        return self.when == "always" or any(torch.get_device_module(kind).is_available() for kind in BACKENDS)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         """The program as one operation, or unchanged.
@@ -55,17 +67,33 @@ class CUDAGraphs(Transform):
             SizeVariesError: it has symbolic sizes, and could be captured with constant ones.
         """
         phase = context.phase.value
+        if self.when == "auto" and not works_on(trace):
+            return trace
         reason = why_not(trace, self.trust) if phase in self.phases else f"phases leaves {phase} programs out"
+        trial = self._trial(context)
+        if reason is None and self.when == "auto":
+            reason = why_not_by_itself(trace, context.phase, trial is not None)
         if reason is not None:
             context.notes.append(ProgramStatistics(trace.name, phase, refused=reason))
             return trace
         if trace.sizes:
             raise SizeVariesError("a CUDA graph has constant sizes")
-        return self._one_op(trace, context)
+        return self._one_op(trace, context, trial)
 
-    def _one_op(self, trace: Trace, context: TransformContext) -> Trace:
+    def _trial(self, context: TransformContext) -> Trial | None:
+        """The trial in which a program takes part. A backward takes part in that of its forward, if there is one."""
+        if self.when == "always":
+            return None
+        if context.phase is not Phase.BACKWARD:
+            return Trial(self.warmup)
+        programs = [note for note in context.notes if isinstance(note, GraphedProgram)]
+        return next((one.trial for one in programs if one.phase is Phase.FORWARD), None)
+
+    def _one_op(self, trace: Trace, context: TransformContext, trial: Trial | None) -> Trace:
         results, inputs = _Results.of(trace, context.saved), Inputs.of(trace, context)
-        function = compile_trace(with_deletions(replace(trace, output=results.returned)), boxed=True)
+        body = with_deletions(replace(trace, output=results.returned))
+        function = compile_trace(body, boxed=True)
+        copied = [trace.inputs[position] for position, role in enumerate(inputs.roles) if role is Role.COPIED]
         program = GraphedProgram(
             trace.name,
             context.phase,
@@ -75,6 +103,8 @@ class CUDAGraphs(Transform):
             _positions(results.made, lambda proxy: context.phase is Phase.INFERENCE and differentiable(proxy)),
             device_graphs(device_of(trace)),
             Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)}),
+            peak_bytes(body) + bytes_of(copied),
+            trial,
         )
         context.notes.append(program)
         symbol = Symbol(f"cudagraphs_{context.phase.value}", program, tags=frozenset({Tag.LOCAL}), executor=self.name)

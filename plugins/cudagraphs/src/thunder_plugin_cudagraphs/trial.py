@@ -1,0 +1,184 @@
+"""The decision whether the programs of a compilation are captured, from the times of their first calls."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+GAIN: Final = 0.05
+"""The share of the time of a call that graphs must save."""
+_AHEAD: Final = 1.5
+"""The device is kept busy for this many times the host's time, so that the host is ahead of it in the whole call."""
+
+
+class Timer(Protocol):
+    """The times of one call.
+
+    Attributes:
+        host: seconds in which the host enqueued the call.
+    """
+
+    host: float
+
+    def stop(self) -> None:
+        """The call has been enqueued."""
+        ...
+
+    def device(self) -> float:
+        """Seconds from the start of the call on the device to its end. Waits for the end."""
+        ...
+
+
+class Mode(enum.Enum):
+    """How a call is made."""
+
+    UNTIMED = enum.auto()
+    IDLE = enum.auto()
+    """Timed from an idle device on. The host never waits for a full launch queue, unless the device takes longer."""
+    AHEAD = enum.auto()
+    """Timed on a device that is busy until the host is ahead: the device never waits for the host."""
+
+
+class Stage(enum.Enum):
+    """What is measured."""
+
+    LAUNCHES = enum.auto()
+    """Calls without a graph: the time of the host, and that of the device."""
+    REPLAYS = enum.auto()
+    """Calls with graphs, to compare them with those without."""
+    DECIDED = enum.auto()
+
+
+@dataclass
+class Member:
+    """One program of a compilation.
+
+    Attributes:
+        calls: the number of calls in the current stage.
+        timers: of its timed calls.
+    """
+
+    calls: int = 0
+    timers: dict[tuple[Stage, Mode], list[Timer]] = field(default_factory=dict)
+
+    def of(self, stage: Stage, *modes: Mode) -> list[Timer]:
+        """The timers of a stage."""
+        return [timer for mode in modes for timer in self.timers.get((stage, mode), ())]
+
+    @property
+    def host(self) -> float:
+        """Seconds of the host for a call without a graph, at best; infinite if none was timed."""
+        return min([timer.host for timer in self.of(Stage.LAUNCHES, Mode.IDLE)], default=float("inf"))
+
+    @property
+    def device(self) -> float:
+        """Seconds of the device for a call without a graph, at best."""
+        return min([timer.device() for timer in self.of(Stage.LAUNCHES, Mode.IDLE, Mode.AHEAD)])
+
+    def total(self, stage: Stage) -> float:
+        """Seconds until the end of a call on the device, at best."""
+        return min([max(timer.host, timer.device()) for timer in self.of(stage, Mode.IDLE)])
+
+
+class Trial:
+    """The trial of the programs of one compilation: inference alone, or forward with its backwards.
+
+    Their times are added, because work of a forward may hide the launches of a backward. Graphs are captured if the
+    host needs more time to launch the kernels than the device to run them, and freed again if calls with graphs do not
+    save `GAIN`. Later backwards follow the decision.
+
+    Args:
+        warmup: calls of each program that are not timed, in which kernels are tuned and loaded.
+
+    Attributes:
+        stage: what is measured now.
+        captured: whether graphs are captured; valid if decided.
+        reason: for the decision.
+    """
+
+    def __init__(self, warmup: int) -> None:
+        timed = (Mode.IDLE, Mode.IDLE, Mode.AHEAD, Mode.AHEAD)
+        self._schedules = {
+            Stage.LAUNCHES: (*(Mode.UNTIMED,) * warmup, *timed),
+            Stage.REPLAYS: (*(Mode.UNTIMED,) * 3, Mode.IDLE, Mode.IDLE),  # a capture, replays that copy results
+        }
+        self._members: list[Member] = []
+        self._lock = threading.Lock()
+        self._timing = False
+        self.stage = Stage.LAUNCHES
+        self.captured = False
+        self.reason: str | None = None
+
+    def join(self) -> Member:
+        """A program is compiled."""
+        member = Member()
+        with self._lock:
+            self._members.append(member)
+        return member
+
+    def next(self, member: Member) -> tuple[Stage, Mode, float]:
+        """How the next call of a program is made: the stage, the mode, and how long the device is kept busy before."""
+        with self._lock:
+            if self._complete(member):
+                self._decide()
+            if self.stage is Stage.DECIDED:
+                return self.stage, Mode.UNTIMED, 0.0
+            schedule = self._schedules[self.stage]
+            mode = schedule[member.calls] if member.calls < len(schedule) else Mode.UNTIMED
+            if mode is not Mode.UNTIMED and self._timing:  # another thread's call is timed
+                return self.stage, Mode.UNTIMED, 0.0
+            member.calls += 1
+            self._timing = self._timing or mode is not Mode.UNTIMED
+            delay = _AHEAD * member.host if mode is Mode.AHEAD else 0.0
+            return self.stage, mode, 0.0 if delay == float("inf") else delay
+
+    def add(self, member: Member, stage: Stage, mode: Mode, timer: Timer | None) -> None:
+        """A timed call is enqueued. Without a timer, it raised an exception, and the next call is timed instead."""
+        with self._lock:
+            self._timing = False
+            if timer is None:
+                member.calls -= 1
+            else:
+                member.timers.setdefault((stage, mode), []).append(timer)
+
+    def _complete(self, member: Member) -> bool:
+        """Whether the stage ends: all programs that are called had their timed calls, or this one four times that."""
+        if self.stage is Stage.DECIDED:
+            return False
+        count = len(self._schedules[self.stage])
+        called = [one for one in self._members if one.calls]
+        return member.calls >= count and (all(one.calls >= count for one in called) or member.calls >= 4 * count)
+
+    def _decide(self) -> None:
+        timed = _timed(self._members, Stage.LAUNCHES, Mode.IDLE)
+        if self.stage is Stage.LAUNCHES:
+            host, device = sum([one.host for one in timed]), sum([one.device for one in timed])
+            what, it = ("a call", "it") if len(timed) == 1 else ("forward and backward", "them")
+            self.reason = f"the host takes {_ms(host)} to launch {what}, and the device {_ms(device)} to run {it}"
+            self.stage = Stage.REPLAYS if saves(host, device) else Stage.DECIDED
+            for member in self._members:
+                member.calls = 0
+            return
+        both = _timed(timed, Stage.REPLAYS, Mode.IDLE)
+        before, after = (sum([one.total(stage) for one in both]) for stage in (Stage.LAUNCHES, Stage.REPLAYS))
+        self.captured = saves(before, after)
+        self.reason = f"{self.reason}; with graphs {_ms(after)} pass until the end, without {_ms(before)}"
+        self.stage = Stage.DECIDED
+        for member in self._members:
+            member.timers.clear()
+
+
+def saves(before: float, after: float) -> bool:
+    """Whether so much less time is worth a graph."""
+    return after < (1 - GAIN) * before
+
+
+def _timed(members: Iterable[Member], stage: Stage, mode: Mode) -> list[Member]:
+    return [member for member in members if member.of(stage, mode)]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
