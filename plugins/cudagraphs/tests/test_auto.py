@@ -20,6 +20,7 @@ from thunder_core.passes.transform import Phase, TransformContext
 from thunder_plugin_cudagraphs import CUDAGraphs, statistics
 from thunder_plugin_cudagraphs.peak import peak_bytes
 from thunder_plugin_cudagraphs.refusal import why_not_by_itself
+from thunder_testing.pointwise import Pointwise
 
 STEPS = 16
 AUTO = {"when": "auto"}
@@ -48,7 +49,10 @@ def test_a_training_that_the_host_bounds_is_captured(backend: RecordingBackend) 
         found = pair.statistics(phase)
         assert (found.graphs, found.captures, found.replays) == (1, 1, STEPS - 6), found
     report = str(thunder.explain(pair.compiled))
-    assert "captured, since the host takes 4e+03 ms to launch a call, and the device 2e+03 ms to run it" in report
+    assert (
+        "captured, since the host takes 4e+03 ms to launch forward and backward, and the device 2e+03 ms to run them"
+        in report
+    )
     assert "4 calls without a graph: it is timed" in report
     assert [delay for delay in backend.delays if delay] == [3.0] * 4
     assert len(backend.delays) == 2 * (4 + 2)
@@ -60,7 +64,7 @@ def test_one_that_the_device_bounds_is_not(backend: RecordingBackend) -> None:
     train(pair)
     assert (backend.captures, len(backend.delays)) == (0, 2 * 4)
     report = str(thunder.explain(pair.compiled))
-    reason = "the host takes 2e+03 ms to launch a call, and the device 4e+03 ms to run it"
+    reason = "the host takes 2e+03 ms to launch forward and backward, and the device 4e+03 ms to run them"
     assert f"cudagraphs, forward: no graph, since {reason}" in report
     assert f"cudagraphs, backward: no graph, since {reason}" in report
     (forward, _) = compiled_of(pair.compiled).entries[0].program.notes
@@ -77,10 +81,9 @@ def test_graphs_that_save_nothing_are_freed(backend: RecordingBackend) -> None:
     for phase in ("forward", "backward"):
         found = pair.statistics(phase)
         assert found.graphs == 0
-        assert "with graphs a call takes 5e+03 ms, without 4e+03 ms" in str(found.refused)
+        assert "with graphs 5e+03 ms pass until the end, without 4e+03 ms" in str(found.refused)
 
 
-@pytest.mark.usefixtures("backend")
 def test_results_of_freed_graphs_stay(backend: RecordingBackend) -> None:
     backend.replay_times = (0.1, 2.5)
     pair = Pair.of(Network(), "cpu", **AUTO)
@@ -94,7 +97,9 @@ def test_results_of_freed_graphs_stay(backend: RecordingBackend) -> None:
         same(found, expected)
 
 
-def test_accumulated_gradients(backend: RecordingBackend) -> None:
+@pytest.mark.parametrize("seconds", [1.0, 3.0], ids=["faster", "freed while backwards are due"])
+def test_accumulated_gradients(backend: RecordingBackend, seconds: float) -> None:
+    backend.replay_times = (0.1, seconds)
     pair = Pair.of(Network(), "cpu", **AUTO)
     for _ in range(STEPS):
         batches = [torch.randn(2, 4, 16) for _ in range(2)]
@@ -219,6 +224,16 @@ def test_a_call_that_raises_is_not_timed(backend: RecordingBackend) -> None:
         else:
             same(compiled(x, index), x[index] + 1)
     assert backend.replays > 0
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_report_has_the_regions_inside() -> None:
+    compiled = thunder.jit(lambda x: (x.sin() + 1) @ x, executors=[Pointwise()])
+    compiled(torch.ones(2, 2))
+    regions = thunder.explain(compiled).entries[0].regions
+    assert regions is not None
+    (content,) = regions.contents
+    assert "by torch.sin, torch.add" in content
 
 
 # --- what is not captured by itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from typing import Any
 
@@ -172,6 +173,84 @@ def test_peak_of_training() -> None:
         peaks[bool(transforms)] = torch.cuda.max_memory_reserved()
         del compiled
     assert peaks[True] < 1.25 * peaks[False], peaks  # 1.19 to 1.22 on an H200
+
+
+def decision(model: nn.Module, x: torch.Tensor, steps: int = 16) -> tuple[list[torch.Tensor], Any]:
+    """Losses of training steps by default, and the compiled model."""
+    compiled = thunder.jit(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = compiled(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses, compiled
+
+
+def test_by_itself_where_the_host_is_slower() -> None:
+    layers = [nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Dropout(0.1)) for _ in range(40)]
+    model, x = nn.Sequential(*layers).cuda(), torch.randn(4, 16, device="cuda")
+    state = copy.deepcopy(model.state_dict())
+    torch.cuda.manual_seed(1)
+    losses, compiled = decision(model, x)
+    assert {one.phase: one.graphs for one in statistics(compiled)} == {"forward": 1, "backward": 1}, statistics(
+        compiled
+    )
+    model.load_state_dict(state)
+    torch.cuda.manual_seed(1)
+    without = thunder.jit(model, transforms=[{"cudagraphs": {"enabled": False}}])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for loss in losses:
+        optimizer.zero_grad()
+        expected = without(x).square().mean()
+        expected.backward()
+        optimizer.step()
+        same(loss, expected.detach())
+
+
+def test_by_itself_where_the_device_is_slower() -> None:
+    """More launches than the queue has room for: the host waits for the device, and is the faster nevertheless."""
+    model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(8)]).cuda()
+    _, compiled = decision(model, torch.randn(16384, 4096, device="cuda"))
+    for one in statistics(compiled):
+        assert one.captures == 0, one
+        assert one.refused is not None
+        assert "and the device" in one.refused
+
+    @torch.no_grad()
+    def long(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(1500):
+            x = x @ x
+        return x
+
+    many = thunder.jit(long, executors=[])
+    for _ in range(12):
+        many(torch.eye(1024, device="cuda"))
+    (one,) = statistics(many)
+    assert one.captures == 0, one
+
+
+def test_a_failed_capture_changes_nothing() -> None:
+    """Neither the generator nor, after the cache is emptied, the memory."""
+
+    @torch.no_grad()
+    def bad(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = torch.linalg.cholesky(x @ x.t() + 3 * torch.eye(8, device=x.device)) + torch.rand_like(x) * 0
+        return x
+
+    compiled = thunder.jit(bad, executors=[], transforms=[{"cudagraphs": {"when": "auto"}}])
+    x = torch.eye(8, device="cuda")
+    states = []
+    for function in (bad, compiled):
+        torch.cuda.manual_seed(3)
+        for _ in range(14):
+            found = function(x)
+        states.append((found, torch.cuda.get_rng_state()))
+    same(states[1], states[0])
+    assert all(one.graphs == 0 for one in statistics(compiled)), statistics(compiled)
 
 
 def test_with_inductor() -> None:

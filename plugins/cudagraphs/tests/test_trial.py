@@ -100,7 +100,7 @@ def test_reasons_have_the_times() -> None:
     )
     assert decided(Clock(0.005, 0.0052, 0.001, replay=(0.0002, 0.0011))).reason == (
         "the host takes 5 ms to launch a call, and the device 1 ms to run it; "
-        "with graphs a call takes 1.1 ms, without 5.2 ms"
+        "with graphs 1.1 ms pass until the end, without 5.2 ms"
     )
 
 

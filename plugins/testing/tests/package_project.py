@@ -91,7 +91,11 @@ from thunder_core.passes.transform import Place, Transform
 
 SYMBOLS = ()
 make = lambda options: OperatorExecutor("rows", (Claim(torch.relu, lambda input: input.clamp(0)),))
-record = check = print
+check = print
+
+
+class record:
+    record = print
 
 
 class Slow(Transform):

@@ -156,7 +156,8 @@ class Trial:
         timed = _timed(self._members, Stage.LAUNCHES, Mode.IDLE)
         if self.stage is Stage.LAUNCHES:
             host, device = sum([one.host for one in timed]), sum([one.device for one in timed])
-            self.reason = f"the host takes {_ms(host)} to launch a call, and the device {_ms(device)} to run it"
+            what, it = ("a call", "it") if len(timed) == 1 else ("forward and backward", "them")
+            self.reason = f"the host takes {_ms(host)} to launch {what}, and the device {_ms(device)} to run {it}"
             self.stage = Stage.REPLAYS if saves(host, device) else Stage.DECIDED
             for member in self._members:
                 member.calls = 0
@@ -164,7 +165,7 @@ class Trial:
         both = _timed(timed, Stage.REPLAYS, Mode.IDLE)
         before, after = (sum([one.total(stage) for one in both]) for stage in (Stage.LAUNCHES, Stage.REPLAYS))
         self.captured = saves(before, after)
-        self.reason = f"{self.reason}; with graphs a call takes {_ms(after)}, without {_ms(before)}"
+        self.reason = f"{self.reason}; with graphs {_ms(after)} pass until the end, without {_ms(before)}"
         self.stage = Stage.DECIDED
         for member in self._members:
             member.timers.clear()
