@@ -23,6 +23,7 @@ from thunder_plugin_cudagraphs.refusal import why_not_by_itself
 from thunder_testing.pointwise import Pointwise
 
 STEPS = 16
+OPTIONAL = [{"cudagraphs": {"when": "auto", "optional": True}}]
 AUTO = {"when": "auto"}
 
 
@@ -282,28 +283,30 @@ def when(*arguments: Any, **options: Any) -> Any:
     return next((one.when for one in transforms if isinstance(one, CUDAGraphs)), None)
 
 
-def test_it_is_a_default_and_a_name_means_always() -> None:
-    assert when() == "auto"
+def test_a_name_means_always() -> None:
+    assert when() is None
     assert when(transforms=["cudagraphs"]) == "always"
     assert when(transforms=[{"cudagraphs": {"memory": 0.1}}]) == "always"
     assert when(transforms=[{"cudagraphs": {"when": "auto", "memory": 0.1}}]) == "auto"
-    assert when(transforms=[{"cudagraphs": {"enabled": False}}]) is None
-    assert when("reference") is None
+    below = {"transforms": OPTIONAL}
+    assert when(below) == "auto"
+    assert when(below, transforms=[{"cudagraphs": {"memory": 0.1}}]) == "always"
+    assert when(below, transforms=[{"cudagraphs": {"enabled": False}}]) is None
 
 
 @pytest.mark.parametrize("name", CUDAGraphs.conflicts)
 def test_it_gives_way(name: str) -> None:
     """Transforms that need each operation's call are used in its place."""
     options = {"before_line": "builtins:print"} if name == "line_callbacks" else {}
-    settings = settings_of(transforms=[{name: options}])
+    settings = settings_of(transforms=[*OPTIONAL, {name: options}])
     assert name in [one.name for one in settings.transforms]
     assert "cudagraphs" not in [one.name for one in settings.transforms]
     assert ("cudagraphs", f"it conflicts with {name!r}") in settings.left_out
 
 
-def test_it_is_used_by_a_plain_jit(backend: RecordingBackend) -> None:
+def test_forward_and_backward_are_captured_together(backend: RecordingBackend) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
-    compiled = thunder.jit(model)
+    compiled = thunder.jit(model, transforms=OPTIONAL)
     for _ in range(14):
         compiled(torch.ones(2, 4)).sum().backward()
         model.zero_grad()
