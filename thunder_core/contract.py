@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -205,7 +205,3 @@ class FrontEnd(Protocol):
             ThunderError: the program cannot be recorded. The message names the user's line, and what to do.
             Exception: of a call that runs eagerly in this case, too. An exception that the program raises is recorded.
         """
-
-
-CONSTANT_NUMBERS: Final = AssumedValues(numbers=False)
-"""The values of a recording in which all numbers that the program reads from tensors are constants of this call."""

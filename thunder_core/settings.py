@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from thunder_core.checks.varying_sizes import DeclaredDimensions
 from thunder_core.contract import FrontEnd
@@ -87,13 +87,13 @@ class Settings:
     executors: tuple[Executor, ...] = ()
     transforms: tuple[Transform, ...] = ()
     wrapper_classes: Any = None
-    cache: CacheMode = "constant values"
-    dynamic: Dynamic = "automatic"
-    sharp_edges: SharpEdges = "allow"
-    recompute: str | float = "cheap"
-    recompile_warning: int = 8
-    recompile_limit: int = 64
-    outcome_limit: int = 16
+    cache: CacheMode
+    dynamic: Dynamic
+    sharp_edges: SharpEdges
+    recompute: str | float
+    recompile_warning: int
+    recompile_limit: int
+    outcome_limit: int
     left_out: tuple[tuple[str, str], ...] = ()
     advice: tuple[tuple[str, str], ...] = ()
 
@@ -106,8 +106,8 @@ class Settings:
         """The settings for programs on a type of device, and the choice of executors, if it was made for the device."""
         return self, None
 
-    def __copy__(self) -> Settings:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self

@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from thunder_core import PACKAGES
 from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
 from thunder_core.plugins import API
@@ -56,7 +57,7 @@ def name_problem(name: str) -> str | None:
 def taken(name: str) -> str | None:
     """Why ``name`` clashes with an installed package or plugin; None if it does not."""
     others = set(importlib.metadata.packages_distributions().get(name, ())) - {NewPlugin(name).distribution}
-    if others or name in ("thunder", "thunder_core", "thunder_frontend"):
+    if others or name in PACKAGES:
         return f"{', '.join(sorted(others)) or 'thunder-core'} installs a package {name!r}; choose another name"
     found_plugins = importlib.metadata.entry_points(group="thunder.plugins", name=name)
     owners = [entry.dist.name for entry in found_plugins if entry.dist is not None]

@@ -42,9 +42,6 @@ class ConfiguredSettings(Settings):
         settings = replace(self, executors=parts.executors, left_out=(*self.left_out, *parts.left_out))
         return settings, PresetChoice(preset, device, names, parts.left_out)
 
-    def __copy__(self) -> ConfiguredSettings:
-        return self
-
     def __reduce__(self) -> tuple[Callable[[ThunderConfig], Settings], tuple[ThunderConfig]]:
         return settings_from_config, (self.config,)
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from thunder_core import PACKAGES
+
 FAILURES: Final = (Exception, SystemExit)
 """Exceptions that importing or calling a plugin may raise; some plugins exit when their library is absent."""
 
@@ -115,7 +117,7 @@ def _place(error: BaseException, package: str) -> str:
         return f"{error.filename}:{error.lineno}"
     frames = list(_frames(error.__traceback__))
     own = [place for name, place in frames if name.partition(".")[0] == package]
-    importers = ("importlib", "thunder_core", "thunder_frontend")
+    importers = ("importlib", *PACKAGES)
     others = [place for name, place in frames if name.partition(".")[0] not in importers]
     return (own or others or [""])[-1]
 

@@ -40,10 +40,10 @@ _OBSERVED_TORCH = tuple(
         ("nn", "modules"), ("nn", "utils"), ("nn", "parallel"), ("nn", "attention"), ("ao",), ("distributions",)
     )
 )  # fmt: skip
-PACKAGES = {"thunder", "thunder_core", "thunder_frontend"}
-"""Names of the packages whose objects count as Thunder's."""
+PACKAGES = set(thunder_core.PACKAGES)
+"""Names of the packages whose objects count as Thunder's, with those of `add_library`."""
 _ROOT = os.path.dirname(_folder(thunder_core.__file__).rstrip(os.sep))
-_THUNDER = tuple([os.path.join(_ROOT, package) + os.sep for package in sorted(PACKAGES)])
+_THUNDER = tuple([os.path.join(_ROOT, package) + os.sep for package in thunder_core.PACKAGES])
 _LIBRARY = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib")})
 _COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath

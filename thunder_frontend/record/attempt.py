@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +14,8 @@ from thunder_core.errors import EndsRecording
 from thunder_core.ir.location import SourceLocation
 
 Key = int | type[torch.nn.Module]
+CONSTANT_NUMBERS: Final = AssumedValues(numbers=False)
+"""The values of a recording in which all numbers that the program reads from tensors are constants of this call."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.contract import CONSTANT_NUMBERS
 from thunder_core.errors import EndsRecording, SizeVariesError, UnsupportedError
 from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
@@ -20,7 +19,7 @@ from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.observer import Observer
 from thunder_frontend.record import subclasses
 from thunder_frontend.record.aten_calls import call_transformed
-from thunder_frontend.record.attempt import RecordAgain
+from thunder_frontend.record.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_frontend.record.call_handlers import handler_of
 from thunder_frontend.record.control_flow import OPERATORS
 from thunder_frontend.record.function_bodies import calling_replaced

@@ -13,7 +13,7 @@ import torch
 from thunder_core.checks.global_state import replaces_builtins
 from thunder_core.checks.source import ConstantSource, Source
 from thunder_core.checks.varying_sizes import VaryingSizes
-from thunder_core.contract import CONSTANT_NUMBERS, Reconstruction, RecordedSizes, Recording
+from thunder_core.contract import Reconstruction, RecordedSizes, Recording
 from thunder_core.errors import (
     AcquisitionError,
     DataDependentError,
@@ -39,7 +39,7 @@ from thunder_core.tracing.tracebacks import free_frames, note
 from thunder_frontend.observe.observer import Observer
 from thunder_frontend.record import conversions, data_dependence, subclasses
 from thunder_frontend.record.aten_calls import record_aten
-from thunder_frontend.record.attempt import Attempt, RecordAgain
+from thunder_frontend.record.attempt import CONSTANT_NUMBERS, Attempt, RecordAgain
 from thunder_frontend.record.communication import communication
 from thunder_frontend.record.final_checks import (
     check_arrays,

@@ -45,8 +45,8 @@ def call(trial: Trial, member: Member, clock: Clock) -> tuple[Stage, Mode, float
     return stage, mode, delay
 
 
-def decided(*clocks: Clock) -> Trial:
-    """The trial of programs that are called in turn, until it has decided."""
+def trial_of(*clocks: Clock) -> Trial:
+    """The trial of programs with these times, after the calls in turn that it needs for its decision."""
     trial = Trial(WARMUP)
     members = [trial.join() for _ in clocks]
     for _ in range(30):
@@ -83,7 +83,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_decisions(name: str) -> None:
     clocks, captured = CASES[name]
-    assert decided(*clocks).captured is captured
+    assert trial_of(*clocks).captured is captured
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_savings(before: float, after: float, worth: bool) -> None:
 
 
 def test_reasons_have_the_times() -> None:
-    assert decided(Clock(0.003, 0.009, 0.009)).reason == (
+    assert trial_of(Clock(0.003, 0.009, 0.009)).reason == (
         "the host takes 3 ms to launch a call, and the device 9 ms to run it"
     )
-    assert decided(Clock(0.005, 0.0052, 0.001, replay=(0.0002, 0.0011))).reason == (
+    assert trial_of(Clock(0.005, 0.0052, 0.001, replay=(0.0002, 0.0011))).reason == (
         "the host takes 5 ms to launch a call, and the device 1 ms to run it; "
         "with graphs 1.1 ms pass until the end, without 5.2 ms"
     )
@@ -153,7 +153,7 @@ def test_one_that_is_called_once_is_not_waited_for_forever() -> None:
 
 def test_a_program_that_comes_later_follows() -> None:
     for clock, captured in ((DECODE, True), (BOUND_BY_THE_DEVICE, False)):
-        trial = decided(clock)
+        trial = trial_of(clock)
         stage, mode, _ = call(trial, trial.join(), BOUND_BY_THE_DEVICE)
         assert (stage, mode, trial.captured) == (Stage.DECIDED, Mode.UNTIMED, captured)
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from thunder_core import PACKAGES
 from thunder_core.private_names import EntryPoint, Kind, Missing, Name, PrivateNames, resolve, version_of
 from thunder_testing.conformance.case import Case, as_test
 from thunder_testing.conformance.failure import ConformanceError, ConformanceFailure, NotApplicable
@@ -127,8 +128,7 @@ class _Uses:
         self._tree = tree
         rows = names.rows.values()
         self._libraries = {row.library for row in rows}
-        thunder = ("thunder", "thunder_core", "thunder_frontend")
-        self._exempt = {*sys.stdlib_module_names, package, *thunder} - self._libraries
+        self._exempt = {*sys.stdlib_module_names, package, *PACKAGES} - self._libraries
         spelled = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.NAME_ONLY}
         self._texts = {".".join(path.split(".")[:end]) for path in (row.path for row in rows) for end in range(1, 9)}
         self._refused = {row.path.rpartition(".")[2] for row in rows if row.kind is Kind.ATTRIBUTE} - spelled

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy, storages_of
-from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
+from thunder_core.ir.storage_sizes import LiveStorages, bytes_of, extent_bytes
 from thunder_core.ir.trace import Trace, derivatives_of, programs_of
 from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.base import Phase
@@ -37,7 +37,7 @@ def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
     Tensors that a collective reads are alive until it is waited for, as in PyTorch. Workspaces of ops and inputs of the
     programs are not included.
     """
-    storages = _Storages()
+    storages = LiveStorages()
     found = Peak(0, "", None)
     phases = list(programs)
     derivatives: dict[str, Trace] = {}
@@ -62,7 +62,7 @@ def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
 def _run(
     phase: Phase,
     trace: Trace,
-    storages: _Storages,
+    storages: LiveStorages,
     renumbered: _Renumbered,
     given: set[int],
     late: Mapping[str, int],
@@ -112,46 +112,11 @@ def _kept_until(trace: Trace, derivatives: Mapping[str, Trace]) -> dict[str, int
 
 
 @dataclass
-class _Storages:
-    """Storages, each alive until all of its names are released."""
-
-    total: int = 0
-    _last_number: int = 0
-    _holders: dict[int, set[str]] = field(default_factory=dict)
-    _sizes: dict[int, int] = field(default_factory=dict)
-    _storage_of: dict[str, int] = field(default_factory=dict)
-
-    def new(self) -> int:
-        """A new storage number."""
-        self._last_number -= 1
-        return self._last_number
-
-    def hold(self, number: int, name: str, size: int) -> None:
-        """Record that a value is in a storage of at least ``size`` bytes."""
-        if number not in self._holders:
-            self._holders[number], self._sizes[number] = set(), 0
-        if size > self._sizes[number]:
-            self.total += size - self._sizes[number]
-            self._sizes[number] = size
-        self._holders[number].add(name)
-        self._storage_of[name] = number
-
-    def release(self, name: str) -> None:
-        number = self._storage_of.pop(name, None)
-        if number is None:
-            return
-        self._holders[number].discard(name)
-        if not self._holders[number]:
-            self.total -= self._sizes.pop(number)
-            del self._holders[number]
-
-
-@dataclass
 class _Renumbered:
     """Numbers of the storages of one program among those of all programs."""
 
     numbers: dict[int, int]
-    storages: _Storages
+    storages: LiveStorages
 
     def of(self, proxy: TensorProxy) -> int:
         if proxy.storage not in self.numbers:

@@ -11,13 +11,12 @@ import json
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Final
 
+from thunder_core import PACKAGES
 from thunder_core.plugins.host import Host
 from thunder_core.plugins.importing import imported
 from thunder_core.plugins.registration import register
 
-_LIGHT: Final = frozenset({"thunder", "thunder_core", "thunder_frontend"})
 """Packages that are allowed. Their heavy parts import PyTorch, which is reported."""
 
 
@@ -45,7 +44,7 @@ def heavy_imports(name: str, target: str) -> dict[str, list[str]]:
     sys.meta_path.insert(0, witness)
     register(manager, name, imported(target))
     sys.meta_path.remove(witness)
-    new = {_top(module) for module in sys.modules} - before - _LIGHT - {own}
+    new = {_top(module) for module in sys.modules} - before - {*PACKAGES} - {own}
     heavy: dict[str, list[str]] = {}
     for package, place in witness.places.items():  # added to `sys.modules` by other modules
         if package in new and not _is_pythons(package):

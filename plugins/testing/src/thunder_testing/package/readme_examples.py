@@ -13,12 +13,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
+from thunder_core import PACKAGES
 from thunder_core.plugins.importing import FAILURES
 from thunder_testing.conformance.failure import Breach, NotApplicable
 from thunder_testing.package.project import Plugin, Project
 
 _BLOCK: Final = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
-_OWN: Final = ("thunder", "thunder_core", "thunder_frontend")
 
 
 def check_examples(project: Project, plugins: Sequence[Plugin]) -> None:
@@ -79,7 +79,7 @@ def _what_is_absent(error: BaseException, project: Project, plugins: Sequence[Pl
                 return why
         if reasons and isinstance(one, ImportError):
             package = (one.name or "").partition(".")[0]
-            if package not in (*_OWN, *project.packages):
+            if package not in (*PACKAGES, *project.packages):
                 return f"{reasons[0]} ({one})"
     return ""
 
