@@ -44,8 +44,11 @@ FLIPPED: Final = {
     ast.In: "not in",
     ast.NotIn: "in",
 }
-MARKER: Final = "thunder_fault_marker"
-"""A module that the faulty code imports to tell that it runs."""
+MARKER: Final = "thunder_core.fault_marker"
+"""A module of the copy's core that the faulty code imports to tell that it runs: one of Thunder's files to the front
+end, which observes no frames of these, and to tests of what a package imports."""
+FUTURE: Final = b"from __future__ import annotations\n"
+"""The line of a file at which the marker is imported: once, since code that runs within an import can be faulty."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,11 @@ class Fault:
             harmless: leave the expression as it is.
         """
         path = root / self.path
-        source = path.read_bytes()
+        marked = FUTURE[:-1] + f"; from {MARKER} import run as _fault_runs\n".encode()
+        source = path.read_bytes().replace(marked, FUTURE, 1)
         text = source[self.start : self.end] if harmless else self.text.encode()
-        changed = f'(__import__("{MARKER}").run({number}) or ('.encode() + text + b"))"
-        path.write_bytes(source[: self.start] + changed + source[self.end :])
+        changed = source[: self.start] + f"(_fault_runs({number}) or (".encode() + text + b"))" + source[self.end :]
+        path.write_bytes(changed.replace(FUTURE, marked, 1))
 
 
 def faults(number: int, seed: int) -> Iterator[Fault]:
@@ -93,8 +97,11 @@ def faults(number: int, seed: int) -> Iterator[Fault]:
     They are ordered by a hash of the seed, the file, and the text, so that changes elsewhere leave the choice as it is.
     """
     by_kind: dict[str, list[tuple[bytes, Fault]]] = {}
-    for path in sorted([*ROOT.glob("thunder_core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]):
+    folders = ("thunder_core/**/*.py", "thunder_frontend/**/*.py", "plugins/*/src/**/*.py")
+    for path in sorted(path for folder in folders for path in ROOT.glob(folder)):
         source = path.read_bytes()
+        if FUTURE not in source:
+            continue
         for fault in faults_in(path):
             text = source[fault.start : fault.end].decode()
             key = sha256(f"{seed} {fault.path} {fault.kind} {text} {fault.text}".encode()).digest()
@@ -186,8 +193,7 @@ class Verdict:
 
 
 # Notes each number once for each file of tests that evaluates it. Processes that tests start may serve several files.
-# The code is one of Thunder's files to the front end, which observes no frames of these: `run` may be called while a
-# program is recorded. It calls functions in C only.
+# `run` may be called while a program is recorded: it calls functions in C only.
 _NOTES: Final = """
 import os
 
@@ -203,13 +209,11 @@ def pytest_runtest_logstart(nodeid, location):
     state["test"] = nodeid.partition("::")[0]
 
 
-exec(compile('''
 def run(number):
     key = (number, state["test"] if os.getpid() == state["worker"] else "another process")
     if key not in done:
         done.add(key)
         os.write(file, ("%d %s" % key).encode() + bytes([10]))
-''', {thunder!r}, "exec"))
 """
 
 
@@ -230,9 +234,7 @@ class Copy:
         copy = cls(Path(folder, "checkout"), Path(folder, "hits"))
         copy_checkout(copy.root)
         copy.hits.touch()
-        (copy.root / f"{MARKER}.py").write_text(
-            _NOTES.format(hits=str(copy.hits), thunder=str(copy.root / "thunder_core" / "marker.py"))
-        )
+        (copy.root / f"{MARKER.replace('.', '/')}.py").write_text(_NOTES.format(hits=str(copy.hits)))
         return copy
 
     def ran(self) -> bool:
