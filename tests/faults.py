@@ -330,7 +330,7 @@ def judge(fault: Fault, files: list[str], options: list[str]) -> Verdict:
 
 
 def copy_checkout(root: Path) -> None:
-    """Copy the checkout with its changes and its bytecode, without hidden folders, into a repository without commits."""
+    """Copy the checkout with its changes and its bytecode, without hidden folders, to a repository without commits."""
     shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".*"))
     shutil.copytree(ROOT / ".ci", root / ".ci")
     shutil.copy(ROOT / ".gitignore", root)
