@@ -104,6 +104,22 @@ class RecordedSizes:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """A second attempt of a compilation, by the front end or by the runtime, in another way.
+
+    Attributes:
+        change: what the attempt does in another way than the one before.
+        reason: why that one failed, in one line.
+    """
+
+    change: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.change}, because {self.reason}"
+
+
+@dataclass(frozen=True)
 class Recording:
     """A recorded call of a program.
 
@@ -124,6 +140,7 @@ class Recording:
             inputs' classes, so that runs must not call these methods again.
         checked_by_caller: the caller checks everything that the program read, and the metadata of its inputs, before
             each call, as Dynamo does. Whether inputs share storage is still checked where the program writes to them.
+        retries: the attempts after the first one, in order, for the report.
     """
 
     trace: Trace
@@ -139,6 +156,7 @@ class Recording:
     traces_numbers: bool = True
     calls_classes: bool = False
     checked_by_caller: bool = False
+    retries: tuple[Retry, ...] = ()
 
     @property
     def varying_floats(self) -> list[str]:

@@ -37,7 +37,7 @@ class EndsRecording(BaseException):
         return error
 
 
-class EagerCallNeeded(EndsRecording):
+class RunEagerly(EndsRecording):
     """This call of the program has to run in eager PyTorch; the message has the reason. The program cannot catch it.
 
     Attributes:

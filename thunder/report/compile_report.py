@@ -14,6 +14,7 @@ from thunder.report.collectives_report import CollectiveReport, collective_lines
 from thunder.report.decisions import OpDecisions, count_executed, decision_table, decisions_of, share_lines
 from thunder.report.regions_report import RegionReport
 from thunder.report.training_report import TrainingReport
+from thunder_core.contract import Retry
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.sizes_report import SizesReport
@@ -42,6 +43,7 @@ class EntryReport:
         decisions: for each op its executor, and why others declined.
         notes: notes of transforms, and patterns of executors that match no operation of the program.
         collectives: its collectives, in order.
+        retries: what was done in another way after errors, in order.
     """
 
     reason: str
@@ -60,6 +62,7 @@ class EntryReport:
     decisions: tuple[OpDecisions, ...] = ()
     notes: tuple[str, ...] = ()
     collectives: tuple[CollectiveReport, ...] = ()
+    retries: tuple[Retry, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -135,6 +138,8 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
         lines.extend(f"  {line}" for line in entry.preset.lines())
     if entry.sizes is not None:
         lines.extend(f"  {line}" for line in entry.sizes.lines())
+    known = "" if entry.sizes is None else entry.sizes.reason
+    lines.extend(f"  once more: {retry}" for retry in entry.retries if retry.reason != known)
     lines.extend(f"  only where {text}" for text in entry.values)
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))
@@ -193,6 +198,7 @@ def entry_report(entry: CacheEntry) -> EntryReport:
         decisions=decisions_of(program.assignments, program.unclaimed),
         notes=(*map(str, program.notes), *_unmatched_patterns(entry)),
         collectives=_collectives(entry),
+        retries=entry.retries,
     )
 
 

@@ -20,7 +20,7 @@ from torch.nn.modules import module as _module
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import VALUE, is_replaced
 from thunder_core.checks.source import ConstantSource, Names, ResultSource
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.ir.switches import SWITCHES
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import (
@@ -303,9 +303,9 @@ def replaced_builtins() -> str | None:
     return f"builtin functions are replaced ({', '.join(names)}), which Thunder and PyTorch call as well"
 
 
-def replaces_builtins(names: Iterable[str]) -> EagerCallNeeded:
+def replaces_builtins(names: Iterable[str]) -> RunEagerly:
     """The reason to run a program eagerly that replaces builtins with these names."""
-    return EagerCallNeeded(
+    return RunEagerly(
         f"the program replaces builtin functions ({', '.join(sorted(names))}), which Thunder and PyTorch call as well; "
         "replace them outside of the compiled function"
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.errors import EagerCallNeeded, ThunderError, TransformError, suggestion
+from thunder_core.errors import RunEagerly, ThunderError, TransformError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
@@ -96,7 +96,7 @@ class Transform(Pass[Trace]):
             Exception: the program must not run.
         """
 
-    def before_eager_call(self, name: str, needed: EagerCallNeeded) -> None:
+    def before_eager_call(self, name: str, needed: RunEagerly) -> None:
         """Called before a call runs in eager PyTorch for a reason that was found while its program was compiled.
 
         Args:

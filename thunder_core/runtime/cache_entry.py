@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.checks.prologue import Prologue
+from thunder_core.contract import Retry
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.passes.pass_manager import StageReport
@@ -45,6 +46,7 @@ class CacheEntry:
         guesses: the values of tensors that ``run`` checks; for others it raises `thunder_core.errors.WrongGuess`.
         traces_numbers: whether numbers that the program reads from tensors are numbers of its traces.
         groups: the ranks of the process groups that it communicates in, by name.
+        retries: what the front end and the runtime did in another way after errors, in order.
     """
 
     prologue: Prologue
@@ -68,6 +70,7 @@ class CacheEntry:
     guesses: tuple[Guess, ...]
     traces_numbers: bool
     groups: Mapping[str, tuple[int, ...]]
+    retries: tuple[Retry, ...]
 
     def symbols(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
         """The values of the symbols in a call with these inputs."""

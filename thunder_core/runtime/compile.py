@@ -1,4 +1,4 @@
-"""Compile a program for the arguments of one call: acquire it, transform it, and generate its prologue and code."""
+"""Compile a program for the arguments of one call: record it, transform it, and generate its prologue and code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.pass_manager import PassManager, StageReport
+from thunder_core.passes.pass_manager import StageReport
 from thunder_core.pytorch_internals import (
     ForceDispatchKeyGuard,
     dispatch_tls_local_exclude_set,
@@ -36,11 +36,11 @@ from thunder_core.runtime.frozen_heap import frozen_heap
 from thunder_core.runtime.guesses import guesses_of
 from thunder_core.runtime.own_state import StateBefore
 from thunder_core.runtime.run_function import run_function
+from thunder_core.runtime.size_retries import transform_with_retries
 from thunder_core.runtime.sizes_report import SizesReport
-from thunder_core.runtime.transform import ExecutableProgram, transform
+from thunder_core.runtime.transform import ExecutableProgram
 from thunder_core.settings import Settings
 from thunder_core.symbols.channels import groups_of
-from thunder_core.tracing.sizes import Sizes, compiling_with, why_constant
 
 
 def device_of(trace: Trace) -> str:
@@ -68,7 +68,7 @@ def compile_program(
     varying: VaryingSizes | None = None,
     guesses: AssumedValues | None = None,
 ) -> tuple[CacheEntry, tuple[Any, ...]]:
-    """Acquire ``function`` with these arguments, transform it, and generate its code.
+    """Record ``function`` with these arguments, transform it, and generate its code.
 
     The caller has to call `Transform.before_first_run` of all transforms before the first run.
 
@@ -118,25 +118,25 @@ def _compile(
 ) -> tuple[CacheEntry, tuple[Any, ...]]:
     stages: list[StageReport] = []
     with _stage(stages, "acquisition"), without_plugins(settings.advice):
-        acquired = settings.front_end.record(function, args, kwargs, _request(settings, varying, known))
-    stages[0] = replace(stages[0], lines=len(acquired.trace.symbols))
-    hints = {} if acquired.sizes.symbols is None else acquired.sizes.symbols.hints
-    settings, preset = settings.for_device(device_of(acquired.trace))
-    acquired, manager, program = _transform(acquired, settings, states)
+        recording = settings.front_end.record(function, args, kwargs, _request(settings, varying, known))
+    stages[0] = replace(stages[0], lines=len(recording.trace.symbols))
+    hints = {} if recording.sizes.symbols is None else recording.sizes.symbols.hints
+    settings, preset = settings.for_device(device_of(recording.trace))
+    recording, manager, program = transform_with_retries(recording, settings, states)
     stages += map(StageReport.of, manager.records)
     with _stage(stages, "prologue"):
-        sizes = _sizes_guard(acquired, program)
-        prologue = _prologue(acquired, program, settings, CallShape.of(args, kwargs), sizes)
+        sizes = _sizes_guard(recording, program)
+        prologue = _prologue(recording, program, settings, CallShape.of(args, kwargs), sizes)
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
             unfit = prologue.why(args, kwargs) or "a guard does not hold for the call that was compiled"
             symbols = hints.values() if sizes is not None and sizes.symbols else ()
-            inputs = (*acquired.inputs, *program.constants.values(), *symbols)
+            inputs = (*recording.inputs, *program.constants.values(), *symbols)
     with _stage(stages, "code generation"):
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
-        guesses = guesses_of(acquired.trace, acquired.sizes.symbols)
-        run = run_function(acquired, program, sizes, hints, checks, undoes=bool(guesses))
-    repeatable = not acquired.random_states and not acquired.result.uncopied and acquired.raised is None
+        guesses = guesses_of(recording.trace, recording.sizes.symbols)
+        run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses))
+    repeatable = not recording.random_states and not recording.result.uncopied and recording.raised is None
     entry = CacheEntry(
         prologue=prologue,
         run=run,
@@ -145,20 +145,21 @@ def _compile(
         cached=settings.cache != "no caching" and repeatable and unfit is None,
         stages=tuple(stages),
         preset=preset,
-        writes=acquired.result.writes,
-        size_report=SizesReport.of(sizes, acquired.sizes, acquired.varying_floats),
+        writes=recording.result.writes,
+        size_report=SizesReport.of(sizes, recording.sizes, recording.varying_floats),
         checks=checks,
-        constants=acquired.constant_inputs,
-        random_states=acquired.random_states,
-        uncopied=acquired.result.uncopied,
+        constants=recording.constant_inputs,
+        random_states=recording.random_states,
+        uncopied=recording.result.uncopied,
         unfit=unfit,
         executors=settings.executors,
         transforms=settings.transforms,
-        raised=acquired.raised,
-        sizes=acquired.sizes.symbols,
+        raised=recording.raised,
+        sizes=recording.sizes.symbols,
         guesses=guesses,
-        traces_numbers=acquired.traces_numbers,
+        traces_numbers=recording.traces_numbers,
         groups=groups_of(program.executed.values()),
+        retries=recording.retries,
     )
     return entry, inputs
 
@@ -181,81 +182,37 @@ def _request(settings: Settings, varying: VaryingSizes | None, assumed: AssumedV
     )
 
 
-def _transform(
-    acquired: Recording, settings: Settings, states: States
-) -> tuple[Recording, PassManager, ExecutableProgram]:
-    """Run the passes. If they fail with symbolic sizes, use constants: for sizes that ops define, then for all."""
-    sizes = acquired.sizes.symbols
-    error: Exception | None = None
-    for prepare in () if sizes is None else _preparations(sizes):
-        assert sizes is not None
-        try:
-            prepare()
-            with compiling_with(sizes):
-                return _transform_with_sizes(acquired.with_sizes_as_found(), sizes, settings, states)
-        except Exception as failed:  # noqa: BLE001 - reported as the reason; an error without symbols is raised below
-            error = failed
-    if error is not None:
-        acquired = acquired.with_constant_sizes(why_constant(error))
-    manager = PassManager()
-    return acquired, manager, transform(manager, acquired, settings, states)
-
-
-def _preparations(sizes: Sizes) -> tuple[Callable[[], None], ...]:
-    """The preparation of each attempt to transform a program with symbolic sizes."""
-    if not sizes.defined:
-        return (_no_preparation,)
-    attempts = (_no_preparation, sizes.use_hints)
-    return (*attempts, sizes.fix_defined) if sizes.hints else attempts
-
-
-def _no_preparation() -> None:
-    """The first attempt needs none."""
-
-
-def _transform_with_sizes(
-    acquired: Recording, sizes: Sizes, settings: Settings, states: States
-) -> tuple[Recording, PassManager, ExecutableProgram]:
-    manager = PassManager()
-    program = transform(manager, acquired, settings, states)
-    epilogue = program.functional.epilogue
-    for trace in (*program.executed.values(), *(() if epilogue is None else (epilogue,))):
-        trace.check_bodies()
-    sizes.facts()  # raises for a fact that cannot be checked
-    return acquired, manager, program
-
-
-def _exact_stride(acquired: Recording, program: ExecutableProgram) -> bool:
+def _exact_stride(recording: Recording, program: ExecutableProgram) -> bool:
     """Whether guards compare all strides of inputs, because the program reads them or derivatives depend on them."""
-    return acquired.saw_strides or program.differentiated is not None
+    return recording.saw_strides or program.differentiated is not None
 
 
-def _sizes_guard(acquired: Recording, program: ExecutableProgram) -> SizesGuard | None:
-    sized = acquired.sizes
+def _sizes_guard(recording: Recording, program: ExecutableProgram) -> SizesGuard | None:
+    sized = recording.sizes
     facts = () if sized.symbols is None or not sized.inputs else sized.symbols.facts_of_inputs()
     facts, floats = (*facts, *sized.facts.conditions), sized.facts.floats
     inputs = sized.inputs
     if not inputs and not floats:
         return None
-    return SizesGuard.of(inputs, facts, floats, exact_stride=_exact_stride(acquired, program))
+    return SizesGuard.of(inputs, facts, floats, exact_stride=_exact_stride(recording, program))
 
 
 def _prologue(
-    acquired: Recording, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
+    recording: Recording, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
 ) -> Prologue:
     checked = settings.cache != "same input"  # with which the user promises that only data of tensors changes
-    guarded = acquired.checked_by_caller or not checked
+    guarded = recording.checked_by_caller or not checked
     names = [proxy.name for proxy in program.final.inputs]
     constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
-    inputs = [*zip(acquired.sources, acquired.inputs, strict=True), *constants]
+    inputs = [*zip(recording.sources, recording.inputs, strict=True), *constants]
     return build_prologue(
-        () if guarded else acquired.guards,
+        () if guarded else recording.guards,
         [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
-        state=acquired.state,
+        state=recording.state,
         shape=shape,
-        non_overlapping=_pairs_apart(acquired.trace) if checked else (),
-        sharing=_sharing(acquired.trace) if checked else (),
-        exact_stride=_exact_stride(acquired, program),
+        non_overlapping=_pairs_apart(recording.trace) if checked else (),
+        sharing=_sharing(recording.trace) if checked else (),
+        exact_stride=_exact_stride(recording, program),
         metadata=not guarded,
         sizes=sizes,
     )

@@ -15,7 +15,7 @@ from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues
-from thunder_core.errors import EagerCallNeeded, UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
 from thunder_core.runtime.cache_entry import CacheEntry
@@ -143,7 +143,7 @@ class ProgramCache:
             try:
                 new = self._new_entry(args, kwargs)
                 reason = self._at_limit
-            except EagerCallNeeded as needed:
+            except RunEagerly as needed:
                 new, reason = None, str(needed)
                 self._note_eager_call(needed)
         if new is None:
@@ -204,7 +204,7 @@ class ProgramCache:
                 found = self._entry_with(known, args, kwargs)
                 if found is None:
                     found, is_new = self._new_outcome(entry, known, args, kwargs), True
-            except EagerCallNeeded as needed:
+            except RunEagerly as needed:
                 found, reason = None, str(needed)
                 self._note_eager_call(needed)
             if found is None:
@@ -289,7 +289,7 @@ class ProgramCache:
     def _accept(self, entry: CacheEntry, inputs: tuple[Any, ...]) -> None:
         """Raise an error if the entry must not run; called before it is cached."""
 
-    def _note_eager_call(self, needed: EagerCallNeeded) -> None:
+    def _note_eager_call(self, needed: RunEagerly) -> None:
         """Tell the transforms, and warn if more calls than the first, which initializes modules, run eagerly."""
         for transform in self.settings.transforms:
             transform.before_eager_call(self.name, needed)

@@ -291,7 +291,7 @@ class Following:
         """Record the variables of a Python module, other than PyTorch's, that the code may assign as attributes.
 
         Raises:
-            EagerCallNeeded: it may assign a builtin.
+            RunEagerly: it may assign a builtin.
         """
         if module is builtins and not names.stored_attributes.isdisjoint(vars(builtins)):
             raise replaces_builtins(names.stored_attributes & vars(builtins).keys())

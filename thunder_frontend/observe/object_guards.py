@@ -54,7 +54,7 @@ from thunder_core.checks.source import (
 )
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, content_of, namespace_of, referent_of
 from thunder_core.checks.stored_content import is_overridden
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_frontend.observe.node import Node, make_node
@@ -265,7 +265,7 @@ class ObjectGuards:
             return
         if is_buffer(value):
             if is_array(value) and value.dtype.hasobject:
-                raise EagerCallNeeded(f"the program reads {source.describe()}, an array of Python objects")
+                raise RunEagerly(f"the program reads {source.describe()}, an array of Python objects")
             self._guards.append(Check(source, TYPE, kind))
             self.guard_buffer(node)
             return

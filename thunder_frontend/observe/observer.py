@@ -31,7 +31,7 @@ from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import ATOM_TYPES
 from thunder_core.checks.source import ArgumentSource, ClosureSource, FunctionSource, KeywordSource, Source
 from thunder_core.checks.stored_attributes import MISSING
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.forking import in_child
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.tree import iterate_leaves
@@ -404,7 +404,7 @@ class Observer:
 
     def _cached_function_runs(self, frame: FrameType, name: str, variables: dict[str, Any]) -> None:
         if any(isinstance(value, torch.Tensor) for value in variables.values()):
-            raise EagerCallNeeded(f"{name}, which has a functools.lru_cache, is called with tensors")
+            raise RunEagerly(f"{name}, which has a functools.lru_cache, is called with tensors")
         self._cached_calls.append((frame, name))
 
     def _created_by(self, frame: FrameType) -> SourceLocation | None:
@@ -419,11 +419,9 @@ class Observer:
         return line if created is not None and created() is value else None
 
     def check_may_record(self) -> None:
-        """Raise `EagerCallNeeded` in a function of ``functools.lru_cache``, which would store what is recorded."""
+        """Raise `RunEagerly` in a function of ``functools.lru_cache``, which would store what is recorded."""
         if self._cached_calls:
-            raise EagerCallNeeded(
-                f"{self._cached_calls[-1][1]}, which has a functools.lru_cache, computes with tensors"
-            )
+            raise RunEagerly(f"{self._cached_calls[-1][1]}, which has a functools.lru_cache, computes with tensors")
 
     def code_by_types(self) -> SourceLocation | None:
         """The first function of the user that reads types or identities of objects; None if there is none.
@@ -498,7 +496,7 @@ class Observer:
             for value in iterate_leaves(tuple(variables.values())):
                 if isinstance(value, CoroutineType):
                     value.close()  # without a warning that it was never awaited
-            raise EagerCallNeeded(f"the program calls {concurrent}")
+            raise RunEagerly(f"the program calls {concurrent}")
         if not is_users:
             return
         if self._noted is not None:
@@ -568,7 +566,7 @@ class Observer:
         Raises:
             UnsupportedError: the call would run once, at compile time: it reads or changes the state of a generator, or
                 recording replaces the function, and the program has a reference to the original.
-            EagerCallNeeded: another thread would get tensors without values.
+            RunEagerly: another thread would get tensors without values.
         """
         if self._importing(frame) or _is_of_collector(frame.f_code):
             return
@@ -606,10 +604,10 @@ class Observer:
             )
         unknown = used_state(function, frame) or foreign_function(function, frame)
         if unknown is not None:
-            raise EagerCallNeeded(f"the program calls {unknown}")
+            raise RunEagerly(f"the program calls {unknown}")
         effect = self._threads.effect(function, frame)
         if effect is not None:
-            raise EagerCallNeeded(f"the program {effect}")
+            raise RunEagerly(f"the program {effect}")
         name = external_call(function, frame)
         if name is not None:
             self._heap.hidden_states.external(name, getattr(function, "__self__", None))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
@@ -157,8 +157,8 @@ def _convert(value: Any, call: CallArguments) -> Any:
     return _convert_rare(value, kind, call)
 
 
-def _quantized(dtype: torch.dtype) -> EagerCallNeeded:
-    return EagerCallNeeded(
+def _quantized(dtype: torch.dtype) -> RunEagerly:
+    return RunEagerly(
         f"the program creates a quantized tensor, of the dtype {dtype}, which cannot be traced{at(user_location())}"
     )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.varying_sizes import VaryingSizes
-from thunder_core.contract import AssumedValues
+from thunder_core.contract import AssumedValues, Retry
 from thunder_core.errors import EndsRecording
 from thunder_core.ir.location import SourceLocation
 
@@ -38,6 +38,7 @@ class Attempt:
             (`thunder_frontend.record.conversions`); None where they return plain numbers.
         constant_sizes: why an attempt with symbols failed; empty if there was none.
         constant_floats: the paths of floats that should vary and are constants, each with the line that needs it.
+        retries: how this attempt and those before came about, for the report.
     """
 
     graph: bool = False
@@ -52,6 +53,11 @@ class Attempt:
     converting: tuple[dict[str, Any], ...] | None = field(default=(), compare=False)
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
+    retries: tuple[Retry, ...] = ()
+
+    def then(self, retry: Retry, **changes: Any) -> Attempt:
+        """The attempt that follows this one."""
+        return replace(self, retries=(*self.retries, retry), **changes)
 
     @property
     def has_data_dependent_sizes(self) -> bool:
@@ -70,7 +76,7 @@ class RecordAgain(EndsRecording):
 
     Args:
         reason: why the program has to be recorded again.
-        prepare: called before the next recording; its changes stay. It raises `EagerCallNeeded` if this call has to run
+        prepare: called before the next recording; its changes stay. It raises `RunEagerly` if this call has to run
             eagerly.
         changes: the fields of the `Attempt` that differ in the next recording.
     """
@@ -84,4 +90,4 @@ class RecordAgain(EndsRecording):
         """Prepare the next recording, and return the attempt that follows ``attempt``."""
         if self._prepare is not None:
             self._prepare()
-        return replace(attempt, **self._changes)
+        return attempt.then(Retry("it is recorded again", str(self)), **self._changes)

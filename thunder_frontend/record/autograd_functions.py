@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.checks.plain import is_plain
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import DisableTorchFunction, EnableTorchFunction, backward_hooks_of
@@ -156,7 +156,7 @@ def _check_held(
     as an ``adjoint`` does, needs the history.
 
     Raises:
-        EagerCallNeeded: an object holds a tensor with a history.
+        RunEagerly: an object holds a tensor with a history.
     """
     if not torch.is_grad_enabled():
         return
@@ -166,7 +166,7 @@ def _check_held(
         for held in reachable(value, _MOST_OBJECTS, torch.Tensor):
             if isinstance(held, torch.Tensor) and _has_history(held):
                 name = getattr(value, "__name__", type(value).__qualname__)
-                raise EagerCallNeeded(
+                raise RunEagerly(
                     f"{name}, an argument of {cls.__qualname__}.apply, holds a tensor with a grad_fn or hooks"
                 )
 

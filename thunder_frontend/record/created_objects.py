@@ -33,7 +33,7 @@ from thunder_core.checks.global_state import global_module_hooks
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import ClosureSource, ConstantSource, CreatedSource, Source
 from thunder_core.checks.stored_attributes import MISSING, content_of
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.symbols.captured import Captured, Capturing
@@ -115,7 +115,7 @@ class CreatedObjects:
         """The source that creates, in each call, an object without an access path that is an argument of an op.
 
         Raises:
-            EagerCallNeeded: a call cannot create such an object.
+            RunEagerly: a call cannot create such an object.
         """
         kind = type(value)
         if id(value) in self._module_hooks:
@@ -133,11 +133,11 @@ class CreatedObjects:
         """Check, after the program has run, that variables of functions passed to ops have not changed since.
 
         Raises:
-            EagerCallNeeded: the program changed one.
+            RunEagerly: the program changed one.
         """
         for node, change in self._recorded:
             if any(True for _ in node.changes()):
-                raise EagerCallNeeded(
+                raise RunEagerly(
                     f"the program {change} after it passed a hook, or another function that uses it, to PyTorch"
                 )
 
@@ -371,4 +371,4 @@ def _name(value: Any) -> str:
 
 
 def _run_eagerly(where: str, what: str) -> NoReturn:
-    raise EagerCallNeeded(f"{where}, which the program passes to PyTorch, holds {what}{at(user_location())}")
+    raise RunEagerly(f"{where}, which the program passes to PyTorch, holds {what}{at(user_location())}")

@@ -12,7 +12,7 @@ import torch
 from thunder_core.checks.arrays import is_buffer, shares_memory
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import OTHER_MEMORY
-from thunder_core.errors import EagerCallNeeded, LeakedTensorError, UnsupportedError
+from thunder_core.errors import LeakedTensorError, RunEagerly, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
@@ -99,15 +99,15 @@ def check_cached_functions(observer: Observer) -> None:
     Results that depend on no tensor are guarded constants.
 
     Raises:
-        EagerCallNeeded: the cache would have to store a tensor that this call computed, or was called with tensors.
+        RunEagerly: the cache would have to store a tensor that this call computed, or was called with tensors.
     """
     for function in observer.called_cached_functions():
         name = str(getattr(function, "__qualname__", function))
         if holds_traced_tensor(function):
             function.cache_clear()
-            raise EagerCallNeeded(f"the functools.lru_cache of {name} stores a tensor that the program computes")
+            raise RunEagerly(f"the functools.lru_cache of {name} stores a tensor that the program computes")
         if any(_holds_tensor(key) for held in gc.get_referents(function) if type(held) is dict for key in held):
-            raise EagerCallNeeded(f"{name}, which has a functools.lru_cache, is called with tensors")
+            raise RunEagerly(f"{name}, which has a functools.lru_cache, is called with tensors")
 
 
 def _holds_tensor(key: Any) -> bool:
@@ -119,12 +119,12 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
     """Check that NumPy arrays and other buffers are unchanged, and that no op of the trace changes their memory.
 
     Raises:
-        EagerCallNeeded: the program writes to one by code that is not recorded, or to a tensor that shares its memory,
+        RunEagerly: the program writes to one by code that is not recorded, or to a tensor that shares its memory,
             or creates such a tensor by a call that is not recorded.
     """
     changed = observer.changed_buffers()
     if changed:
-        raise EagerCallNeeded(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
+        raise RunEagerly(f"the program writes to {', '.join(changed)}, whose memory PyTorch does not own")
     inputs, buffers = recorder.inputs, observer.buffers()
     if not buffers and not any(is_buffer(item.value) for item in inputs):
         return
@@ -134,13 +134,13 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
         for buffer, path in buffers if is_written or inputs.is_unrecorded(item.proxy) else ():
             if shares_memory(buffer, item.value):
                 use = "writes to" if is_written else "creates"
-                raise EagerCallNeeded(f"the program {use} a tensor that shares memory with {path.describe()}")
+                raise RunEagerly(f"the program {use} a tensor that shares memory with {path.describe()}")
             if is_written:
                 observer.add_guard(Check(path, OTHER_MEMORY, item.source))
     objects = {item.proxy.name: item.value for item in inputs}
     for op in recorder.trace.ops:
         if _writes_buffer(op, written, objects):
-            raise EagerCallNeeded(f"the program writes to the result of {op.symbol.name}, the memory of an array")
+            raise RunEagerly(f"the program writes to the result of {op.symbol.name}, the memory of an array")
 
 
 def _writes_buffer(op: BoundSymbol, written: frozenset[int], objects: dict[str, Any]) -> bool:

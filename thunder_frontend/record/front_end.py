@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
-from thunder_core.contract import AssumedValues, Recording, Request
-from thunder_core.errors import DataDependentError, EagerCallNeeded, InternalError, UnsupportedError
-from thunder_core.tracing.sizes import why_constant
+from thunder_core.contract import Recording, Request
+from thunder_core.errors import InternalError, RunEagerly, UnsupportedError
 from thunder_core.tracing.tracebacks import free_frames
 from thunder_frontend.observe.stand_ins import recording_turn
-from thunder_frontend.record import data_dependence, module_calls
-from thunder_frontend.record.attempt import Attempt, RecordAgain, key_of
-from thunder_frontend.record.eager_calls import module_to_blame, update_to_blame
+from thunder_frontend.record import module_calls
+from thunder_frontend.record.attempt import Attempt, RecordAgain
 from thunder_frontend.record.interceptions import uninstall_unused
 from thunder_frontend.record.record_program import record
 from thunder_frontend.record.recorder import active_recorder, set_active_recorder
+from thunder_frontend.record.retries import Failure, next_attempt
 from thunder_frontend.record.tensor_classes import RefusedClasses, recording_with
 
 _ANYTHING: Final = Request()
@@ -39,7 +38,7 @@ class PythonFrontEnd:
 
         Raises:
             AcquisitionError: the program cannot be recorded; the message names the user's line.
-            EagerCallNeeded: the program has lazy modules that only an eager first call can initialize; it returns or
+            RunEagerly: the program has lazy modules that only an eager first call can initialize; it returns or
                 stores a module or a Parameter that it creates; or it calls functions of ``functools.lru_cache`` with
                 tensors.
             Exception: an error of the recording itself. An exception that the program raises is recorded as its end.
@@ -57,7 +56,7 @@ class PythonFrontEnd:
 
 
 def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], request: Request) -> Recording:
-    """Record the program; where that fails, again with other options."""
+    """Record the program; where that fails, again with other options (`thunder_frontend.record.retries`)."""
     assumed = request.assumed_values
     known = assumed if assumed is not None and assumed.values else None
     attempt = Attempt(varying=request.varying, guesses=known, defines_sizes=request.defines_sizes)
@@ -68,7 +67,7 @@ def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         try:
             with recording_turn():
                 return record(function, args, kwargs, attempt, advanced)
-        except EagerCallNeeded as needed:
+        except RunEagerly as needed:
             _check_repeatable(advanced, needed)
             raise
         except RecordAgain as again:
@@ -76,16 +75,11 @@ def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         except InternalError:
             raise
         except Exception as error:
-            following = _next_attempt(attempt, error, function, assumed)
-            if following is None and attempt.eager_modules:  # that these modules cannot be one op may be the cause
-                following = _with_values(attempt, assumed)
+            following = next_attempt(attempt, Failure(error, function, assumed))
             if following is None:
-                following = _with_fewer_symbols(attempt, error, assumed)
-                if following is None:
-                    if first is None:
-                        raise
-                    raise first from None
-                first = first if attempt.eager_modules else None
+                if first is None:
+                    raise
+                raise first from None
             if following.eager_modules > attempt.eager_modules:
                 first = first or error
             elif following.guesses is not attempt.guesses:
@@ -93,52 +87,7 @@ def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
             attempt = following
 
 
-def _next_attempt(
-    attempt: Attempt, error: Exception, function: Callable[..., Any], guesses: AssumedValues | None
-) -> Attempt | None:
-    """The next attempt after one in which the program needed values of tensors; None for any other error.
-
-    Args:
-        guesses: as `Request.assumed_values`.
-    """
-    if not isinstance(error, DataDependentError | UnsupportedError):
-        return None
-    update = update_to_blame(error, attempt.eager_updates)
-    if update is not None:
-        return replace(attempt, eager_updates=attempt.eager_updates | {update})
-    if isinstance(error, UnsupportedError) and not isinstance(error.__cause__, data_dependence.MetadataUnknown):
-        return None
-    module = module_to_blame(error, function, attempt.eager_modules)
-    if module is not None:
-        return replace(attempt, eager_modules=attempt.eager_modules | {key_of(module)})
-    return _with_values(attempt, guesses)
-
-
-def _with_values(attempt: Attempt, guesses: AssumedValues | None) -> Attempt | None:
-    """The attempt that takes the values of this call; None if values are refused, or the attempt took them already."""
-    if attempt.guesses is not None or guesses is None:
-        return None
-    return replace(attempt, graph=False, eager_modules=frozenset(), eager_updates=frozenset(), guesses=guesses)
-
-
-def _with_fewer_symbols(attempt: Attempt, error: Exception, guesses: AssumedValues | None) -> Attempt | None:
-    """The next attempt after one with symbolic sizes that failed; None if the attempt had no symbols.
-
-    Data-dependent sizes become constants first, as PyTorch may branch on them; sizes of inputs become constants in a
-    further attempt.
-    """
-    if attempt.has_data_dependent_sizes:
-        if attempt.general:
-            return replace(attempt, general=False, guesses=guesses)
-        reason = "" if attempt.varying is not None else why_constant(error)
-        return replace(attempt, defines_sizes=False, guesses=guesses, constant_sizes=reason)
-    if attempt.varying is not None:
-        values = None if attempt.guesses is None else guesses
-        return replace(attempt, varying=None, constant_sizes=why_constant(error), guesses=values)
-    return None
-
-
-def _check_repeatable(advanced: list[str], needed: EagerCallNeeded | None = None) -> None:
+def _check_repeatable(advanced: list[str], needed: RunEagerly | None = None) -> None:
     if advanced and needed is not None:
         raise UnsupportedError(
             f"{needed}; it has to run in eager PyTorch, but has been recorded, and {', '.join(advanced)} may have "

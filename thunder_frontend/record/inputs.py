@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.checks.source import ConstantSource, CreatedSource, Source
-from thunder_core.errors import EagerCallNeeded, SizeVariesError, UnsupportedError
+from thunder_core.errors import RunEagerly, SizeVariesError, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.import_paths import import_path
@@ -247,13 +247,13 @@ class Inputs:
         """Check, after the program has run, that tensors which functions hold were not written since.
 
         Raises:
-            EagerCallNeeded: the program writes to such a tensor after it passed the function to an op.
+            RunEagerly: the program writes to such a tensor after it passed the function to an op.
         """
         captured: set[int] = set()
         for op in with_bodies(self._trace.ops):
             if not captured.isdisjoint(written_storages([op])):
                 what = "a tensor that a hook, or another function of the program, holds"
-                raise EagerCallNeeded(f"{op.symbol.name} writes to {what}{at(op.location)}")
+                raise RunEagerly(f"{op.symbol.name} writes to {what}{at(op.location)}")
             if op.symbol is CAPTURE:
                 captured |= {proxy.storage for proxy in op.args[2]}
 
@@ -363,7 +363,7 @@ class Inputs:
 def _check_supported(tensor: torch.Tensor, source: Any) -> None:
     if tensor.is_quantized or tensor.is_mkldnn:
         kind = "a quantized tensor" if tensor.is_quantized else "a tensor in the format of oneDNN"
-        raise EagerCallNeeded(f"{source.describe()} is {kind}, which cannot be traced{at(user_location())}")
+        raise RunEagerly(f"{source.describe()} is {kind}, which cannot be traced{at(user_location())}")
     if tensor.is_nested:
         raise UnsupportedError(
             f"{source.describe()} is a nested tensor; only dense and sparse tensors can be traced",

@@ -26,7 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from thunder_core.checks.arrays import is_array
 from thunder_core.checks.originals import is_compiled
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
     ScriptMethod,
@@ -325,7 +325,7 @@ def _enter_dispatch_mode(recorder: Recorder, original: Callable[..., Any], mode:
     module = type(mode).__module__
     if is_compiled(mode) or module == checkpoint_module.__name__:  # contexts of selective checkpoints
         return original(mode)
-    raise EagerCallNeeded(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")
+    raise RunEagerly(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")
 
 
 _ENVIRONMENT: Final[Rows] = (

@@ -16,7 +16,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from thunder_core.checks.stored_attributes import cached_by_class
-from thunder_core.errors import EagerCallNeeded, UnsupportedError, advice_on_plugins
+from thunder_core.errors import RunEagerly, UnsupportedError, advice_on_plugins
 from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
@@ -68,11 +68,11 @@ def _initialize(module: Any, values: Any, *, in_order: bool) -> None:
         in_order: whether initializing it now draws the same random numbers as eager.
 
     Raises:
-        EagerCallNeeded: only an eager call can initialize the module: its class is the user's and may read values, or
+        RunEagerly: only an eager call can initialize the module: its class is the user's and may read values, or
             random numbers are drawn before.
     """
     if not (in_order and type(module).initialize_parameters.__module__.startswith("torch.")):
-        raise EagerCallNeeded(_REASON)
+        raise RunEagerly(_REASON)
     module._infer_parameters(module, *tree_map(_tensor, values))
 
 
@@ -190,12 +190,12 @@ def _refuse(name: str) -> NoReturn:
     In eager its hooks communicate, replace parameters and free storages, which is not recorded.
 
     Raises:
-        EagerCallNeeded: no plugin could record the call.
+        RunEagerly: no plugin could record the call.
         UnsupportedError: a plugin could.
     """
     wrapping = _WRAPPINGS[name]
     if not wrapping.recorded_by_plugins:
-        raise EagerCallNeeded(f"the program calls {wrapping.described}, whose hooks communicate{at(user_location())}")
+        raise RunEagerly(f"the program calls {wrapping.described}, whose hooks communicate{at(user_location())}")
     raise UnsupportedError(
         f"{wrapping.described} cannot run inside a compiled program: its hooks, which gather parameters and reduce "
         "gradients, would run once, at compile time",

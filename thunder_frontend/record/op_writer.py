@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
 from thunder_core.ir.effects import PURE, Effects
@@ -62,7 +62,7 @@ class OpWriter:
             return self._arguments(symbol, call, outcome, fakes)
         location = user_location()
         if outcome.reads_sparse:
-            raise EagerCallNeeded(
+            raise RunEagerly(
                 f"{symbol.name} returns a part of a sparse tensor{at(location, ' at ')}, whose size recording does not "
                 "know, and through which the program may write"
             )
@@ -182,7 +182,7 @@ class OpWriter:
                 advice=("clone() the tensor before it is written", "pass it as an argument"),
             )
         if not self._trace.storages.in_sparse.isdisjoint(proxy.storage for proxy in written):
-            raise EagerCallNeeded(f"{symbol.name} writes to a part of a sparse tensor{at(location, ' at ')}")
+            raise RunEagerly(f"{symbol.name} writes to a part of a sparse tensor{at(location, ' at ')}")
         if not self._trace.storages.entangled.isdisjoint(proxy.storage for proxy in written):
             raise UnsupportedError(
                 f"{symbol.name} writes to a storage of which another tensor is a view at a data-dependent position",

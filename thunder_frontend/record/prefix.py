@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.ir.bound_symbol import BoundSymbol, free_values, tensors_of, written_storages
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.location import at
@@ -117,7 +117,7 @@ class Prefix:
 
         Raises:
             NotEvaluated: an op so far has effects beyond tensors.
-            EagerCallNeeded: an autograd.Function changes Python objects when it runs on real tensors.
+            RunEagerly: an autograd.Function changes Python objects when it runs on real tensors.
             Exception: any exception of the function.
         """
         with beside_the_program():
@@ -228,7 +228,7 @@ class Prefix:
             raise
         run.states, run.switches = generator_states(), read_between_ops()
         if functions and not same_writes(self._changes(), before):
-            raise EagerCallNeeded("an autograd.Function changes Python objects, and a value is read after it")
+            raise RunEagerly("an autograd.Function changes Python objects, and a value is read after it")
         self._forget(run)
 
     def _forget(self, run: _Run) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.checks.source import is_argument
 from thunder_core.checks.stored_attributes import MISSING, content_of
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.import_paths import import_path
 from thunder_frontend.observe.observer import Observer
 from thunder_frontend.record.created_objects import CreatedObjects, FunctionParts
@@ -61,7 +61,7 @@ class FunctionReconstructor:
             base = closure.base.expression(self._writer)
             return self._writer.assign(cell, f"{base}.__closure__[{closure.index}]")
         if self._created_objects.has_cell(cell):
-            raise EagerCallNeeded(
+            raise RunEagerly(
                 "the program returns or stores a function that shares a variable with one that it passes to PyTorch"
             )
         name = self._writer.assign(cell, f"{self._writer.constant(CellType, 'CellType')}()")

@@ -19,7 +19,7 @@ import torch
 
 from thunder_core.checks.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
 from thunder_core.contract import Reconstruction
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.location import at
 from thunder_core.ir.proxy import Proxy
@@ -198,7 +198,7 @@ class Reconstructor(ReconstructionWriter):
             return self.output(created)
         if self._inputs.created_objects.is_copied(value):
             kind = type(value).__name__
-            raise EagerCallNeeded(
+            raise RunEagerly(
                 f"the program returns or stores a {kind} of tensors that a function which it passes to PyTorch holds"
             )
         if isinstance(value, _ATOMS) and not _has_attributes(value):
@@ -224,7 +224,7 @@ class Reconstructor(ReconstructionWriter):
         if known is not None:
             return known
         if isinstance(tensor, torch.nn.Parameter):
-            raise EagerCallNeeded("the program returns or stores a Parameter that it creates")
+            raise RunEagerly("the program returns or stores a Parameter that it creates")
         name, kind = self.output(variable.proxy), type(tensor)
         if kind is not torch.Tensor:
             name = self.assign(tensor, f"{name}.as_subclass({self.constant(kind)})")
@@ -262,7 +262,7 @@ class Reconstructor(ReconstructionWriter):
         for base, word in _NEEDS_EAGER_CALL.items():
             if isinstance(value, base):
                 created = f" ({type(value).__qualname__}{at(self._observer.created_at(value))})"
-                raise EagerCallNeeded(f"the program returns or stores a {word} that it creates{created}")
+                raise RunEagerly(f"the program returns or stores a {word} that it creates{created}")
         if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):
             return self.constant(value)
         contents = contents_of(value)

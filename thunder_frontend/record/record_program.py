@@ -17,8 +17,8 @@ from thunder_core.contract import Reconstruction, RecordedSizes, Recording
 from thunder_core.errors import (
     AcquisitionError,
     DataDependentError,
-    EagerCallNeeded,
     EndsRecording,
+    RunEagerly,
     SizeVariesError,
     UnsupportedError,
     recording,
@@ -59,7 +59,7 @@ from thunder_frontend.record.recorder import Recorder, set_active_recorder
 from thunder_frontend.record.resolvers import RESOLVERS
 from thunder_frontend.record.traced_number import ClassNeeded
 
-_RUN_AGAIN: Final = (RecordAgain, EagerCallNeeded, DataDependentError, UnsupportedError)
+_RUN_AGAIN: Final = (RecordAgain, RunEagerly, DataDependentError, UnsupportedError)
 """Exceptions of a recording after which the program may run once more."""
 _REPEATED: Final = "changes of Python objects may be those of functions that are one op"
 
@@ -79,7 +79,7 @@ def record(
 
     Raises:
         RecordAgain: the program has to be recorded with another attempt.
-        EagerCallNeeded: as for `PythonFrontEnd.record`.
+        RunEagerly: as for `PythonFrontEnd.record`.
         Exception: as for `PythonFrontEnd.record`, which may start another attempt after it.
     """
     if not attempt.has_data_dependent_sizes and attempt.varying is None:
@@ -145,6 +145,7 @@ def _record(
         saw_strides=recorder.saw_strides,
         traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
         calls_classes=any(subclasses.has_torch_function(type(v)) for v in values if isinstance(v, torch.Tensor)),
+        retries=attempt.retries,
     )
 
 
@@ -193,7 +194,7 @@ def _run_and_undo(
         random_states = tuple(observer.consumed_python_rng())
         check_generators(observer.generators)
         return reconstruction, raised, random_states
-    except (Exception, RecordAgain, EagerCallNeeded, ClassNeeded) as error:
+    except (Exception, RecordAgain, RunEagerly, ClassNeeded) as error:
         ending = _ending(error, recorder, observer)
         if isinstance(ending, _RUN_AGAIN) or recorder.inputs.input_sizes is not None:
             advanced += observer.rewind()
@@ -271,7 +272,7 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     Numbers of the trace in place of Python numbers, and repeated changes of Python objects, may be the cause of any
     exception.
     """
-    if isinstance(error, RecordAgain | EagerCallNeeded):
+    if isinstance(error, RecordAgain | RunEagerly):
         return error
     if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
         return replaces_builtins(observer.replaced_builtins)

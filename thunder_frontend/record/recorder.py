@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.random import fork_rng
 
-from thunder_core.errors import EagerCallNeeded, SizeVariesError, ThunderError
+from thunder_core.errors import RunEagerly, SizeVariesError, ThunderError
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.ir.tree import map_leaves
@@ -185,7 +185,7 @@ class Recorder:
         """Record a call of a function that is not PyTorch's. Inferring its results runs it, maybe several times.
 
         Raises:
-            EagerCallNeeded: the function changes Python objects, or takes random numbers or items of an iterator: each
+            RunEagerly: the function changes Python objects, or takes random numbers or items of an iterator: each
                 run of its op does so, and the compiled program would repeat the changes. Or it reads an object that
                 the program has changed before.
         """
@@ -218,7 +218,7 @@ class Recorder:
     def _check_outside_write(self, tensor: torch.Tensor) -> None:
         """A function that is one op of the trace writes to a real tensor, which is not its argument."""
         if self.inputs.has_path(tensor):
-            raise EagerCallNeeded("a function that is one op of the trace writes to a tensor that is not its argument")
+            raise RunEagerly("a function that is one op of the trace writes to a tensor that is not its argument")
 
     def changes_of_objects(self) -> tuple[Write, ...]:
         """The program's changes of Python objects so far, to be compared with later ones by `same_writes`."""
@@ -270,7 +270,7 @@ class Recorder:
 
         Raises:
             RecordAgain: the fake tensors have no autograd graph.
-            EagerCallNeeded: it would call a function that changes a container of the program, or that may read or
+            RunEagerly: it would call a function that changes a container of the program, or that may read or
                 change objects of the program.
         """
         if not self.attempt.graph:
@@ -278,14 +278,14 @@ class Recorder:
         containers = self.inputs.created_objects.containers
         if containers:  # hooks do not run while the program is recorded, which would continue without their changes
             kind = type(containers[0][0]).__name__
-            raise EagerCallNeeded(f"{symbol.name} would call a function that uses a {kind} which the program creates")
+            raise RunEagerly(f"{symbol.name} would call a function that uses a {kind} which the program creates")
         changes = self.changes_of_objects() if self.backward_code else ()
         for code in self.backward_code:
             calls = f"{symbol.name} calls {code.name}, which may"
             if changes:  # they are made when the program ends
-                raise EagerCallNeeded(f"{calls} read {changes[0].target.describe()}, which the program has changed")
+                raise RunEagerly(f"{calls} read {changes[0].target.describe()}, which the program has changed")
             if code.may_change_objects:
-                raise EagerCallNeeded(f"{calls} change objects that the program reads")
+                raise RunEagerly(f"{calls} change objects that the program reads")
 
     def _holds_for_all_sizes(self, symbol: Symbol, call: CallArguments, outcome: Outcome) -> bool:
         """Whether the outcome of a call is also valid if sizes that ops define are 0 or 1."""
@@ -387,8 +387,8 @@ def _is_written_behind_autograd(outcome: Outcome) -> bool:
     )
 
 
-def _not_one_op(symbol: Symbol, reason: str) -> EagerCallNeeded:
-    return EagerCallNeeded(f"{called_name(symbol)}, a function that is one op of the trace, {reason}")
+def _not_one_op(symbol: Symbol, reason: str) -> RunEagerly:
+    return RunEagerly(f"{called_name(symbol)}, a function that is one op of the trace, {reason}")
 
 
 def _as_size(leaf: Any) -> Any:

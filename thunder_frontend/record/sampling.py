@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from thunder_core.errors import EagerCallNeeded, UnsupportedError, trying
+from thunder_core.errors import RunEagerly, UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import at
@@ -288,7 +288,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
 
     Raises:
         UnsupportedError: the result has a nested tensor with the strided layout.
-        EagerCallNeeded: the result has a tensor in the format of oneDNN.
+        RunEagerly: the result has a tensor in the format of oneDNN.
         Exception: any exception of the call.
     """
     tensors = tensors_in((args, kwargs))
@@ -299,7 +299,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
     name = getattr(target, "__name__", str(target))
     if any(isinstance(leaf, torch.Tensor) and leaf.is_mkldnn for leaf in leaves):
         made = f"{name} returns a tensor in the format of oneDNN"
-        raise EagerCallNeeded(f"{made}, which cannot be traced{at(user_location())}")
+        raise RunEagerly(f"{made}, which cannot be traced{at(user_location())}")
     if any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in leaves):
         raise UnsupportedError(
             f"{name} returns a nested tensor with the strided layout, which has no shape that a trace can represent",

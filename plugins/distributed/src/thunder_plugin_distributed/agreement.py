@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from thunder.report.collectives_report import CollectiveReport
-from thunder_core.errors import CollectiveMismatchError, EagerCallNeeded, OptionError, UncacheableWarning
+from thunder_core.errors import CollectiveMismatchError, OptionError, RunEagerly, UncacheableWarning
 from thunder_core.forking import renew_in_child
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.trace import Trace
@@ -79,7 +79,7 @@ class Agreement(Transform):
         if groups:
             agree(name, programs, groups, raised)
 
-    def before_eager_call(self, name: str, needed: EagerCallNeeded) -> None:
+    def before_eager_call(self, name: str, needed: RunEagerly) -> None:
         if isinstance(needed, EagerOnAllRanks):
             join_eager_call(name, needed)
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
+from thunder_core.errors import DataDependentError, RunEagerly, UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.symbols.gradient_hooks import INPUT_GRADIENTS
@@ -126,11 +126,11 @@ def _check(module: DistributedDataParallel) -> None:
     """Refuse options of the module that programs do not support.
 
     Raises:
-        EagerCallNeeded: the call is in a context that only PyTorch implements.
+        RunEagerly: the call is in a context that only PyTorch implements.
     """
     if module._join_config.enable:
         reason = "DistributedDataParallel.join: ranks tell each other how many of them still have inputs"
-        raise EagerCallNeeded(reason, expected=True)
+        raise RunEagerly(reason, expected=True)
     if module.mixed_precision is not None:
         _refuse("DistributedDataParallel with mixed_precision", "use torch.autocast")
     if module._delay_all_reduce_params:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thunder_core.checks.originals import original_of
 from thunder_core.checks.source import Source
-from thunder_core.errors import EagerCallNeeded
+from thunder_core.errors import RunEagerly
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import DisableTorchFunction, disable_current_modes
 from thunder_core.tracing.frames import user_location
@@ -97,7 +97,7 @@ def _check_writes(recorder: Recorder, state: Any) -> None:
     """Run a forward that writes a parameter eagerly. If the shard is the whole parameter, the write would persist.
 
     Raises:
-        EagerCallNeeded: the forward writes a parameter.
+        RunEagerly: the forward writes a parameter.
     """
     with recorder.suspension:
         shards = {
@@ -129,7 +129,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     Raises:
         RecordAgain: the modules were never called, have whole parameters from a call by eager PyTorch, or lack
             PyTorch's objects of whole parameters, which it creates when it gathers them.
-        EagerCallNeeded: gradients are accumulated in a way that programs do not support, or the configuration of the
+        RunEagerly: gradients are accumulated in a way that programs do not support, or the configuration of the
             wrapper is not supported.
     """
     if any(isinstance(part, DistributedDataParallel) for part in module.modules()):
@@ -150,7 +150,7 @@ def _gathered(recorder: Recorder, state: Any, module: Any) -> list[tuple[Any, st
     if owner is None:
         raise _eager_call("a module of fully_shard that no path leads to", "store it in a variable of the program")
     if plan.eager:
-        raise EagerCallNeeded(plan.eager, expected=True)
+        raise RunEagerly(plan.eager, expected=True)
     if not plan.prepared:
         raise RecordAgain("gradients of fully_shard are accumulated for the first time", partial(gather_once, state))
     path = StateSource(owner)
@@ -309,9 +309,9 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return pytorch_internals.apply_to_tensors(cast, value)
 
 
-def _eager_call(what: str, advice: str) -> EagerCallNeeded:
+def _eager_call(what: str, advice: str) -> RunEagerly:
     """The reason to run a call eagerly, and what to do so that it compiles."""
-    return EagerCallNeeded(f"{what} is not compiled ({advice}){at(user_location())}")
+    return RunEagerly(f"{what} is not compiled ({advice}){at(user_location())}")
 
 
 INTERCEPTIONS: Final = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from thunder_core.contract import Recording, Request
-from thunder_core.errors import AcquisitionError, EagerCallNeeded, OptionError
+from thunder_core.errors import AcquisitionError, OptionError, RunEagerly
 from thunder_frontend.record.front_end import front_end as python
 from thunder_plugin_dynamo.graph import Graph
 from thunder_plugin_dynamo.pytorch_internals import dynamo_config
@@ -33,7 +33,7 @@ class GraphFrontEnd:
         Raises:
             AcquisitionError: as for `PythonFrontEnd.record`; the message identifies the graph.
             OptionError: ``function`` is not a graph.
-            EagerCallNeeded: the graph cannot be recorded, and ``torch._dynamo.config.suppress_errors`` is set.
+            RunEagerly: the graph cannot be recorded, and ``torch._dynamo.config.suppress_errors`` is set.
         """
         if not isinstance(function, Graph):
             raise OptionError(
@@ -44,7 +44,7 @@ class GraphFrontEnd:
                 ),
             )
         if function.refused:
-            raise EagerCallNeeded(function.refused)
+            raise RunEagerly(function.refused)
         try:
             recording = python.record(
                 function.module.forward, args, kwargs, Request(wrapper_classes=request.wrapper_classes)
@@ -53,7 +53,7 @@ class GraphFrontEnd:
             if not dynamo_config.suppress_errors:
                 raise _with_graph(error, function) from error
             function.refused = f"torch._dynamo.config.suppress_errors is set, and {error.problem}"
-            raise EagerCallNeeded(function.refused) from error
+            raise RunEagerly(function.refused) from error
         return replace(recording, checked_by_caller=function.is_static)
 
 

@@ -59,7 +59,7 @@ def call(
         given: the wrappers among the arguments; empty for an autograd.Function that creates a wrapper.
 
     Raises:
-        UnsupportedError, EagerCallNeeded: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded.
+        UnsupportedError, RunEagerly: a wrapper cannot be guarded or rebuilt, or the call cannot be recorded.
     """
     if recording.recorder.inputs.input_sizes is not None:
         raise SizeVariesError("the program uses tensor subclasses", location=user_location())

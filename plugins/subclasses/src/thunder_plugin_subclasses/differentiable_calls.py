@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from thunder_core.checks.source import ItemSource, Source
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
@@ -74,7 +74,7 @@ class DifferentiableCall:
     outputs: list[torch.Tensor]
     op: WrapperOp
 
-    def refuse(self, problem: str, kind: type | None = None) -> UnsupportedError | EagerCallNeeded:
+    def refuse(self, problem: str, kind: type | None = None) -> UnsupportedError | RunEagerly:
         """What to raise about this call, at its line."""
         return not_recorded(kind or self.kind, problem, location=self.location)
 

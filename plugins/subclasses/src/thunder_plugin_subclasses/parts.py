@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.checks.plain import is_plain
-from thunder_core.errors import EagerCallNeeded, UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
 from thunder_core.tracing.frames import user_location
@@ -78,7 +78,7 @@ def is_dispatched_in_c(kind: type) -> bool:
 
 def not_recorded(
     kind: type, problem: str, *advice: str, location: SourceLocation | None = None
-) -> UnsupportedError | EagerCallNeeded:
+) -> UnsupportedError | RunEagerly:
     """What to raise at the user's line about a tensor of the class ``kind``, or a call that creates one.
 
     Such a program runs eagerly, unless it communicates: the other processes might run compiled.
@@ -89,7 +89,7 @@ def not_recorded(
         if has_torch_dispatch(kind):
             reason = _of_class(kind)
         return UnsupportedError(f"{problem}: {reason}", location=location, advice=(*advice, *PLAIN_TENSORS))
-    return EagerCallNeeded(f"{problem}: {_of_class(kind)}{at(location)}")
+    return RunEagerly(f"{problem}: {_of_class(kind)}{at(location)}")
 
 
 def _of_class(kind: type) -> str:
@@ -110,7 +110,7 @@ def parts_of(tensor: torch.Tensor) -> WrapperParts:
     """The parts of a tensor that the program creates.
 
     Raises:
-        EagerCallNeeded: its class does not declare them.
+        RunEagerly: its class does not declare them.
     """
     check_protocol(tensor, "a tensor that the program returns or stores")
     with DisableTorchFunctionSubclass():

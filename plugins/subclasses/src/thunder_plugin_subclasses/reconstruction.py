@@ -27,7 +27,7 @@ def rebuild(recording: Recording, reconstructor: Reconstructor, wrapper: torch.T
     """The name of a new wrapper like ``wrapper``, after writing the statements that create it.
 
     Raises:
-        EagerCallNeeded: its class does not declare which tensors it holds.
+        RunEagerly: its class does not declare which tensors it holds.
         UnsupportedError: a placement of it holds a tensor.
     """
     if is_dispatched_in_c(type(wrapper)):

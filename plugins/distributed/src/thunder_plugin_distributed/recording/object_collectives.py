@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from thunder_core.errors import DataDependentError, EagerCallNeeded, UnsupportedError
+from thunder_core.errors import DataDependentError, RunEagerly, UnsupportedError
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.proxy import OpaqueProxy
@@ -36,7 +36,7 @@ ONE_SIDED: Final = frozenset({"send", "recv", "send_object_list", "recv_object_l
 _SENDS: Final = (type(None), bool, int, float, complex, str, TracedNumber, TracedSize, torch.dtype, torch.device)
 
 
-class EagerOnAllRanks(EagerCallNeeded):
+class EagerOnAllRanks(RunEagerly):
     """A call has to run in eager PyTorch although the program communicates: on all ranks, as no rank waits for it then.
 
     Attributes:
