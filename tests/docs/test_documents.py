@@ -107,7 +107,7 @@ def test_files_without_a_folder_are_in_a_folder_named_before():
 
 
 def test_names_of_the_architecture_are_names_in_the_code():
-    """Each is defined or imported in a Python file. One in lower case may be a function of PyTorch that occurs there."""
+    """Each is defined or imported in a Python file. One in lower case may be PyTorch's, if it occurs there."""
     names = {name for paragraph in _paragraphs() for name in NAME.findall(paragraph)}
     folders = ("thunder", "thunder_core", "thunder_frontend", "plugins", "tests", "benchmarks")
     code = "\n".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))

@@ -39,7 +39,7 @@ runs with tensors; writes to NumPy arrays; parts of sparse tensors; quantized te
 operation that a call cannot create again (`created_objects`); and builtins that are replaced
 (`thunder_core.checks.global_state`).
 
-Refused without a plugin, which provides the recording: TorchScript (`torchscript`), wrapper subclasses
+Refused without a plugin, which provides the recording: TorchScript (plugin `torchscript`), wrapper subclasses
 (`tensor_classes`, plugin `subclasses`), collectives and modules of ``torch.distributed`` (`communication`,
 `module_calls`, plugin `distributed`).
 """
