@@ -26,7 +26,14 @@ PIECE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-PATH = re.compile(r"`((?:thunder|thunder_core|tests|docs|scripts|benchmarks|examples|plugins)/[\w./-]*)`")
+PATH = re.compile(
+    r"`((?:thunder|thunder_core|thunder_frontend|tests|docs|scripts|benchmarks|examples|plugins)/[\w./-]*)`"
+)
+# ARCHITECTURE.md names files and Python objects, which are checked as well.
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`([\w]+\.py)`")
+NAME = re.compile(r"`([A-Z]\w+|_\w+|[a-z]+(?:_[a-z]+)+)`")
 # What the README's first block takes for granted.
 PREAMBLE = """
 import torch
@@ -86,6 +93,39 @@ def test_mentioned_paths_exist(document):
     # A changelog speaks of the past.
     mentioned = [] if document.name == "CHANGELOG.md" else PATH.findall(document.read_text())
     assert not [path for path in mentioned if not (ROOT / path).exists()]
+
+
+def test_files_without_a_folder_are_in_a_folder_named_before():
+    missing = []
+    for paragraph in _paragraphs():
+        for file in FILE.finditer(paragraph):
+            paths = [ROOT / path for path in PATH.findall(paragraph[: file.start()])]
+            folders = [path if path.is_dir() else path.parent for path in paths]
+            if not any(True for folder in folders for _ in folder.rglob(file[1])):
+                missing.append(file[1])
+    assert not missing
+
+
+def test_names_of_the_architecture_are_names_in_the_code():
+    """Each is defined or imported in a Python file. One in lower case may be PyTorch's, if it occurs there."""
+    names = {name for paragraph in _paragraphs() for name in NAME.findall(paragraph)}
+    folders = ("thunder", "thunder_core", "thunder_frontend", "plugins", "tests", "benchmarks")
+    code = "\n".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    definitions = re.findall(r"^\s*(?:class|def) (\w+)|^\s*(\w+)(?:: [^=\n]*)? = ", code, re.MULTILINE)
+    known = {name for pair in definitions for name in pair}
+    for imports in re.findall(r"^(?:from [\w.]+ )?import .*", code, re.MULTILINE):
+        known.update(re.findall(r"\w+", imports))
+    words = set(re.findall(r"\w+", code))
+    assert not sorted(name for name in names - known if not (name.islower() and name in words))
+
+
+def _paragraphs() -> list[str]:
+    """The paragraphs, list items and rows of tables of ARCHITECTURE.md, without blocks of code and output."""
+    return re.split(r"\n(?=\n|- |\|)", FENCED.sub("", ARCHITECTURE.read_text()))
+
+
+def test_architecture_is_short():
+    assert ARCHITECTURE.stat().st_size <= 25_000
 
 
 def test_scripts_run_the_versions_that_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:

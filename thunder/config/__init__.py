@@ -1,5 +1,17 @@
 """Configurations: one validated file that lists executors and transforms in order.
 
+A configuration is read in four steps, which report all problems at once, with file and line:
+
+- `Document` (`document`): one source, such as a preset, a file or the arguments of `thunder.jit`, with line numbers.
+- `ThunderConfig` (`model`): the options, and an `Entry` for each executor and transform, merged from all documents.
+- `ResolvedConfig` (`resolve`): the same with the specification and the complete options of each entry. No
+  implementation is imported yet.
+- `ConfiguredSettings` (`settings`): the `thunder_core.settings.Settings` of the core, with executors, transforms and
+  the front end as objects.
+
+`entry.LISTS` has a row for each list of entries. Validation, merging, resolution, creation and the JSON schema are
+loops over it. If a plugin is missing, an ``optional`` entry is left out, and any other is a `Problem`.
+
 Names of this package are imported on first use: a compilation needs only some of them.
 """
 

@@ -1,4 +1,21 @@
-"""Compile models under PyTorch's wrappers for several devices. Names are imported when they are first used."""
+"""Compile models under PyTorch's wrappers for several devices. Names are imported when they are first used.
+
+The core knows which operators communicate (`thunder_core.symbols.channels`) and keeps their order within a process
+group. This plugin records them:
+
+- `fully_shard`: interceptions of the hooks of ``fully_shard``. `fully_shard_plan` has its settings, and
+  `fully_shard_guard` the guard on them. A sharded parameter is the result of a gather, whose derivative reduces and
+  scatters the gradient (`sharded_parameters`, `shards`, `sharding`); gradients without communication are in
+  `accumulated_gradients` and `partial_gradients`.
+- `data_parallel`: DistributedDataParallel, with averages of gradients after backward (`data_parallel_gradients`) or in
+  it (`overlap_gradients`).
+- `recording`: collectives of the program itself; one op starts each, and one waits.
+- Transforms: `schedule_collectives` starts all-gathers earlier and waits later, `bucket_collectives` merges small
+  collectives, `regather_parameters` selects the gathered parameters that are saved for backward. They share the cost
+  model of `hardware`, which is equal on all ranks.
+- `agreement`: compares the collectives of ranks before the first run of a program.
+- `simulation`: the command ``thunder simulate``, one rank of a fake process group.
+"""
 
 from __future__ import annotations
 

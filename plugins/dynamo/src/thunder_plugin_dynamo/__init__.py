@@ -1,4 +1,11 @@
-"""Dynamo as a front end: ``torch.compile(model, backend="thunder")``. Names are imported on first use."""
+"""Dynamo as a front end: ``torch.compile(model, backend="thunder")``. Names are imported on first use.
+
+Dynamo calls `backend` with each FX graph. `graph` converts it to a function, in which `higher_order` replaces
+higher-order operators by the functions that users call, and `user_lines` maps generated lines to the user's. The
+function is compiled with the front end ``dynamo`` (`front_end`). Dynamo has checked the guards of graphs with constant
+sizes, so these are ``checked_by_caller`` (`thunder_core.contract.Recording`). Graphs with symbolic sizes or numbers
+have all guards. `skipped_frames` keeps Dynamo from tracing Thunder's backward after a graph break.
+"""
 
 from __future__ import annotations
 
