@@ -45,7 +45,7 @@ LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolutio
 LATER_LAYOUTS = ("direct_views",)
 DEFAULT = ("constant_masks", "recognize_composites", *LAYOUTS, "constant_folding")
 MATMULS = ("pad_matmuls", "common_subexpression", "widen_products")
-LAST = (*LATER_LAYOUTS, *MATMULS, "overlap_gradients", "schedule_collectives", "agreement")
+LAST = (*LATER_LAYOUTS, *MATMULS, "overlap_gradients", "schedule_collectives", "agreement", "cudagraphs")
 """What runs without being listed, in order."""
 
 

@@ -292,6 +292,7 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
     assert [record.name for record in host().records if record.state is PluginState.LOADED] == [
         "core",
         "composites",
+        "cudagraphs",
         "distributed",
         "layouts",
         "matmul",

@@ -16,7 +16,7 @@ from thunder_core.ir.effects import WAITS
 from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.location import SourceLocation, one_line
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
-from thunder_core.ir.symbol import CallStyle
+from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ class FunctionPrinter:
                     self.lines.append(f"{indent}{_location_comment(location)}")
             if location is not None:
                 self.locations.append((len(self.lines), location))
-            if bound.symbol.executor is not None and bound.output is not None:
+            symbol = bound.symbol
+            if symbol.executor is not None and bound.output is not None and Tag.RUNS_PARTS not in symbol.tags:
                 self.claimed.append((len(self.lines), indent, bound))
             self.lines.append(indent + self.line(bound))
             if self.lowered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,6 @@ from thunder_plugin_cudagraphs.refusal import why_not_by_itself
 from thunder_testing.pointwise import Pointwise
 
 STEPS = 16
-OPTIONAL = [{"cudagraphs": {"when": "auto", "optional": True}}]
 AUTO = {"when": "auto"}
 
 
@@ -214,6 +214,57 @@ def test_while_other_code_captures(backend: RecordingBackend, monkeypatch: pytes
     monkeypatch.undo()
 
 
+class Waiting(threading.Thread):
+    """A thread that waits, as a server's does, until the test is over."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(name="server", daemon=True)
+        self.over = threading.Event()
+        # the outermost frame is that of a function of the module
+        namespace = {"__name__": module, "over": self.over}
+        exec("def serve():\n    over.wait()\n", namespace)
+        self._serve = namespace["serve"]
+        self.run = self._serve  # type: ignore[method-assign]
+
+    def __enter__(self) -> Waiting:
+        self.start()
+        return self
+
+    def __exit__(self, *of_error: object) -> None:
+        self.over.set()
+        self.join()
+
+
+def test_while_another_thread_runs(backend: RecordingBackend) -> None:
+    """A random function of it would fail during a capture. Threads of libraries that compute nothing do not matter."""
+    pair = Pair.of(Network(), "cpu", **AUTO)
+    with Waiting("flask.serving"):
+        train(pair)
+        assert (backend.delays, backend.captures) == ([], 0)
+        reason = "the thread server may run functions of PyTorch, which fail during a capture"
+        assert dict(pair.statistics("forward").ungraphed)[reason] == STEPS - 2  # calls that warm up
+    with Waiting("torch.utils.data._utils.pin_memory"):
+        train(pair)
+    assert backend.captures == 2
+    with Waiting("flask.serving"):  # a graph that exists is replayed
+        before = backend.replays
+        train(pair, 2)
+        assert backend.replays == before + 4
+
+
+def test_a_thread_that_always_runs(backend: RecordingBackend) -> None:
+    pair = Pair.of(Network(), "cpu", **AUTO)
+    with Waiting("flask.serving"):
+        train(pair, 60)
+    train(pair)
+    assert backend.captures == 0
+    assert "the thread server may run" in str(pair.statistics("forward").refused)
+    asked = Pair.of(Network(), "cpu", when="always")
+    with Waiting("flask.serving"):
+        train(asked)
+    assert backend.captures == 2
+
+
 def test_a_call_that_raises_is_not_timed(backend: RecordingBackend) -> None:
     compiled = thunder.jit(lambda x, i: x[i] + 1, transforms=[CUDAGraphs(when="auto")])
     x = torch.randn(4, 2)
@@ -283,30 +334,28 @@ def when(*arguments: Any, **options: Any) -> Any:
     return next((one.when for one in transforms if isinstance(one, CUDAGraphs)), None)
 
 
-def test_a_name_means_always() -> None:
-    assert when() is None
+def test_it_is_a_default_and_a_name_means_always() -> None:
+    assert when() == "auto"
     assert when(transforms=["cudagraphs"]) == "always"
     assert when(transforms=[{"cudagraphs": {"memory": 0.1}}]) == "always"
     assert when(transforms=[{"cudagraphs": {"when": "auto", "memory": 0.1}}]) == "auto"
-    below = {"transforms": OPTIONAL}
-    assert when(below) == "auto"
-    assert when(below, transforms=[{"cudagraphs": {"memory": 0.1}}]) == "always"
-    assert when(below, transforms=[{"cudagraphs": {"enabled": False}}]) is None
+    assert when(transforms=[{"cudagraphs": {"enabled": False}}]) is None
+    assert when("reference") is None
 
 
 @pytest.mark.parametrize("name", CUDAGraphs.conflicts)
 def test_it_gives_way(name: str) -> None:
     """Transforms that need each operation's call are used in its place."""
     options = {"before_line": "builtins:print"} if name == "line_callbacks" else {}
-    settings = settings_of(transforms=[*OPTIONAL, {name: options}])
+    settings = settings_of(transforms=[{name: options}])
     assert name in [one.name for one in settings.transforms]
     assert "cudagraphs" not in [one.name for one in settings.transforms]
     assert ("cudagraphs", f"it conflicts with {name!r}") in settings.left_out
 
 
-def test_forward_and_backward_are_captured_together(backend: RecordingBackend) -> None:
+def test_it_is_used_by_a_plain_jit(backend: RecordingBackend) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
-    compiled = thunder.jit(model, transforms=OPTIONAL)
+    compiled = thunder.jit(model)
     for _ in range(14):
         compiled(torch.ones(2, 4)).sum().backward()
         model.zero_grad()

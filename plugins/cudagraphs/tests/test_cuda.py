@@ -175,12 +175,9 @@ def test_peak_of_training() -> None:
     assert peaks[True] < 1.25 * peaks[False], peaks  # 1.19 to 1.22 on an H200
 
 
-AUTO: list[Any] = [{"cudagraphs": {"when": "auto"}}]
-
-
 def decision(model: nn.Module, x: torch.Tensor, steps: int = 16) -> tuple[list[torch.Tensor], Any]:
-    """Losses of training steps with ``when: auto``, and the compiled model."""
-    compiled = thunder.jit(model, transforms=AUTO)
+    """Losses of training steps by default, and the compiled model."""
+    compiled = thunder.jit(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses = []
     for _ in range(steps):
@@ -203,7 +200,7 @@ def test_by_itself_where_the_host_is_slower() -> None:
     )
     model.load_state_dict(state)
     torch.cuda.manual_seed(1)
-    without = thunder.jit(model)
+    without = thunder.jit(model, transforms=[{"cudagraphs": {"enabled": False}}])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for loss in losses:
         optimizer.zero_grad()
@@ -228,7 +225,7 @@ def test_by_itself_where_the_device_is_slower() -> None:
             x = x @ x
         return x
 
-    many = thunder.jit(long, executors=[], transforms=AUTO)
+    many = thunder.jit(long, executors=[])
     for _ in range(12):
         many(torch.eye(1024, device="cuda"))
     (one,) = statistics(many)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,14 @@ def is_function(function: Any) -> None:
     assert callable(function)
 
 
+def calls_the_engine(function: Any) -> None:
+    codes = []
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda grad: codes.append(sys._getframe(1).f_code))
+    x.sum().backward()
+    assert codes == [function.__code__]
+
+
 def keeps_busy(function: Any) -> None:
     assert callable(function)
     if torch.cuda.is_available():
@@ -122,6 +131,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_current_stream_capturing": capturing,
     "current_raw_stream": raw_stream,
     "sleep": keeps_busy,
+    "run_backward": calls_the_engine,
     "end_allocate_to_pool": is_function,
     "release_pool": is_function,
     "unsafe_preserve_version_counter": preserves_versions,

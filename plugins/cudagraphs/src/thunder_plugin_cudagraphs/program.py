@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,9 +18,12 @@ from thunder_plugin_cudagraphs.limits import Limits
 from thunder_plugin_cudagraphs.memory import Held
 from thunder_plugin_cudagraphs.program_statistics import ProgramStatistics
 from thunder_plugin_cudagraphs.pytorch_internals import get_current_graph_task_keep_graph
+from thunder_plugin_cudagraphs.threads import other_thread
 from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial
 
-IN_USE = "results of earlier calls are in use, in memory that the graph would write"
+_PATIENCE: Final = 50
+"""Calls in which another thread ran, after which a program is not captured by itself."""
+IN_USE: Final = "results of earlier calls are in use, in memory that the graph would write"
 
 
 class GraphedProgram:
@@ -94,7 +97,7 @@ class GraphedProgram:
     def _tried(self, trial: Trial, member: Member, values: list[Any]) -> Sequence[Any]:
         """The results of a call during the trial, which is timed if it is one of those that the trial needs."""
         backend = self.device.backend
-        if backend.why_not_now() is not None:
+        if backend.why_not_now() is not None or self._other_thread() is not None:
             return self._run(values)
         stage, mode, delay = trial.next(member)
         if stage is Stage.DECIDED:
@@ -115,6 +118,17 @@ class GraphedProgram:
         finally:
             trial.add(member, stage, mode, timer)
         return results
+
+    def _other_thread(self) -> str | None:
+        """The reason why nothing is captured by itself while another thread may run random functions."""
+        name = other_thread()
+        if name is None:
+            return None
+        reason = f"the thread {name} may run functions of PyTorch, which fail during a capture"
+        with self._counting:
+            if self._ungraphed[reason] >= _PATIENCE and not self.graphs:
+                self.refused, self._plain = reason, True
+        return reason
 
     def _end(self, trial: Trial) -> None:
         """Follow the decision. Without graphs from now on, calls cost nothing more."""
@@ -220,6 +234,8 @@ class GraphedProgram:
             )
         if reason is not None:
             self.refused = reason
+            return self.without(reason)
+        if self.trial is not None and (reason := self._other_thread()) is not None:
             return self.without(reason)
         if self.phase is Phase.BACKWARD and get_current_graph_task_keep_graph():
             return self.without("the autograd graph is retained for another backward")

@@ -13,6 +13,7 @@ _CUDA = "torch.backends.cuda.is_built()"
 ROWS: Final = (
     Name("torch._C._autograd._get_current_graph_task_keep_graph", "CUDA graphs of backward"),
     Name("torch._C._len_torch_dispatch_stack", "noticing torch-dispatch modes"),
+    Name("torch.autograd.graph._engine_run_backward", "noticing threads that wait for backward", name="run_backward"),
     Name("torch._foreach_copy_", "copies of many inputs at once"),
     Name("torch._C._cuda_isCurrentStreamCapturing", "captures by others", name="is_current_stream_capturing",
         only_with=_CUDA),

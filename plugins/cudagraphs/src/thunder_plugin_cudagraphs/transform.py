@@ -107,7 +107,8 @@ class CUDAGraphs(Transform):
             trial,
         )
         context.notes.append(program)
-        symbol = Symbol(f"cudagraphs_{context.phase.value}", program, tags=frozenset({Tag.LOCAL}), executor=self.name)
+        tags = frozenset({Tag.LOCAL, Tag.RUNS_PARTS})
+        symbol = Symbol(f"cudagraphs_{context.phase.value}", program, tags=tags, executor=self.name)
         op = BoundSymbol(symbol, (list(trace.inputs),), {}, results.made, _effects(trace, inputs), parts=trace.symbols)
         return replace(trace.with_symbols([op], self.name), output=results.output)
 
