@@ -31,7 +31,7 @@ from thunder_core.tracing.frames import user_location
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.record import subclasses
 from thunder_frontend.record.created_objects import CreatedObjects
-from thunder_frontend.record.input_fakes import InputFakes
+from thunder_core.recording.input_fakes import InputFakes
 from thunder_frontend.record.input_sizes import InputSizes
 from thunder_frontend.record.open_trace import OpenTrace
 from thunder_frontend.record.traced_tensor import Variable, variable_of

@@ -1,0 +1,27 @@
+"""The private names of PyTorch that this plugin uses, each with its purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from thunder_core.private_names import Name, PrivateNames
+
+if TYPE_CHECKING:  # classes for annotations
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
+
+_PROGRAMS: Final = "programs of torch.export"
+
+ROWS: Final = (
+    Name("torch._ops.HigherOrderOperator", _PROGRAMS),
+    Name("torch.export._unlift._check_input_constraints_pre_hook", _PROGRAMS, name="check_inputs"),
+    Name("torch.fx._pytree.tree_flatten_spec", _PROGRAMS),
+    Name("torch.utils._pytree.tree_leaves", _PROGRAMS),
+    Name("torch.utils._pytree.tree_unflatten", _PROGRAMS),
+)
+
+NAMES: Final = PrivateNames(__name__, ROWS)
+
+
+def __getattr__(name: str) -> Any:
+    """The value of the row ``name``, which becomes an attribute of the module."""
+    return NAMES.bind(name)
