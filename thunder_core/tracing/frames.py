@@ -276,9 +276,13 @@ def user_location() -> SourceLocation | None:
 def location_in_stack(trace: str) -> SourceLocation | None:
     """The innermost line in the text of a stack trace that is not in PyTorch or Thunder, as nodes of FX graphs have it.
 
-    The innermost line at all if none is; None for a text without lines.
+    If all are, the innermost of PyTorch's or Thunder's; None for a text without lines of files.
     """
-    frames = [SourceLocation(file, int(line), name) for file, line, name in _FRAME_TEXT.findall(trace)]
+    frames = [
+        SourceLocation(file, int(line), name)
+        for file, line, name in _FRAME_TEXT.findall(trace)
+        if not file.startswith("<")  # generated code
+    ]
     of_user = [frame for frame in frames if not is_internal_file(frame.filename)]
     candidates = of_user or frames
     return candidates[-1] if candidates else None

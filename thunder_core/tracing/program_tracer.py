@@ -20,7 +20,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import set_grad_enabled
 from thunder_core.symbols.functions import CLEAR_CACHE, REBASED
 from thunder_core.symbols.opaque import is_of_pytorch
-from thunder_core.symbols.operators import torch_call
+from thunder_core.symbols.operators import neural_function, torch_call
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import Observed, storage_address
 from thunder_core.tracing.sizes import kernels_for_sizes
@@ -97,8 +97,9 @@ class ProgramTracer(Tracer):
         if observed.channels:
             raise UnsupportedError(f"{func} communicates with other processes", location=location, advice=_ADVICE)
         numbers = [leaf for leaf in iterate_leaves(result) if leaf is not None and not isinstance(leaf, torch.Tensor)]
-        recorded: tuple[Any, Any] = map_leaves(self._argument, (args, kwargs))
-        symbol, recorded_args, recorded_kwargs = registry.resolve(*torch_call(func, *recorded))
+        recorded: Any = map_leaves(self._argument, (args, kwargs))
+        target, *recorded = torch_call(func, *recorded)
+        symbol, recorded_args, recorded_kwargs = registry.resolve(neural_function(target) or target, *recorded)
         if numbers and not is_of_pytorch(symbol):  # numbers among the results of PyTorch's follow from the metadata
             what = f"{func} returns a Python {type(numbers[0]).__name__}, whose value only a run of the program has"
             raise UnsupportedError(what, location=location, advice=_ADVICE)
@@ -147,6 +148,8 @@ class ProgramTracer(Tracer):
         return replace(self._new(tensor), storage=storage)
 
     def _new(self, tensor: torch.Tensor) -> TensorProxy:
+        # numbers as those of inputs: negative ones are for traces that are inlined
+        self._storages.setdefault(storage_address(tensor), len(self._storages))
         new = super()._new(tensor)
         return replace(new, name=f"t{new.name.removeprefix('v')}", requires_grad=tensor.requires_grad)
 

@@ -22,10 +22,11 @@ from thunder_core.checks.source import (
 )
 from thunder_core.contract import Recording, Request
 from thunder_core.errors import UnsupportedError
+from thunder_core.pytorch_internals import tree_unflatten
 from thunder_core.recording import Leaf, argument_tree, leaf_guard, record_call
 from thunder_plugin_export.graph_runner import GUARDS, GraphRunner, graphs_of
 from thunder_plugin_export.program import check_hooks, graph_of, hook_keys
-from thunder_plugin_export.pytorch_internals import check_inputs, tree_flatten_spec, tree_leaves, tree_unflatten
+from thunder_plugin_export.pytorch_internals import check_inputs, tree_flatten_spec
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ _PROGRAMS: Final = "programs of torch.export"
 ROWS: Final = (
     Name("torch._ops.HigherOrderOperator", _PROGRAMS),
     Name("torch.export._unlift._check_input_constraints_pre_hook", _PROGRAMS, name="check_inputs"),
+    *[Name(f"torch._higher_order_ops.auto_functionalize.{name}", "decomposed calls of operators that write")
+      for name in ("auto_functionalized_dense", "auto_functionalized_v2_dense")],
     Name("torch.fx._pytree.tree_flatten_spec", _PROGRAMS),
-    Name("torch.utils._pytree.tree_leaves", _PROGRAMS),
-    Name("torch.utils._pytree.tree_unflatten", _PROGRAMS),
 )
 
 NAMES: Final = PrivateNames(__name__, ROWS)
