@@ -158,7 +158,7 @@ def custom_write(m: Any, x: Tensor) -> Tensor:
 
 def sizes(m: Any, x: Tensor) -> Tensor:
     rows = x.shape[0]
-    return torch.cat([m.linear(x), torch.arange(rows * 4.0).view(rows, 4)]) / rows
+    return torch.cat([m.linear(x), torch.arange(rows * 4).view(rows, 4)]) / rows
 
 
 def integers(m: Any, x: Tensor) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
@@ -80,15 +81,21 @@ def _check_call(
     """Check the arguments as a call of the module does, and guard its hooks, which do that."""
     check_hooks(module)
     guards += [keys_check(StoredAttributeSource(source, name), keys) for name, keys in hook_keys(module).items()]
-    guards.append(Check(StoredAttributeSource(source, "validate_inputs"), VALUE, module.validate_inputs))
-    check_inputs(module, args, kwargs)
+    if check_inputs in module._forward_pre_hooks.values():  # copies of the module have no hooks
+        guards.append(Check(StoredAttributeSource(source, "validate_inputs"), VALUE, module.validate_inputs))
+        check_inputs(module, args, kwargs)
 
 
 def _leaves(module: torch.fx.GraphModule, args: Any, kwargs: Any, guards: list[Guard]) -> list[Leaf]:
     """The leaves of the arguments, in the order of the placeholders. Those that are no tensors are guarded."""
     positional = [argument_tree(value, ArgumentSource(index), guards) for index, value in enumerate(args)]
     named = {name: argument_tree(value, KeywordSource(name), guards) for name, value in kwargs.items()}
-    leaves: list[Leaf] = tree_flatten_spec((tuple(positional), named), module._in_spec)
+    bound = inspect.signature(module.forward).bind(*positional, **named).arguments
+    names, trees = list(bound), list(bound.values())
+    count = module._in_spec.child(0).num_children
+    leaves: list[Leaf] = tree_flatten_spec(
+        (tuple(trees[:count]), dict(zip(names[count:], trees[count:], strict=True))), module._in_spec
+    )
     for leaf in leaves:
         if isinstance(leaf.value, torch.nn.Module):
             raise UnsupportedError(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.recording import autocast_region
-from thunder_plugin_export.pytorch_internals import auto_functionalized_dense, auto_functionalized_v2_dense
+from thunder_plugin_export.pytorch_internals import auto_functionalized_v2_dense
 
 Run = Callable[..., Any]
 """Runs a body, a graph module, with arguments."""
@@ -33,12 +33,8 @@ def _cond(run: Run, predicate: Any, true_body: Any, false_body: Any, operands: A
     return run(true_body if predicate else false_body, *operands)
 
 
-def _functional_v1(run: Run, operator: Any, **arguments: Any) -> Any:
-    """An operator that writes, on copies of the tensors that it writes: what decomposition makes of its call."""
-    return auto_functionalized_dense(operator, **arguments)
-
-
 def _functional(run: Run, operator: Any, **arguments: Any) -> Any:
+    """An operator that writes, on copies of the tensors that it writes: what a decomposition makes of its call."""
     return auto_functionalized_v2_dense(operator, **arguments)
 
 
@@ -46,7 +42,6 @@ RUN: Final[Mapping[str, Callable[..., Any]]] = {
     "wrap_with_set_grad_enabled": _grad_mode,
     "wrap_with_autocast": _autocast,
     "cond": _cond,
-    "auto_functionalized": _functional_v1,
     "auto_functionalized_v2": _functional,
 }
 """By the name of the operator, a function of `Run` and its arguments; NotImplemented if they cannot be recorded."""

@@ -28,7 +28,7 @@ def graph_of(function: Any) -> torch.fx.GraphModule:
         OptionError: ``function`` is anything else.
     """
     module = function.__self__ if isinstance(function, MethodType) else function
-    if not isinstance(module, torch.fx.GraphModule) or not hasattr(module, "validate_inputs"):
+    if not isinstance(module, torch.fx.GraphModule) or not hasattr(module, "_in_spec"):
         raise OptionError(
             f"the front end 'export' records programs of torch.export, not {type(module).__name__}",
             advice=(

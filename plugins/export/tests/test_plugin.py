@@ -1,0 +1,72 @@
+"""The package as a plugin, and the choice of its front end by `thunder.jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from exported_programs import exported
+
+import thunder
+from thunder_core.errors import PluginError
+from thunder_core.plugins import reset_host
+from thunder_plugin_export.pytorch_internals import NAMES
+from thunder_testing import package_suite, private_names_suite
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
+
+test_package = package_suite(__file__)
+
+
+def _higher_order(kind: Any) -> None:
+    operator = torch.ops.higher_order.wrap_with_set_grad_enabled
+    assert isinstance(operator, kind)
+    assert operator.name() == "wrap_with_set_grad_enabled"
+
+
+def _check_inputs(function: Any) -> None:
+    program, (x,), _ = exported("mlp")
+    module = program.module()
+    assert function in module._forward_pre_hooks.values()
+    assert function(module, (x,), {}) is None
+    with pytest.raises(ValueError, match="tree spec"):
+        function(module, (), {})
+
+
+def _flatten(function: Any) -> None:
+    spec = torch.utils._pytree.tree_structure({"a": 1, "b": 2})
+    assert function({"b": 2, "a": 1}, spec) == [1, 2]
+
+
+def _functional(function: Any) -> None:
+    program, args, _ = exported("custom_write")
+    nodes = program.run_decompositions().graph.nodes
+    node = next(node for node in nodes if str(node.target) == "auto_functionalized_v2")
+    x, y = torch.zeros(3, 4), torch.ones(3, 4)
+    result = function(node.args[0], **{**node.kwargs, "y": y, "_all_bases": [x]})
+    torch.testing.assert_close(result[-1], y)
+    torch.testing.assert_close(x, torch.zeros(3, 4))
+
+
+CHECKS = {
+    "HigherOrderOperator": _higher_order,
+    "check_inputs": _check_inputs,
+    "tree_flatten_spec": _flatten,
+    "auto_functionalized_v2_dense": _functional,
+}
+
+test_private_names = private_names_suite(NAMES, CHECKS)
+
+
+def test_without_the_plugin_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, _, _ = exported("mlp")
+    monkeypatch.setenv("THUNDER_PLUGINS", "-export")
+    reset_host()
+    try:
+        with pytest.raises(PluginError, match="export") as raised:
+            thunder.jit(program)
+    finally:
+        monkeypatch.undo()
+        reset_host()
+    assert "THUNDER_PLUGINS" in str(raised.value)
