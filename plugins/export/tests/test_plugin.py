@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from exported_programs import exported
 
 import thunder
+import thunder_plugin_export
 from thunder_core.errors import PluginError
-from thunder_core.plugins import reset_host
+from thunder_core.plugins.host import reset_host
 from thunder_plugin_export.pytorch_internals import NAMES
 from thunder_testing import package_suite, private_names_suite
 
@@ -56,7 +58,7 @@ CHECKS = {
     "auto_functionalized_v2_dense": _functional,
 }
 
-test_private_names = private_names_suite(NAMES, CHECKS)
+test_private_names = private_names_suite(NAMES, CHECKS, folders=[Path(thunder_plugin_export.__file__).parent])
 
 
 def test_without_the_plugin_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
