@@ -141,9 +141,7 @@ def _check_input(source: Source, tensor: torch.Tensor) -> None:
         raise UnsupportedError(f"{source.describe()} is {what}, which this front end does not record", advice=(advice,))
 
 
-def _add_input(
-    tracer: ProgramTracer, fakes: InputFakes, tensor: torch.Tensor, name: str, storage: int
-) -> torch.Tensor:
+def _add_input(tracer: ProgramTracer, fakes: InputFakes, tensor: torch.Tensor, name: str, storage: int) -> torch.Tensor:
     """Add an input with the metadata of a tensor to the trace; returns its fake."""
     shape, offset = tuple(tensor.shape), int(tensor.storage_offset())
     proxy = TensorProxy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,8 +18,7 @@ from thunder_core.contract import Reconstruction
 from thunder_core.ir.proxy import Proxy
 from thunder_core.pytorch_internals import tree_flatten, tree_unflatten
 
-_SEQUENCES: Final = (tuple, list, deque)
-_DICTIONARIES: Final = frozenset({dict, OrderedDict, defaultdict})
+_DICTIONARIES: Final = frozenset({dict, OrderedDict})
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +50,13 @@ def argument_tree(value: Any, source: Source, guards: list[Guard]) -> Any:
     if kind in _DICTIONARIES:
         guards.append(keys_check(source, tuple(value)))
         sources: list[Source] = [ItemSource(source, key) for key in value]
-    elif issubclass(kind, _SEQUENCES):
+    elif kind is list or issubclass(kind, tuple):
         guards.append(Check(source, LENGTH, len(items)))
         sources = [ItemSource(source, index) for index in range(len(items))]
     else:
-        guards.append(Check(CreatedSource(_context, (source,), f"{source.describe()}_structure"), EQUALITY, spec.context))
+        guards.append(
+            Check(CreatedSource(_context, (source,), f"{source.describe()}_structure"), EQUALITY, spec.context)
+        )
         created = CreatedSource(_items, (source,), f"{source.describe()}_items")
         guards.append(Check(created, LENGTH, len(items)))
         sources = [ItemSource(created, index) for index in range(len(items))]

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.pytorch_internals import OpOverload, VariableFunctions, aten_to_copy, aten_unsafe_view, neural_functions, schema_of
+from thunder_core.pytorch_internals import (
+    OpOverload,
+    VariableFunctions,
+    aten_to_copy,
+    aten_unsafe_view,
+    neural_functions,
+    schema_of,
+)
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 

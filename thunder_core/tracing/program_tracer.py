@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import UnsupportedError
-from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of
 from thunder_core.ir.context import current_context
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import SourceLocation
@@ -52,10 +52,12 @@ class ProgramTracer(Tracer):
         self.context = current_context()
         self._location = location
         self._used_autocast = self._left_autocast = False
+        self._input_ids: set[int] = set()
 
     def input(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Add an input, with the name and the storage of ``proxy``."""
         self.inputs.append(proxy)
+        self._input_ids.add(id(fake))
         self._storages[storage_address(fake)] = proxy.storage
         self._define(fake, proxy)
         return proxy
@@ -79,6 +81,7 @@ class ProgramTracer(Tracer):
             return func(*args, **kwargs)
         with self.mode.observing() as observed, kernels_for_sizes(func, args, kwargs):
             result = func(*args, **kwargs)
+        self._check_arguments(func, tensors_in((args, kwargs)))
         arguments = {id(leaf) for leaf in tensors_in((args, kwargs))}
         computes = any(id(leaf) not in arguments for leaf in tensors_in(result))
         observed.external |= result is None and not observed.written  # a check of values, say
@@ -90,8 +93,7 @@ class ProgramTracer(Tracer):
         """Append the op of a call.
 
         Raises:
-            UnsupportedError: the call communicates with other processes, returns a number that only a run has, or gives
-                its argument another storage.
+            UnsupportedError: the call communicates with other processes, or returns a number that only a run has.
         """
         location = self._location()
         if observed.channels:
@@ -103,10 +105,7 @@ class ProgramTracer(Tracer):
         if numbers and not is_of_pytorch(symbol):  # numbers among the results of PyTorch's follow from the metadata
             what = f"{func} returns a Python {type(numbers[0]).__name__}, whose value only a run of the program has"
             raise UnsupportedError(what, location=location, advice=_ADVICE)
-        arguments = tensors_in((args, kwargs))
-        if any(self._moved(leaf) for leaf in arguments):
-            raise UnsupportedError(f"{func} gives a tensor another storage", location=location, advice=_ADVICE)
-        written = [leaf for leaf in arguments if storage_address(leaf) in observed.written]
+        written = [leaf for leaf in tensors_in((args, kwargs)) if storage_address(leaf) in observed.written]
         mutates = tuple(dict.fromkeys(self.proxy(leaf).name for leaf in written))
         context = current_context()
         self._begin_autocast(bool(context.autocast), location)
@@ -117,10 +116,20 @@ class ProgramTracer(Tracer):
         if written:
             self._follow_history(location)
 
-    def _moved(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor has another storage than when its current value was computed."""
-        known = self._proxies.get(id(tensor))
-        return known is not None and self._storages.get(storage_address(tensor)) != known.storage
+    def _check_arguments(self, func: Any, arguments: list[torch.Tensor]) -> None:
+        """Refuse a call that gave an argument another storage, or an input another shape or other strides."""
+        for tensor in arguments:
+            known = self._proxies.get(id(tensor))
+            if known is None:
+                continue
+            what = ""
+            if self._storages.get(storage_address(tensor)) != known.storage:
+                what = " another storage"
+            elif id(tensor) in self._input_ids and metadata_of(tensor) != metadata_of(known):
+                what = ", which is an input, another shape or other strides"
+            if what:
+                problem = f"{func} gives {known.name}{what}"
+                raise UnsupportedError(problem, location=self._location(), advice=_ADVICE)
 
     def leave_autocast(self) -> None:
         """Note that the program left a region of autocast: the next one does not reuse its casts."""
@@ -143,6 +152,14 @@ class ProgramTracer(Tracer):
                 new = self._named(tensor, old.storage)
                 self.ops.append(BoundSymbol(REBASED, (old,), {}, new, Effects(), None, location))
                 self._proxies[id(tensor)] = new
+
+    def _constant(self, tensor: torch.Tensor) -> TensorProxy:
+        """Refuse a tensor from outside: another call may find other values in it."""
+        raise UnsupportedError(
+            f"the program uses a tensor of the shape {tuple(tensor.shape)} that is no input and that no recorded call computed",
+            location=self._location(),
+            advice=("the front end has to add an input for each tensor that the program does not compute",),
+        )
 
     def _named(self, tensor: torch.Tensor, storage: int) -> TensorProxy:
         return replace(self._new(tensor), storage=storage)

@@ -54,7 +54,9 @@ def _outcome(module: Any, args: Any, kwargs: Any) -> tuple[dict[str, Any], dict[
     differentiable = [leaf for leaf in outputs if leaf.requires_grad and torch.is_grad_enabled()]
     module.zero_grad()
     if differentiable:
-        torch.stack([(leaf.float() * torch.arange(1.0, leaf.numel() + 1).view(leaf.shape)).sum() for leaf in differentiable]).sum().backward()
+        torch.stack(
+            [(leaf.float() * torch.arange(1.0, leaf.numel() + 1).view(leaf.shape)).sum() for leaf in differentiable]
+        ).sum().backward()
     facts = {
         "structure": str(spec),
         "others": [repr(leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor)],

@@ -75,9 +75,7 @@ class ExportFrontEnd:
         return record_call(program, [*tensors.values(), *arguments], guards, location=lambda: runner.location())
 
 
-def _check_call(
-    module: torch.fx.GraphModule, args: Any, kwargs: Any, source: Source, guards: list[Guard]
-) -> None:
+def _check_call(module: torch.fx.GraphModule, args: Any, kwargs: Any, source: Source, guards: list[Guard]) -> None:
     """Check the arguments as a call of the module does, and guard its hooks, which do that."""
     check_hooks(module)
     guards += [keys_check(StoredAttributeSource(source, name), keys) for name, keys in hook_keys(module).items()]
@@ -117,7 +115,9 @@ def _tensors(module: torch.fx.GraphModule, source: Source) -> dict[str, tuple[So
             holder, place = module, source
             for step in owner.split(".") if owner else ():
                 holder, place = getattr(holder, step), StoredAttributeSource(place, step, "_modules")
-            stored = next((one for one in ("_parameters", "_buffers", "__dict__") if name in getattr(holder, one)), None)
+            stored = next(
+                (one for one in ("_parameters", "_buffers", "__dict__") if name in getattr(holder, one)), None
+            )
             value = None if stored is None else getattr(holder, stored)[name]
             if stored is not None and isinstance(value, torch.Tensor):
                 found[path] = StoredAttributeSource(place, name, stored), value

@@ -14,8 +14,10 @@ _PROGRAMS: Final = "programs of torch.export"
 ROWS: Final = (
     Name("torch._ops.HigherOrderOperator", _PROGRAMS),
     Name("torch.export._unlift._check_input_constraints_pre_hook", _PROGRAMS, name="check_inputs"),
-    Name("torch._higher_order_ops.auto_functionalize.auto_functionalized_v2_dense",
-         "decomposed calls of operators that write"),
+    Name(
+        "torch._higher_order_ops.auto_functionalize.auto_functionalized_v2_dense",
+        "decomposed calls of operators that write",
+    ),
     Name("torch.fx._pytree.tree_flatten_spec", _PROGRAMS),
 )
 
