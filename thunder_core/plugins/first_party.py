@@ -70,7 +70,7 @@ def subject_of(name: str) -> str:
 
 
 def plugin_that_compiles(path: str) -> str:
-    """The plugin of the repository whose front end records the programs of a class, by its dotted path; empty for none."""
+    """The plugin of the repository whose front end records programs of the class at a dotted path; empty for none."""
     pairs = [line.partition(_COMPILES) for line in _lines() if _COMPILES in line]
     return next((plugin for plugin, _, kind in pairs if kind == path), "")
 

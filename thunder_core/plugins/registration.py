@@ -128,8 +128,8 @@ def _check(hook: str, spec: Any) -> None:
         raise InvalidPlugin(f"{what} whose load is {_short(spec.load)}, and not of the form 'package.module:attribute'")
     if isinstance(spec, FrontEndSpec) and not all(map(_is_kind_of_program, spec.programs)):
         raise InvalidPlugin(
-            f"{what} whose programs are {_short(spec.programs)}, and not pairs of the dotted path of a class and a path "
-            "of the form 'package.module:attribute'"
+            f"{what} whose programs are {_short(spec.programs)}, and not pairs of the dotted path of a class and a "
+            "path of the form 'package.module:attribute'"
         )
     base = next((field.default for field in fields(spec) if field.name == "options"), None)
     if isinstance(base, type) and not (isinstance(spec.options, type) and issubclass(spec.options, base)):

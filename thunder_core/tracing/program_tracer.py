@@ -156,7 +156,8 @@ class ProgramTracer(Tracer):
     def _constant(self, tensor: torch.Tensor) -> TensorProxy:
         """Refuse a tensor from outside: another call may find other values in it."""
         raise UnsupportedError(
-            f"the program uses a tensor of the shape {tuple(tensor.shape)} that is no input and that no recorded call computed",
+            f"the program uses a tensor of the shape {tuple(tensor.shape)} that is no input and that no recorded call "
+            "computed",
             location=self._location(),
             advice=("the front end has to add an input for each tensor that the program does not compute",),
         )

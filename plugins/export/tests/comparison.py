@@ -12,7 +12,7 @@ import thunder
 
 
 def compare(program: torch.export.ExportedProgram, args: Any, kwargs: Any, calls: int = 2, **options: Any) -> Any:
-    """Calls of the compiled program and of ``program.module()`` have equal results, gradients, writes and random states.
+    """Calls of the compiled program and of ``program.module()`` are equal: results, gradients, writes, random states.
 
     Returns:
         The compiled module.

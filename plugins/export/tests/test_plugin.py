@@ -42,7 +42,7 @@ def _flatten(function: Any) -> None:
 
 
 def _functional(function: Any) -> None:
-    program, args, _ = exported("custom_write")
+    program, _, _ = exported("custom_write")
     nodes = program.run_decompositions().graph.nodes
     node = next(node for node in nodes if str(node.target) == "auto_functionalized_v2")
     x, y = torch.zeros(3, 4), torch.ones(3, 4)
@@ -51,7 +51,28 @@ def _functional(function: Any) -> None:
     torch.testing.assert_close(x, torch.zeros(3, 4))
 
 
+def _structure(read: Any, position: int) -> None:
+    program, _, _ = exported("mlp")
+    assert read(program.module()) == (program.call_spec.in_spec, program.call_spec.out_spec)[position]
+
+
+def _scalar(operator: Any) -> None:
+    assert operator(True, "message") is None
+    with pytest.raises(RuntimeError, match="message"):
+        operator(False, "message")
+
+
+def _metadata(operator: Any) -> None:
+    assert operator(torch.ones(2), dtype=torch.float32) is None
+    with pytest.raises(RuntimeError):
+        operator(torch.ones(2), dtype=torch.int32)
+
+
 CHECKS = {
+    "in_spec": lambda read: _structure(read, 0),
+    "out_spec": lambda read: _structure(read, 1),
+    "assert_scalar": _scalar,
+    "assert_tensor_metadata": _metadata,
     "HigherOrderOperator": _higher_order,
     "check_inputs": _check_inputs,
     "tree_flatten_spec": _flatten,

@@ -23,11 +23,11 @@ from thunder_core.checks.source import (
 )
 from thunder_core.contract import Recording, Request
 from thunder_core.errors import UnsupportedError
-from thunder_core.pytorch_internals import tree_unflatten
+from thunder_core.pytorch_internals import forward_pre_hooks, tree_unflatten
 from thunder_core.recording import Leaf, argument_tree, leaf_guard, record_call
 from thunder_plugin_export.graph_runner import GUARDS, GraphRunner, graphs_of
 from thunder_plugin_export.program import check_hooks, graph_of, hook_keys
-from thunder_plugin_export.pytorch_internals import check_inputs, tree_flatten_spec
+from thunder_plugin_export.pytorch_internals import check_inputs, in_spec, out_spec, tree_flatten_spec
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ExportFrontEnd:
             held, given = fakes[: len(tensors)], iter(fakes[len(tensors) :])
             runner = GraphRunner(module, dict(zip(tensors, held, strict=True)))
             inputs = [next(given) if isinstance(leaf.value, torch.Tensor) else leaf.value for leaf in leaves]
-            return tree_unflatten(runner.run(module, *inputs), module._out_spec)
+            return tree_unflatten(runner.run(module, *inputs), out_spec(module))
 
         return record_call(program, [*tensors.values(), *arguments], guards, location=lambda: runner.location())
 
@@ -79,7 +79,7 @@ def _check_call(module: torch.fx.GraphModule, args: Any, kwargs: Any, source: So
     """Check the arguments as a call of the module does, and guard its hooks, which do that."""
     check_hooks(module)
     guards += [keys_check(StoredAttributeSource(source, name), keys) for name, keys in hook_keys(module).items()]
-    if check_inputs in module._forward_pre_hooks.values():  # copies of the module have no hooks
+    if check_inputs in forward_pre_hooks(module).values():  # copies of the module have no hooks
         guards.append(Check(StoredAttributeSource(source, "validate_inputs"), VALUE, module.validate_inputs))
         check_inputs(module, args, kwargs)
 
@@ -90,9 +90,10 @@ def _leaves(module: torch.fx.GraphModule, args: Any, kwargs: Any, guards: list[G
     named = {name: argument_tree(value, KeywordSource(name), guards) for name, value in kwargs.items()}
     bound = inspect.signature(module.forward).bind(*positional, **named).arguments
     names, trees = list(bound), list(bound.values())
-    count = module._in_spec.child(0).num_children
+    structure = in_spec(module)
+    count = structure.child(0).num_children
     leaves: list[Leaf] = tree_flatten_spec(
-        (tuple(trees[:count]), dict(zip(names[count:], trees[count:], strict=True))), module._in_spec
+        (tuple(trees[:count]), dict(zip(names[count:], trees[count:], strict=True))), structure
     )
     for leaf in leaves:
         if isinstance(leaf.value, torch.nn.Module):

@@ -12,7 +12,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.pytorch_internals import DisableTorchFunction
 from thunder_core.tracing.frames import location_in_stack
 from thunder_plugin_export.higher_order import RUN
-from thunder_plugin_export.pytorch_internals import HigherOrderOperator
+from thunder_plugin_export.pytorch_internals import HigherOrderOperator, assert_scalar, assert_tensor_metadata
 
 GUARDS: Final = "_guards_fn"
 """The submodule that checks the inputs, which the front end calls before the graph runs."""
@@ -20,8 +20,8 @@ GUARDS: Final = "_guards_fn"
 _aten = torch.ops.aten
 _OF_NUMBERS: Final = frozenset(
     {
-        _aten._assert_scalar.default,
-        _aten._assert_tensor_metadata.default,
+        assert_scalar,
+        assert_tensor_metadata,
         _aten.sym_constrain_range.default,
         _aten.sym_constrain_range_for_size.default,
     }

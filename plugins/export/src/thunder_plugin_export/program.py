@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.checks.conditions import HOOKS
 from thunder_core.errors import OptionError, UnsupportedError
-from thunder_plugin_export.pytorch_internals import check_inputs
-
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+from thunder_plugin_export.pytorch_internals import check_inputs, in_spec
 
 
 def module_of(exported: torch.export.ExportedProgram) -> torch.nn.Module:
@@ -28,7 +27,7 @@ def graph_of(function: Any) -> torch.fx.GraphModule:
         OptionError: ``function`` is anything else.
     """
     module = function.__self__ if isinstance(function, MethodType) else function
-    if not isinstance(module, torch.fx.GraphModule) or not hasattr(module, "_in_spec"):
+    if not _has_structure(module):
         raise OptionError(
             f"the front end 'export' records programs of torch.export, not {type(module).__name__}",
             advice=(
@@ -39,9 +38,20 @@ def graph_of(function: Any) -> torch.fx.GraphModule:
     return module
 
 
+def _has_structure(module: Any) -> bool:
+    """Whether a module is a graph module that flattens its arguments, as those of exported programs do."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return False
+    try:
+        in_spec(module)
+    except AttributeError:
+        return False
+    return True
+
+
 def check_hooks(module: torch.fx.GraphModule) -> None:
     """Raise UnsupportedError if a hook is registered on the module besides those of `torch.export`."""
-    for name in _HOOKS:
+    for name in HOOKS:
         for hook in getattr(module, name).values():
             if getattr(hook, "__module__", "") != check_inputs.__module__:
                 raise UnsupportedError(
@@ -55,4 +65,4 @@ def check_hooks(module: torch.fx.GraphModule) -> None:
 
 def hook_keys(module: torch.fx.GraphModule) -> dict[str, tuple[Any, ...]]:
     """The keys of the hooks of the module, by the attribute that stores them: a new hook has another key."""
-    return {name: tuple(getattr(module, name)) for name in _HOOKS}
+    return {name: tuple(getattr(module, name)) for name in HOOKS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder_core.private_names import Name, PrivateNames
+from thunder_core.private_names import Kind, Name, PrivateNames
 
 if TYPE_CHECKING:  # classes for annotations
     from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -19,6 +19,10 @@ ROWS: Final = (
         "decomposed calls of operators that write",
     ),
     Name("torch.fx._pytree.tree_flatten_spec", _PROGRAMS),
+    Name("torch.fx.GraphModule._in_spec", _PROGRAMS, kind=Kind.ATTRIBUTE),
+    Name("torch.fx.GraphModule._out_spec", _PROGRAMS, kind=Kind.ATTRIBUTE),
+    Name("torch.ops.aten._assert_scalar.default", _PROGRAMS, name="assert_scalar"),
+    Name("torch.ops.aten._assert_tensor_metadata.default", _PROGRAMS, name="assert_tensor_metadata"),
 )
 
 NAMES: Final = PrivateNames(__name__, ROWS)
