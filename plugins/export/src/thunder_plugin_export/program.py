@@ -26,7 +26,7 @@ def graph_of(function: Any) -> torch.fx.GraphModule:
     Raises:
         OptionError: ``function`` is anything else.
     """
-    module = function.__self__ if isinstance(function, MethodType) else function
+    module: Any = function.__self__ if isinstance(function, MethodType) else function
     if not _has_structure(module):
         raise OptionError(
             f"the front end 'export' records programs of torch.export, not {type(module).__name__}",
@@ -35,7 +35,8 @@ def graph_of(function: Any) -> torch.fx.GraphModule:
                 "omit front_end to record the program itself",
             ),
         )
-    return module
+    graph: torch.fx.GraphModule = module
+    return graph
 
 
 def _has_structure(module: Any) -> bool:
