@@ -126,7 +126,7 @@ INVALID = {
     ),
     "a class of programs without a module": (
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a:b', programs=(('Kind', 'a:c'),))]",
-        r"whose programs are \(\('Kind', 'a:c'\),\), and not pairs of the dotted path of a class and a path of the form",
+        r"whose programs are \(\('Kind', 'a:c'\),\), and not pairs of the dotted path of a class",
     ),
     "a function for programs without an attribute": (
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a:b', programs=(('a.Kind', 'c'),))]",

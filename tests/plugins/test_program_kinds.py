@@ -69,13 +69,13 @@ def test_the_configuration_may_name_it(program, name):
 
 
 def test_other_objects_have_no_front_end(program):
-    with pytest.raises(OptionError, match="takes a function or an nn.Module, not an object of type Other"):
+    with pytest.raises(OptionError, match=r"takes a function or an nn\.Module, not an object of type Other"):
         thunder.jit(program.Other())
 
 
 def test_two_plugins_with_front_ends_for_one_class(site, program):
     site.plugin("beta", OFFERS.replace("{kind}", repr(f"{program.__name__}.Double")))
-    with pytest.raises(PluginError, match="has front ends of .*alpha.* and .*beta") as raised:
+    with pytest.raises(PluginError, match=r"has front ends of .*alpha.* and .*beta") as raised:
         thunder.jit(program.Double())
     assert "THUNDER_PLUGINS" in str(raised.value)
 
