@@ -1354,6 +1354,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "dispatch_has_kernel_for_dispatch_key": kernel_question,
     "dispatch_get_all_op_names": operator_list,
     "VariableFunctions": variable_functions,
+    "neural_functions": lambda module: _equal(module.linear, torch.nn.functional.linear),
     "TensorBase": tensor_base,
     "foreach_copy_": writes_several,
     "torch_assert": asserts_in_modes,

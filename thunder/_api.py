@@ -27,7 +27,8 @@ def jit(
     """Compile a function or an `nn.Module` at its first call, and again at a call for which a guard fails.
 
     Args:
-        fn: the function or module. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``.
+        fn: the function or module. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``. A plugin
+            may add kinds of programs: `thunder-plugin-export` those of `torch.export`.
         config: a path, a dict, a `ThunderConfig` or the name of a preset; None for the default. Other arguments
             override it.
         executors: the executors that are offered the operations, in order: names, ``{name: options}``, or objects. The
@@ -178,6 +179,7 @@ def _jit(fn: Any, settings: Any) -> Any:
     from thunder import progress_bar
     from thunder.compiled.function import ThunderFunction, transform_calls_with
     from thunder.compiled.module import compile_module
+    from thunder.config.program_kinds import for_program
     from thunder_core import progress
     from thunder_core.checks.originals import original_of
 
@@ -187,6 +189,7 @@ def _jit(fn: Any, settings: Any) -> Any:
     fn = original_of(fn) or fn
     if isinstance(fn, ThunderFunction):
         return ThunderFunction(fn.function, settings)
+    fn, settings = for_program(fn, settings)
     if isinstance(fn, torch.nn.Module):
         for transform in settings.transforms:
             transform.on_module(fn)

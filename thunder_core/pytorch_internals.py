@@ -214,6 +214,7 @@ ROWS: Final = (
     Name("torch._library.custom_ops.CustomOpDef._opoverload", "operators defined by torch.library.custom_op",
         name="overload_of", kind=Kind.ATTRIBUTE),
     Name("torch._C._VariableFunctions", _OPERATORS),
+    Name("torch._C._nn", "programs whose calls are those of ATen operators", name="neural_functions"),
     Name("torch._foreach_norm", "norms with an exponent that varies"),
     Name("torch._assert", "assertions in compiled programs", name="torch_assert"),
     Name("torch._C.TensorBase", "methods of tensors that the user has replaced"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -36,6 +37,21 @@ def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
     after = lines[lines.index("Next:") + 1 :]
     assert after[0] == '  pip install --editable "fast_norms[test]"'
     assert project(folder)["optional-dependencies"]["test"] == [f"thunder-testing>={thunder.__version__}"]
+
+
+def test_a_front_end_in_place_of_a_kernel(command, tmp_path):
+    ended = command("new", "fast_chains", "--front-end")
+    assert (ended.code, ended.err) == (0, "")
+    folder = tmp_path / "fast_chains"
+    lines = ended.out.splitlines()
+    files = _files(folder)
+    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
+    assert {path.suffix for path in files} == TEXT
+    assert lines[-1] == "  pytest fast_chains"
+    text = "".join(path.read_text() for path in files)
+    assert "thunder_front_ends" in text
+    assert not {"my_kernels", "my-kernels", "{version}", "{api}", "executor_suite"} & set(re.split(r"[^\w{}-]", text))
+    assert project(folder)["entry-points"]["thunder.plugins"] == {"fast_chains": "fast_chains"}
 
 
 def test_the_package_that_the_tests_need_is_named_where_it_is_not_installed(command, monkeypatch):
@@ -123,9 +139,10 @@ def test_failure_to_write_is_no_traceback(command, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff comes with the extra `dev`, not with `test`")
+@pytest.mark.parametrize("options", [(), ("--front-end",)])
 @pytest.mark.parametrize("name", ["a", "my_kernels", "a_plugin_with_quite_a_long_name_in_it"])
-def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name):
-    command("new", name)
+def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name, options):
+    command("new", name, *options)
     for arguments in (["check"], ["format", "--check"]):
         line = [sys.executable, "-m", "ruff", *arguments, "--no-cache", str(tmp_path / name)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)

@@ -121,6 +121,15 @@ def test_tests_of_a_new_plugin_pass_as_they_are(typed):
     assert "warning" not in done.stdout
 
 
+def test_tests_of_a_new_front_end_pass_as_they_are(typed, tmp_path):
+    typed.environment.run("thunder new my_chains --front-end", tmp_path)
+    typed.environment.run('pip install --editable "my_chains[test]"', tmp_path)
+    done = typed.environment.run("pytest", tmp_path / "my_chains", THUNDER_VERIFY="1")
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 10
+    assert "warning" not in done.stdout
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.battery
 def test_tests_of_a_new_plugin_notice_mistakes(typed, mistake):

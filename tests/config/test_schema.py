@@ -75,7 +75,14 @@ def test_it_has_the_options_of_each_plugin_with_their_descriptions() -> None:
     assert options["additionalProperties"] is False
     transforms = found["properties"]["transforms"]["items"]["anyOf"][-1]["properties"]
     assert {"quantize", "kernels.quantize", "constant_folding", "simplify.constant_folding"} <= set(transforms)
-    assert found["properties"]["front_end"]["enum"] == ["run", "core.run", "dynamo", "dynamo.dynamo"]
+    assert found["properties"]["front_end"]["enum"] == [
+        "run",
+        "core.run",
+        "dynamo",
+        "dynamo.dynamo",
+        "export",
+        "export.export",
+    ]
     assert {"default", "fused"} <= set(found["properties"]["extends"]["examples"])
 
 

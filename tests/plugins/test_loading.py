@@ -124,6 +124,14 @@ INVALID = {
         "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a.b')]",
         "whose load is 'a.b', and not of the form 'package.module:attribute'",
     ),
+    "a class of programs without a module": (
+        "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a:b', programs=(('Kind', 'a:c'),))]",
+        r"whose programs are \(\('Kind', 'a:c'\),\), and not pairs of the dotted path of a class",
+    ),
+    "a function for programs without an attribute": (
+        "@hookimpl\ndef thunder_front_ends(): return [FrontEndSpec('a', 'a:b', programs=(('a.Kind', 'c'),))]",
+        r"whose programs are \(\('a.Kind', 'c'\),\), and not pairs",
+    ),
     "load that is a function": (
         "@hookimpl\ndef thunder_symbols(): return [SymbolsSpec(len)]",
         "whose load is <built-in function len>, and not of the form",

@@ -16,11 +16,16 @@ def new(
     directory: Annotated[
         Path, typer.Option("--directory", "-d", exists=True, file_okay=False, help="The parent of the new folder NAME.")
     ] = Path(),
+    front_end: Annotated[
+        bool, typer.Option("--front-end", help="Create a front end, which records programs, in place of a kernel.")
+    ] = False,
 ) -> None:
     """Create a plugin with a kernel and tests.
 
     It is the distribution thunder-plugin-NAME, with a kernel, an executor with options that claims an operation for it,
     tests, and a README. The tests pass without changes. Replace the example kernel with yours.
+
+    With --front-end it has a front end for a small kind of programs instead.
     """
     from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
     from thunder_core.plugins.first_party import install_command
@@ -33,7 +38,7 @@ def new(
     problem = problem or taken(name)
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="NAME")
-    plugin = NewPlugin(name)
+    plugin = NewPlugin(name, front_end)
     written = write_plugin(plugin, folder)
     needed = [] if find_spec("thunder_testing") else [f"  {install_command('testing')}"]
     print_lines(
@@ -44,6 +49,6 @@ def new(
             *needed,
             f'  pip install --editable "{folder}[test]"',
             f"  pytest {folder}",
-            f"  thunder explain program.py:model --executors {name}",
+            *([] if front_end else [f"  thunder explain program.py:model --executors {name}"]),
         ]
     )

@@ -25,9 +25,20 @@ _LONGEST: Final = 40
 
 @dataclass(frozen=True)
 class NewPlugin:
-    """A new plugin. ``name`` is the name of its package, and of the plugin in configurations."""
+    """A new plugin.
+
+    Attributes:
+        name: the name of its package, and of the plugin in configurations.
+        front_end: whether it has a front end, in place of a kernel and an executor.
+    """
 
     name: str
+    front_end: bool = False
+
+    @property
+    def templates(self) -> str:
+        """The folder of its templates."""
+        return "scaffold_front_end" if self.front_end else "scaffold"
 
     @property
     def distribution(self) -> str:
@@ -79,7 +90,7 @@ def write_plugin(plugin: NewPlugin, folder: Path) -> Sequence[Path]:
     Raises:
         ThunderError: a file could not be written.
     """
-    templates = importlib.resources.files("thunder.command_line") / "scaffold"
+    templates = importlib.resources.files("thunder.command_line") / plugin.templates
     written = []
     try:
         for relative, template in _files(templates, PurePosixPath()):

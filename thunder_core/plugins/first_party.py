@@ -14,11 +14,13 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
 _NEEDS: Final = " needs "
 _RECORDS: Final = " records "
+_COMPILES: Final = " compiles "
+_RELATIONS: Final = (_NEEDS, _RECORDS, _COMPILES)
 
 
 def _lines() -> list[str]:
-    """Lines like ``plugin``, ``plugin: item item``, ``project needs project`` and ``plugin records subject``; none
-    where there is no file.
+    """Lines like ``plugin``, ``plugin: item item``, ``project needs project``, ``plugin records subject`` and ``plugin
+    compiles class``; none where there is no file.
     """
     if not _NAMES.is_file():
         return []
@@ -28,7 +30,7 @@ def _lines() -> list[str]:
 @cache
 def _offers() -> Mapping[str, frozenset[str]]:
     """The plugins of the repository, each with the other names of its items."""
-    pairs = [line.partition(":") for line in _lines() if _NEEDS not in line and _RECORDS not in line]
+    pairs = [line.partition(":") for line in _lines() if not any(word in line for word in _RELATIONS)]
     return {name: frozenset(items.split()) for name, _, items in pairs}
 
 
@@ -65,6 +67,12 @@ def subject_of(name: str) -> str:
     """The calls that a plugin of the repository records and the core refuses: ``TorchScript``; empty for others."""
     pairs = [line.partition(_RECORDS) for line in _lines() if _RECORDS in line]
     return next((subject for plugin, _, subject in pairs if plugin == name), "")
+
+
+def plugin_that_compiles(path: str) -> str:
+    """The plugin of the repository whose front end records programs of the class at a dotted path; empty for none."""
+    pairs = [line.partition(_COMPILES) for line in _lines() if _COMPILES in line]
+    return next((plugin for plugin, _, kind in pairs if kind == path), "")
 
 
 def install_command(name: str) -> str:

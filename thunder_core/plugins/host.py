@@ -113,8 +113,12 @@ class Host:
             loaded = [self._loaded[name] for name in names if name in self._loaded]
         return tuple(Offered(record, spec) for record in loaded for spec in record.of(kind))
 
-    def import_object(self, item: Offered[Any] | Loadable) -> Any:
+    def import_object(self, item: Offered[Any] | Loadable, target: str = "") -> Any:
         """Add the tables of the plugin, and import the object at the path ``load`` of one of its specifications.
+
+        Args:
+            item: the specification.
+            target: another path of the specification, whose object is imported instead.
 
         If the import fails, the state of the plugin in `records` is ``FAILED``; its other specifications stay usable.
 
@@ -131,10 +135,11 @@ class Host:
             raise ValueError(f"{spec} is not offered by a loaded plugin")
         if not isinstance(spec, CheckSpec | CommandSpec):  # checks run although tables fail, commands without PyTorch
             self._add_tables(plugin)
+        target = target or spec.load
         try:
-            return imported(spec.load)
+            return imported(target)
         except FAILURES as error:
-            self._fail(plugin, f"its {spec.word} {spec.load} cannot be imported", spec.load, error)
+            self._fail(plugin, f"its {spec.word} {target} cannot be imported", target, error)
 
     def use(self, item: Offered[Any]) -> None:
         """Add the tables of the plugin that has this specification, without importing its object.

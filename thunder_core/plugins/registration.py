@@ -12,7 +12,7 @@ import pluggy
 
 from thunder_core.errors import suggestion
 from thunder_core.plugins.importing import code_of_plugin, is_target
-from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, Preset
+from thunder_core.plugins.specs import KINDS, TABLES, CheckSpec, FrontEndSpec, Preset
 
 _PREFIX: Final = "thunder_"
 _MARK: Final = "thunder_impl"
@@ -84,6 +84,7 @@ def _described(plugin: Any) -> str:
 
 
 _NAME: Final = re.compile(r"[^\W\d][\w-]*")
+_CLASS: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 class InvalidPlugin(Exception):
@@ -125,9 +126,20 @@ def _check(hook: str, spec: Any) -> None:
             raise InvalidPlugin(f"{what} without the name of a package and of a file in it")
     elif not is_target(spec.load):
         raise InvalidPlugin(f"{what} whose load is {_short(spec.load)}, and not of the form 'package.module:attribute'")
+    if isinstance(spec, FrontEndSpec) and not all(map(_is_kind_of_program, spec.programs)):
+        raise InvalidPlugin(
+            f"{what} whose programs are {_short(spec.programs)}, and not pairs of the dotted path of a class and a "
+            "path of the form 'package.module:attribute'"
+        )
     base = next((field.default for field in fields(spec) if field.name == "options"), None)
     if isinstance(base, type) and not (isinstance(spec.options, type) and issubclass(spec.options, base)):
         raise InvalidPlugin(f"{what} whose options are {_short(spec.options)}, and not a subclass of {base.__name__}")
+
+
+def _is_kind_of_program(pair: Any) -> bool:
+    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+        return False
+    return _CLASS.fullmatch(pair[0]) is not None and is_target(pair[1])
 
 
 def _short(value: Any) -> str:

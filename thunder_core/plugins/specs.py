@@ -147,6 +147,10 @@ class FrontEndSpec:
         tables: what other plugins may offer to this front end: pairs of a class of specifications and the path of a
             function that takes a `thunder_core.plugins.states.PluginRecord`. It is called when a plugin with such
             specifications is first used.
+        programs: the kinds of programs that `thunder.jit` records with this front end, whatever the configuration:
+            pairs of the dotted path of a class, which is not imported, and the path of a function that takes an
+            instance and returns the function or module to compile. Functions and modules are no such kinds: the
+            configuration chooses their front end.
     """
 
     word: ClassVar[str] = "front end"
@@ -155,6 +159,7 @@ class FrontEndSpec:
     load: str
     summary: str = ""
     tables: tuple[tuple[type[Specification], str], ...] = ()
+    programs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

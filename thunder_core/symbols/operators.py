@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.pytorch_internals import OpOverload, VariableFunctions, aten_to_copy, aten_unsafe_view, schema_of
+from thunder_core.pytorch_internals import (
+    OpOverload,
+    VariableFunctions,
+    aten_to_copy,
+    aten_unsafe_view,
+    neural_functions,
+    schema_of,
+)
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -71,6 +78,19 @@ def torch_function(operator: OpOverload) -> Callable[..., Any] | None:
         method: Callable[..., Any] | None = getattr(torch.Tensor, name, None)
         return method
     return None
+
+
+@cache
+def neural_function(operator: Any) -> Callable[..., Any] | None:
+    """The function of ``torch._C._nn`` with the name and the arguments of an ATen operator; None without one.
+
+    These are the functions behind those of `torch.nn.functional`, by which executors claim operations.
+    """
+    if not isinstance(operator, OpOverload) or any(map(_only_operators_take, schema_of(operator).arguments)):
+        return None
+    namespace, _, name = schema_of(operator).name.partition("::")
+    function: Callable[..., Any] | None = getattr(neural_functions, name, None) if namespace == "aten" else None
+    return function
 
 
 def _only_operators_take(argument: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import sys
 import sysconfig
 import warnings
@@ -49,6 +50,7 @@ _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in (
 _COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath
     [f"{os.sep}site-packages{os.sep}{package}{os.sep}" for package in ("numpy", "sympy", "mpmath")]
 )
+_FRAME_TEXT = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
 _PARAMETRIZE_FILE = os.path.join(_TORCH, "nn", "utils", "parametrize.py")
 _OF_CACHE = frozenset({"get_parametrized", "get_cached_parametrization", "cached"})  # which global variables hold
@@ -269,6 +271,21 @@ def user_location() -> SourceLocation | None:
             return _location(code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def location_in_stack(trace: str) -> SourceLocation | None:
+    """The innermost line in the text of a stack trace that is not in PyTorch or Thunder, as nodes of FX graphs have it.
+
+    If all are, the innermost of PyTorch's or Thunder's; None for a text without lines of files.
+    """
+    frames = [
+        SourceLocation(file, int(line), name)
+        for file, line, name in _FRAME_TEXT.findall(trace)
+        if not file.startswith("<")  # generated code
+    ]
+    of_user = [frame for frame in frames if not is_internal_file(frame.filename)]
+    candidates = of_user or frames
+    return candidates[-1] if candidates else None
 
 
 def raising_location(error: BaseException) -> SourceLocation | None:

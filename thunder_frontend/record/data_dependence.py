@@ -24,9 +24,9 @@ from thunder_core.pytorch_internals import (
     UnsupportedOperatorException,
     view_base,
 )
+from thunder_core.recording.input_fakes import view_like
 from thunder_core.tracing.fake_tensors import computed
 from thunder_core.tracing.frames import library_callers
-from thunder_frontend.record.input_fakes import view_like
 from thunder_frontend.record.prefix import real_calls
 from thunder_frontend.record.traced_tensor import Variable
 

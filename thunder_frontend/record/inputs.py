@@ -24,6 +24,7 @@ from thunder_core.pytorch_internals import (
     FakeTensor,
     neg_view,
 )
+from thunder_core.recording.input_fakes import InputFakes
 from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import NEW_GENERATOR
 from thunder_core.tracing.fake_tensors import ObservingFakeMode, lazy_bits, storage_address
@@ -31,7 +32,6 @@ from thunder_core.tracing.frames import user_location
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.record import subclasses
 from thunder_frontend.record.created_objects import CreatedObjects
-from thunder_frontend.record.input_fakes import InputFakes
 from thunder_frontend.record.input_sizes import InputSizes
 from thunder_frontend.record.open_trace import OpenTrace
 from thunder_frontend.record.traced_tensor import Variable, variable_of

@@ -1,0 +1,1 @@
+"""Programs of `torch.export` as programs of Thunder: ``thunder.jit(exported)``."""
