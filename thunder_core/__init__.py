@@ -3,7 +3,8 @@
 A package imports only packages below it in this list (``lint-imports`` checks the order in ``pyproject.toml``):
 
 - `runtime`: calls, their cache entries, and the steps of a compilation.
-- `settings`, `contract`: how a program is compiled, and the interface between the runtime and front ends.
+- `settings`, `recording`, `contract`: how a program is compiled; recording of functions of tensors, for front ends that
+  run no Python program; and the interface between the runtime and front ends.
 - `plugins`: discovery and loading of packages.
 - `autodiff`: the joint trace, its partition into forward and backward, derivatives of ops.
 - `passes`: transformations of traces.

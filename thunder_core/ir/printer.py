@@ -202,7 +202,7 @@ class FunctionPrinter:
             if symbol.executor is not None and bound.output is not None and Tag.RUNS_PARTS not in symbol.tags:
                 self.claimed.append((len(self.lines), indent, bound))
             self.lines.append(indent + self.line(bound))
-            if self.lowered:
+            if self.lowered or (self.comments and Tag.RUNS_PARTS in symbol.tags):
                 self._parts(bound.parts, indent)
             if index in deletions:
                 self._delete(deletions[index], indent)

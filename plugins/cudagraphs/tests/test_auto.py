@@ -170,6 +170,15 @@ def test_the_peak_of_a_program() -> None:
 
 
 @pytest.mark.usefixtures("backend")
+def test_the_printed_trace_has_the_operations_inside() -> None:
+    compiled = thunder.jit(lambda x: x.sin() + 1, executors=[], transforms=[CUDAGraphs()])
+    compiled(torch.ones(2))
+    text = str(thunder.last_traces(compiled)[-1])
+    assert "cudagraphs_inference([" in text
+    assert "#   t0 = torch.sin(x)" in text.replace("args_0", "x"), text
+
+
+@pytest.mark.usefixtures("backend")
 def test_sizes_that_vary_do_not_become_constant() -> None:
     compiled = thunder.jit(lambda x: x.sin() + 1, transforms=[CUDAGraphs(when="auto")], dynamic=True)
     for rows in (3, 4, 5):

@@ -6,6 +6,7 @@ A capture takes the generator of its device over: a random function that another
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from types import FrameType
@@ -13,16 +14,8 @@ from typing import Final
 
 from thunder_plugin_cudagraphs.pytorch_internals import run_backward
 
-_LIBRARIES: Final = (
-    "IPython",
-    "execnet",
-    "ipykernel",
-    "tensorboard",
-    "torch._inductor",
-    "torch.utils.data",
-    "tqdm",
-    "wandb",
-    "zmq",
+_LIBRARIES: Final = re.compile(
+    r"(IPython|execnet|ipykernel|tensorboard|torch\.(_inductor|utils\.data)|tqdm|wandb|zmq)(\..*)?"
 )
 """Packages whose threads run no random functions on a device: they copy, write files, or serve a notebook or tests."""
 
@@ -54,4 +47,4 @@ def _is_of_library(innermost: FrameType) -> bool:
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         module, frame = module if name == threading.__name__ else name, frame.f_back
-    return any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES)
+    return _LIBRARIES.fullmatch(module) is not None
