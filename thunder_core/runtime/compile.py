@@ -249,7 +249,7 @@ def _prologue(
     constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
     inputs = [*zip(acquired.sources, acquired.inputs, strict=True), *constants]
     return build_prologue(
-        () if guarded else acquired.guards,
+        (*(() if guarded else acquired.guards), *program.guards),
         [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
         state=acquired.state,
         shape=shape,
