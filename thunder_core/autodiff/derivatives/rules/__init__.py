@@ -34,8 +34,8 @@ equal eager's bit by bit; the docstring names each exception.
 A rule that returns NotImplemented leaves the call to autograd. So are calls with complex or sparse tensors, under
 autocast, and with arguments that fit no parameter (``out=``); rules are not called for these.
 
-A program has a guard on the rules of the symbols that it differentiates (`thunder_core.autodiff.derivatives.rules_guard`):
-it is compiled again when one of them is added or removed.
+A program has a guard on the rules of the symbols that it differentiates, in
+`thunder_core.autodiff.derivatives.rules_guard`: it is compiled again when one of them is added or removed.
 """
 
 from __future__ import annotations
