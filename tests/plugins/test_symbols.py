@@ -12,10 +12,10 @@ import thunder
 from tests.plugins import operations
 from tests.plugins.conftest import Site, record
 from thunder.config import check_config
-from thunder_core.autodiff.derivatives.rules import all_rules
+from thunder_core.autodiff.derivatives.rules import all_rules, remove_rules
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Tag
-from thunder_core.plugins.host import host
+from thunder_core.plugins.host import host, reset_host
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import CheckSpec, ExecutorSpec
 from thunder_core.plugins.states import PluginState
@@ -194,10 +194,9 @@ RULES = {"tests.plugins.operations.swish": swish}
 
 @pytest.fixture
 def no_rules_stay() -> Iterator[None]:
-    known = dict(all_rules())
+    known = all_rules()
     yield
-    for name in all_rules().keys() - known:
-        del all_rules()[name]
+    remove_rules(all_rules().keys() - known.keys())
 
 
 @pytest.mark.usefixtures("no_rules_stay")
@@ -209,6 +208,35 @@ def test_the_rules_of_a_plugin_give_derivatives(site: Site, registry: Registry) 
     x = torch.ones(3, requires_grad=True)
     (gradient,) = torch.autograd.grad(thunder.jit(operations.swish)(x).sum(), x)
     assert torch.equal(gradient, torch.full((3,), 2.0))
+
+
+@pytest.mark.usefixtures("no_rules_stay")
+def test_the_rules_of_a_plugin_that_is_loaded_after_the_first_call(site: Site, registry: Registry) -> None:
+    x = torch.ones(3, requires_grad=True)
+    program = thunder.jit(operations.swish)
+    torch.autograd.grad(program(x).sum(), x)
+    symbols = site.module(f"ROWS = []\n{RULES}")
+    site.plugin("alpha", PLUGIN.replace('SYMBOLS:ROWS"', f'{symbols}:ROWS", rules="{symbols}:RULES"'))
+    reset_host()  # the plugin was installed after plugins were discovered
+    host().import_object(find(ExecutorSpec, "alpha"))
+    (gradient,) = torch.autograd.grad(program(x).sum(), x)
+    assert torch.equal(gradient, torch.full((3,), 2.0))
+    reason = thunder.explain(program).entries[-1].reason
+    assert reason == f"derivative rules: expected none for {SWISH}, got {symbols}.swish for {SWISH}"
+
+
+@pytest.mark.usefixtures("no_rules_stay")
+def test_the_rules_of_two_plugins_for_one_symbol(site: Site, registry: Registry) -> None:
+    """The first plugin keeps its rule; the error names the other plugin and the module of the rule."""
+    modules = [site.module(f"ROWS = []\n{RULES}") for _ in range(2)]
+    for name, module in zip(("alpha", "beta"), modules, strict=True):
+        own = PLUGIN.replace('SYMBOLS:ROWS"', f'{module}:ROWS", rules="{module}:RULES"').replace('"alpha"', f'"{name}"')
+        site.plugin(name, own)
+    host().import_object(find(ExecutorSpec, "alpha"))
+    with pytest.raises(PluginError, match=rf"{SWISH} has a rule already: {modules[0]}") as raised:
+        host().import_object(find(ExecutorSpec, "beta"))
+    assert "plugin-beta" in str(raised.value)
+    assert all_rules()[SWISH].__module__ == modules[0]
 
 
 @pytest.mark.parametrize(

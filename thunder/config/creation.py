@@ -20,6 +20,7 @@ from thunder_core.plugins.host import Host, host
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.options import ExecutorOptions
 from thunder_core.plugins.states import Offered
+from thunder_frontend.record.classes_by_plugin import ClassesByPlugin
 from thunder_frontend.record.subclasses import SUBJECT
 from thunder_frontend.record.tensor_classes import RefusedClasses, TensorClasses
 
@@ -104,22 +105,15 @@ class _Creation:
         return True
 
     def tensor_classes(self) -> TensorClasses:
-        """The first usable support of tensor classes; without any, one that refuses them.
-
-        If problems are collected, all are created, to report the problems of each.
-        """
-        first: TensorClasses | None = None
-        reasons: list[str] = []
+        """The usable supports of tensor classes, of which the class of a tensor decides; without any, a refusal."""
+        supports: list[tuple[str, TensorClasses]] = []
         for part in self.resolved.parts["tensor_classes"]:
-            if first is not None and self.problems is None:
-                break
-            created, reasons_of_part = self.with_reasons(part, self.create)
-            first = created if first is None else first
-            reasons += reasons_of_part
-        if first is not None:
-            return first
-        self.advice += [(SUBJECT, reason) for reason in reasons]
-        return RefusedClasses()
+            created, reasons = self.with_reasons(part, self.create)
+            self.advice += [(SUBJECT, reason) for reason in reasons]
+            if created is not None:
+                origin = "a Python object" if part.offered is None else f"the {part.offered.plugin.title}"
+                supports.append((f"{created.name!r} of {origin}", created))
+        return ClassesByPlugin(tuple(supports)) if supports else RefusedClasses()
 
     def front_end(self) -> FrontEnd | None:
         """The front end; None if it cannot be imported and problems are collected."""

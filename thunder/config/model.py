@@ -143,8 +143,8 @@ class ThunderConfig(BaseModel):
     )
     tensor_classes: Annotated[Entries, BeforeValidator(read_entries("tensor_classes"))] = Field(
         default=(),
-        description="Support for tensors that hold tensors (`DTensor`, quantized weights, jagged tensors): the first "
-        "entry that can be used. Empty: such tensors are refused.",
+        description="Support for tensors that hold tensors (`DTensor`, quantized weights, jagged tensors): of the "
+        "entries, the one for the most derived base of a tensor's class. Empty: such tensors are refused.",
     )
     interceptions: Annotated[Entries, BeforeValidator(read_entries("interceptions"))] = Field(
         default=(),

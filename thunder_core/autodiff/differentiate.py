@@ -138,6 +138,7 @@ def differentiated(
         dict(writer.origins),
         tuple(writer.offered),
         repeated,
+        dict(writer.rules),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class Joint:
         offered: the ops that were differentiated, with the decisions of the executors; empty without executors.
         repeated: names of those of ``recomputed`` that are results of `Tag.REPEATED` ops, which backward calls again
             despite their effects, and of values that only rearrange or cast these.
+        rules: the hand-written rules of the symbols that were differentiated, by the names of rules; None for those
+            without.
     """
 
     trace: Trace
@@ -63,6 +65,7 @@ class Joint:
     origins: Mapping[Origin, int] = field(default_factory=dict)
     offered: tuple[tuple[BoundSymbol, tuple[Decision, ...]], ...] = ()
     repeated: frozenset[str] = frozenset()
+    rules: Mapping[str, Callable[..., Any] | None] = field(default_factory=dict)
 
     def with_trace(self, trace: Trace) -> Joint:
         """The joint trace with its trace replaced by one from which a pass removed ops."""

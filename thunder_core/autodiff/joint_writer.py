@@ -12,6 +12,7 @@ import torch
 from thunder_core.autodiff.activity import Activity, records
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query, stand_in, sum_stand_in
 from thunder_core.autodiff.derivatives.derive import derive
+from thunder_core.autodiff.derivatives.rules import Rule, all_rules, rule_name
 from thunder_core.autodiff.joint import Origin
 from thunder_core.executors.decision import Decision
 from thunder_core.executors.executor import Executor
@@ -201,6 +202,7 @@ class JointWriter:
         recomputed: names of the values of checkpoint regions that backward recomputes, including residuals.
         origins: number of ops by the origin of their derivative.
         offered: the ops that are differentiated, with the decisions of the executors.
+        rules: the hand-written rules of the symbols of these ops, by the names of rules; None for those without.
     """
 
     def __init__(self, trace: Trace, activity: Activity, executors: Sequence[Executor], regions: Inlined) -> None:
@@ -213,6 +215,8 @@ class JointWriter:
         self.recomputed = set(regions.recomputed)
         self.origins: Counter[Origin] = Counter()
         self.offered: list[tuple[BoundSymbol, tuple[Decision, ...]]] = []
+        self.rules: dict[str, Rule | None] = {}
+        self._all_rules = all_rules()
         self._differentiated: list[DifferentiatedOp] = []
 
     def forward(self) -> None:
@@ -238,7 +242,9 @@ class JointWriter:
                 self._backward(op, absent)
 
     def _forward(self, bound: BoundSymbol, wanted: frozenset[str], reached: frozenset[str]) -> None:
-        query = Query(replace(bound, context=bound.context or self.trace.context), wanted, reached)
+        name = rule_name(bound.symbol)
+        rule = self.rules[name] = self._all_rules.get(name)
+        query = Query(replace(bound, context=bound.context or self.trace.context), wanted, reached, rule)
         derivative = derive(query, self.executors)
         self.origins[Origin(bound.symbol.name, derivative.source, derivative.reason)] += 1
         if derivative.decisions:

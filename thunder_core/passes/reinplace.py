@@ -177,6 +177,12 @@ def _with_writes(functionalized: Functionalized, provenance: str, *, by_argument
 
 
 class _Rewriting:
+    """Restores the mutations that functionalization recorded, in their order.
+
+    There is nothing for the rewrite engine to match: the mutation names its ops. Whether one may be restored depends on
+    the storages that those before it joined, and all later ops, the results and the epilogue get other values.
+    """
+
     def __init__(self, functionalized: Functionalized, by_argument: bool) -> None:
         self.functionalized = functionalized
         self.by_argument = by_argument

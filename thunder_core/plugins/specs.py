@@ -120,7 +120,7 @@ class TensorClassesSpec:
     """Support for wrapper subclasses: tensors of classes with a ``__torch_dispatch__``.
 
     Attributes:
-        name: its name in the list ``tensor_classes`` of configurations, whose first usable entry is used.
+        name: its name in the list ``tensor_classes`` of configurations.
         load: a callable that takes the options and returns a `thunder_frontend.record.tensor_classes.TensorClasses`.
             Its package is treated as part of Thunder: its frames are not observed, so it has to add a guard for each
             property that a program depends on (`Observer.add_guard`).

@@ -206,7 +206,7 @@ def _prologue(
     constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
     inputs = [*zip(recording.sources, recording.inputs, strict=True), *constants]
     return build_prologue(
-        () if guarded else recording.guards,
+        (*(() if guarded else recording.guards), *program.guards),
         [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
         state=recording.state,
         shape=shape,

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
+from thunder_core.autodiff.derivatives.rules_guard import RulesGuard
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.tensor_hooks import check_no_requests
+from thunder_core.checks.guard import Guard
 from thunder_core.contract import Recording
 from thunder_core.errors import FunctionalizationError, UnsupportedError
 from thunder_core.executors.executor import RegionCounts
@@ -79,6 +81,11 @@ class ExecutableProgram:
         if not self.backward_traces:
             return {Phase.INFERENCE: self.final}
         return {Phase.FORWARD: self.final, Phase.BACKWARD: self.backward_traces[-1]}
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What the passes depended on, besides the program."""
+        return () if self.differentiated is None else (RulesGuard.of(self.differentiated.joint.rules),)
 
     def all_ops(self) -> list[BoundSymbol]:
         """The ops of all traces and of their bodies, and the ops that were offered to executors, with their parts."""

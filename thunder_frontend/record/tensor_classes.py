@@ -74,6 +74,14 @@ class TensorClasses(ABC):
     name: str
 
     @abstractmethod
+    def supports_class(self, kind: type) -> type | None:
+        """The class that this support is for: ``kind`` itself or a base of it. None if it does not record ``kind``.
+
+        Of several supports that a configuration names, the one for the most derived class records ``kind``; one for all
+        classes returns `torch.Tensor`, and also records autograd.Functions that create wrappers from plain tensors.
+        """
+
+    @abstractmethod
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
         """The `WrapperCalls` for one recording, called before the program runs."""
 
@@ -83,6 +91,9 @@ class RefusedClasses(TensorClasses):
     """The core's default: refuses each wrapper subclass."""
 
     name: str = field(default="none", init=False)
+
+    def supports_class(self, kind: type) -> None:
+        return None
 
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
         return RefusedCalls()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thunder_core.autodiff.derivatives.derivative import PLAIN, Derivative, Query
-from thunder_core.autodiff.derivatives.rules import Backward, Rule, find_rule
+from thunder_core.autodiff.derivatives.rules import Backward, Rule
 from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_outputs_of, tensors_of
@@ -47,12 +47,12 @@ SOURCE: Final = "a hand-written rule"
 
 
 def derive_by_rule(query: Query) -> Derivative | None:
-    """The derivative traced from the rule of the op's symbol on fake tensors; None if no rule applies to this call.
+    """The derivative traced from the rule of the query on fake tensors; None if no rule applies to this call.
 
     Raises:
         LoweringError: the rule fails; the message has its error.
     """
-    rule = find_rule(query.bound.symbol)
+    rule = query.rule
     if rule is None or not _suits(query.bound, rule):
         return None
     try:

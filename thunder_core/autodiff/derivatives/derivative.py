@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.autodiff.derivatives.rules import Rule
 from thunder_core.executors.decision import Decision
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
@@ -27,12 +28,14 @@ class Query:
         bound: the op, with a context that specifies all modes.
         wanted: names of its inputs whose gradients are computed.
         reached: names of its outputs that have a cotangent.
+        rule: the hand-written rule of its symbol (`thunder_core.autodiff.derivatives.rules`); None if it has none.
         cotangent_strides: strides of cotangents, by name of the output, where they are not dense.
     """
 
     bound: BoundSymbol
     wanted: frozenset[str]
     reached: frozenset[str]
+    rule: Rule | None
     cotangent_strides: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
 
 

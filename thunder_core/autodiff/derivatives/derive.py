@@ -12,7 +12,6 @@ from thunder_core.autodiff.derivatives.by_executor import derive_by_executor
 from thunder_core.autodiff.derivatives.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.derivatives.by_rule import derive_by_rule
 from thunder_core.autodiff.derivatives.derivative import Derivative, Query
-from thunder_core.autodiff.derivatives.rules import find_rule
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.disk_tables import OpTable, is_op
@@ -63,8 +62,7 @@ def write(key: Any, query: Query, derivative: Derivative) -> None:
 
 
 def _is_storable(key: Any, query: Query) -> bool:
-    rule = find_rule(query.bound.symbol)
-    return key is not None and (rule is None or rule.__module__.split(".")[0] == "thunder_core")
+    return key is not None and (query.rule is None or query.rule.__module__.split(".")[0] == "thunder_core")
 
 
 _cache: Final = BoundedCache[Derivative](2048)
@@ -80,7 +78,7 @@ def derive(query: Query, executors: Sequence[Executor]) -> Derivative:
     if calls_hooks_later(query.bound):
         return derive_by_hook(query)
     op_key = _key(query)
-    key = None if op_key is None else (op_key, *executors)
+    key = None if op_key is None else (op_key, query.rule, *executors)
     cached = _cache.lookup([key])
     derivative = cached[key] if cached else _derive(query, executors, op_key)
     failed = any(isinstance(decision, Declined) and decision.failed for decision in derivative.decisions)

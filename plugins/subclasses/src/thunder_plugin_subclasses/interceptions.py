@@ -1,14 +1,13 @@
-"""Interceptions of functions that DTensor and jagged tensors call below the torch functions."""
+"""The table of interceptions: functions that DTensor calls below the torch functions, and those of jagged tensors."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from thunder_frontend.record.interception import Interception, for_private_name, refusal, run_once
+from thunder_frontend.record.interception import Interception, refusal
 from thunder_frontend.record.recorder import active_recorder
 from thunder_plugin_subclasses import jagged
 from thunder_plugin_subclasses.calls import ask_metadata
-from thunder_plugin_subclasses.pytorch_internals import jagged_torch_function, nested_view_dummy, select_sdp_backend
 
 _REFUSE_RANDOM: Final = refusal(
     "a random function of a DTensor sets the offset of the device's random generator for each shard, which is not "
@@ -45,7 +44,5 @@ INTERCEPTIONS: Final = (
         )
         for name in ("_distribute_region", "_get_device_state")  # the first random function calls only the second
     ],
-    *for_private_name(nested_view_dummy, run_once, "PyTorch caches the jagged tensor that it creates"),
-    *for_private_name(jagged_torch_function, jagged.call, "jagged tensors are recorded by their values and offsets"),
-    *for_private_name(select_sdp_backend, jagged.choose_backend, "attention over jagged tensors is one op"),
+    *jagged.INTERCEPTIONS,
 )

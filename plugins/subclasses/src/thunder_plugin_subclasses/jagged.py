@@ -1,4 +1,4 @@
-"""Functions of jagged tensors that PyTorch computes from values of tensors, or with nested tensors of another layout.
+"""Jagged tensors: functions that PyTorch computes from values of tensors, or with nested tensors of another layout.
 
 They are recorded in terms of the values and offsets of the tensors, with the same results and derivatives. PyTorch's
 math implementation of attention uses nested tensors with the strided layout, which have no shape that a trace can
@@ -16,8 +16,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend
 
 from thunder_core.pytorch_internals import FakeTensor
+from thunder_frontend.record.interception import for_private_name, run_once
 from thunder_frontend.record.recorder import Recorder
-from thunder_plugin_subclasses.pytorch_internals import nested_from_padded, scaled_dot_product_attention_math
+from thunder_plugin_subclasses.pytorch_internals import (
+    jagged_torch_function,
+    nested_from_padded,
+    nested_view_dummy,
+    scaled_dot_product_attention_math,
+    select_sdp_backend,
+)
 
 Tensor: Any = torch.Tensor
 
@@ -242,3 +249,11 @@ def _formula(values: Tensors, offsets: Tensors, dropout_p: float, scale: float |
     attended = scaled_dot_product_attention_math(query, key, value, None, dropout_p, False, scale=scale)[0]
     result: torch.Tensor = attended.transpose(1, 2).contiguous().values()
     return result.view(-1, values[0].shape[1], values[2].shape[2])
+
+
+INTERCEPTIONS: Final = (
+    *for_private_name(nested_view_dummy, run_once, "PyTorch caches the jagged tensor that it creates"),
+    *for_private_name(jagged_torch_function, call, "jagged tensors are recorded by their values and offsets"),
+    *for_private_name(select_sdp_backend, choose_backend, "attention over jagged tensors is one op"),
+)
+"""The replacements of PyTorch's functions, which `thunder_plugin_subclasses.interceptions` contains."""

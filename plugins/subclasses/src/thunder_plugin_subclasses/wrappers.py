@@ -32,6 +32,10 @@ class Wrappers(TensorClasses):
         """An instance; there are no options but `optional`."""
         return cls()
 
+    def supports_class(self, kind: type) -> type:
+        """All classes, so that a support of another plugin for a class or its bases takes precedence."""
+        return torch.Tensor
+
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
         return _Calls(Recording(recorder, observer))
 

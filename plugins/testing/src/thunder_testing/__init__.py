@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from thunder_testing.compare import assert_same_behaviour as assert_same_behaviour
     from thunder_testing.conformance.failure import ConformanceError as ConformanceError
     from thunder_testing.conformance.failure import ConformanceFailure as ConformanceFailure
+    from thunder_testing.conformance.rule_suite import rule_suite as rule_suite
     from thunder_testing.conformance.suite import executor_suite as executor_suite
     from thunder_testing.conformance.transform_suite import transform_suite as transform_suite
     from thunder_testing.difference import Comparison as Comparison
@@ -31,6 +32,7 @@ __all__ = [
     "executor_suite",
     "package_suite",
     "private_names_suite",
+    "rule_suite",
     "transform_suite",
 ]
 
@@ -46,6 +48,7 @@ __getattr__ = lazy_imports(
         "executor_suite": "conformance.suite",
         "package_suite": "package.suite",
         "private_names_suite": "private_names",
+        "rule_suite": "conformance.rule_suite",
         "transform_suite": "conformance.transform_suite",
     },
 )

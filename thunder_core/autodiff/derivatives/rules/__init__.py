@@ -33,15 +33,22 @@ equal eager's bit by bit; the docstring names each exception.
 
 A rule that returns NotImplemented leaves the call to autograd. So are calls with complex or sparse tensors, under
 autocast, and with arguments that fit no parameter (``out=``); rules are not called for these.
+
+A program has a guard on the rules of the symbols that it differentiates, in
+`thunder_core.autodiff.derivatives.rules_guard`: it is compiled again when one of them is added or removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.symbols.row import expand
 
@@ -56,46 +63,76 @@ Result: TypeAlias = tuple[Any, Backward] | Any
 
 Rule: TypeAlias = Callable[..., Result]
 
-RULES: Final[dict[str, Rule]] = {}
-"""The rules by the dotted name of their symbol."""
+_rules: Mapping[str, Rule] = MappingProxyType({})
+_lock: Final = threading.RLock()
+renew_in_child(sys.modules[__name__], "_lock")
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
     """A decorator that adds the rule of a symbol, by its dotted name; ``F.`` and ``Tensor.`` are short as in tables."""
 
     def add(function: Rule) -> Rule:
-        full = expand(name)
-        assert full not in RULES, f"{full} has two rules"
-        RULES[full] = function
+        _add({expand(name): function})
         return function
 
     return add
 
 
-def find_rule(symbol: Symbol) -> Rule | None:
-    """The rule of a symbol; None if it has none."""
+def rule_name(symbol: Symbol) -> str:
+    """The name by which the rule of a symbol is registered."""
     is_member = symbol.style in (CallStyle.METHOD, CallStyle.ATTRIBUTE)
-    return all_rules().get(f"torch.Tensor.{symbol.name}" if is_member else symbol.name)
+    return f"torch.Tensor.{symbol.name}" if is_member else symbol.name
+
+
+def all_rules() -> Mapping[str, Rule]:
+    """All rules, including those of plugins, by the dotted name of their symbol.
+
+    The mapping never changes: when rules are added or removed, another one replaces it. So one lookup of all rules of a
+    program is consistent, and a program whose rules were compared with this mapping needs no other comparison as long
+    as this function returns it.
+    """
+    _import_modules()
+    return _rules
 
 
 @cache
-def all_rules() -> dict[str, Rule]:
-    """All rules, including those of plugins, by the dotted name of their symbol."""
+def _import_modules() -> None:
     for module in MODULES:
         import_module(f"{__name__}.{module}")
-    return RULES
 
 
 def add_rules(rules: Mapping[str, Rule]) -> None:
     """Add rules of a plugin (`thunder_core.plugins.specs.SymbolsSpec`), by the dotted names of their symbols.
 
-    Adding the same rule again changes nothing.
+    Programs that differentiate one of these symbols are compiled again at their next call. Adding the same rule again
+    changes nothing.
 
     Raises:
         ValueError: a symbol has another rule. Nothing is added then.
     """
-    known = all_rules()
-    twice = [name for name, own in rules.items() if known.get(name, own) is not own]
-    if twice:
-        raise ValueError(f"{', '.join(twice)} has a rule already: {known[twice[0]].__module__}")
-    known.update(rules)
+    _import_modules()
+    _add(rules)
+
+
+def remove_rules(names: Iterable[str]) -> None:
+    """Remove the rules of these symbols, for example to add changed ones. Programs with them are compiled again.
+
+    Raises:
+        KeyError: a symbol has no rule. Nothing is removed then.
+    """
+    global _rules
+    with _lock:
+        remaining = dict(all_rules())
+        for name in names:
+            del remaining[name]
+        _rules = MappingProxyType(remaining)
+
+
+def _add(rules: Mapping[str, Rule]) -> None:
+    global _rules
+    with _lock:
+        twice = [name for name, own in rules.items() if _rules.get(name, own) is not own]
+        if twice:
+            raise ValueError(f"{', '.join(twice)} has a rule already: {_rules[twice[0]].__module__}")
+        if not rules.keys() <= _rules.keys():
+            _rules = MappingProxyType({**_rules, **rules})

@@ -31,6 +31,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Result:
 @rule("torch.matmul")
 def matmul(input: Tensor, other: Tensor) -> Result:
     """A formula for each pair of dimensions. Autograd's is that of ``bmm``, on expanded copies of the arguments."""
+    if input.dtype is not other.dtype:  # which PyTorch accepts if the product is empty
+        return NotImplemented
     output = torch.matmul(input, other)
     match input.dim(), other.dim():
         case 1, 1:

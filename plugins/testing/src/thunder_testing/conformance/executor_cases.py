@@ -8,12 +8,12 @@ from functools import partial
 
 import torch
 
-from thunder_testing.conformance.call import Call, describe_call
+from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.case import Case
 from thunder_testing.conformance.claims import check_any_claim, check_claims
 from thunder_testing.conformance.failure import Breach, ConformanceFailure
 from thunder_testing.conformance.plan import CHECKS, Plan
-from thunder_testing.conformance.snippet import snippet
+from thunder_testing.conformance.snippet import explained
 from thunder_testing.conformance.subject import Subject
 
 
@@ -70,21 +70,7 @@ class ExecutorCases:
         try:
             check()
         except Breach as breach:
-            text = self._message(subject, word, breach.call or call, breach)
+            tested = self.plan.tested
+            title = f"{tested.executor.name}, {subject.name}, {word}"
+            text = explained(title, subject.name, breach, breach.call or call, tested.spelled)
             raise ConformanceFailure(text) from breach.__cause__
-
-    def _message(self, subject: Subject, word: str, call: Call | None, breach: Breach) -> str:
-        tested = self.plan.tested
-        head = f"{tested.executor.name}, {subject.name}, {word}: the rule of {breach.rule} is broken"
-        if call is None:
-            return f"{head}\n  {breach.problem}"
-        code = snippet(call, breach.cotangents, tested.spelled)
-        lines = [
-            head,
-            f"  {breach.problem}",
-            f"  call: {subject.name}({describe_call(call)})",
-            f"  from: {call.what}",
-            "To see it again:",
-            *[f"    {line}".rstrip() for line in code.splitlines()],
-        ]
-        return "\n".join(lines)

@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 
-from thunder.compiled.function import ThunderFunction
-from thunder.report.training_report import TrainingReport
-from thunder_core.executors import Claimed
 from thunder_testing.conformance.call import Call
 from thunder_testing.conformance.differentiation import (
     LAYOUTS,
@@ -58,7 +55,7 @@ def check_gradients_of(
     try:
         actual = tested.run(program, call.copy(wanted))
         compare(expected, actual, tested.value_check(subject, queries, call, tensors_of))
-        _must_be_used(tested, program, queries)
+        tested.must_have_differentiated(program, queries)
         theirs = eager_backward(expected, cotangents)
         ours = compiled_backward(actual, cotangents)
         check_values = gradient_check(tested, subject, queries, call.copy(wanted), cotangents, layout)
@@ -107,14 +104,3 @@ def _compare(
 
 def _there(gradient: torch.Tensor | None) -> str:
     return "missing" if gradient is None else "there"
-
-
-def _must_be_used(tested: Tested, program: ThunderFunction, queries: Sequence[Query]) -> None:
-    """Raise `Breach` if the executor has a derivative pair for an operation that it claims, and the pair failed."""
-    training = None if program.last is None else TrainingReport.of(program.last.program)
-    if training is None:
-        return
-    symbols = {one.op.symbol.name for one in queries if isinstance(one.decision, Claimed)}
-    for derivative in training.derivatives:
-        if derivative.symbol in symbols and derivative.reason.startswith(f"the pair of {tested.executor.name} failed"):
-            raise Breach("derivative pair", f"it is not used: {derivative.reason}")

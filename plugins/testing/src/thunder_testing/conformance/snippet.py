@@ -10,7 +10,8 @@ import torch
 from thunder_core.errors import TraceError
 from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.tree import map_leaves
-from thunder_testing.conformance.call import Call, recorded_whole
+from thunder_testing.conformance.call import Call, describe_call, recorded_whole
+from thunder_testing.conformance.failure import Breach
 
 _MOST_VALUES: Final = 128
 """Number of elements above which the code has random values."""
@@ -19,11 +20,33 @@ _DIGITS: Final = {torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}
 """Digits that distinguish the numbers of a dtype."""
 
 
-def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: str | None) -> str:
+def explained(
+    title: str, subject: str, breach: Breach, call: Call | None, executors: str | None, setup: Sequence[str] = ()
+) -> str:
+    """The message of a failure: the rule, the call, and code that reproduces it. The arguments are as for `snippet`.
+
+    Args:
+        title: what was tested, at the beginning of the message.
+        subject: the name of the called operation.
+        call: None if the failure concerns no single call.
+    """
+    head = f"{title}: the rule of {breach.rule} is broken\n  {breach.problem}"
+    if call is None:
+        return head
+    code = snippet(call, breach.cotangents, executors, setup)
+    lines = [head, f"  call: {subject}({describe_call(call)})", f"  from: {call.what}", "To see it again:"]
+    return "\n".join([*lines, *[f"    {line}".rstrip() for line in code.splitlines()]])
+
+
+def snippet(
+    call: Call, cotangents: Sequence[torch.Tensor | None], executors: str | None, setup: Sequence[str] = ()
+) -> str:
     """Python code that runs the call with eager PyTorch and compiled, and prints both results.
 
     Args:
-        executors: the argument of `thunder.jit` as code; None for an executor without a name.
+        executors: the argument of `thunder.jit` as code, and other arguments after it; None for an executor without a
+            name.
+        setup: lines before the compilation.
     """
     literals = LiteralPrinter()
     lines: list[str] = []
@@ -35,6 +58,7 @@ def snippet(call: Call, cotangents: Sequence[torch.Tensor | None], executors: st
     called = _called(literals, call.function, arguments)
     given = ", ".join(names.values())
     lines += ["", f"def program({given}):", f"    return {called}", ""]
+    lines += setup
     if executors is None:
         lines.append("# executor: the one that the suite was given")
     lines.append(f"compiled = thunder.jit(program, executors={executors or '[executor]'})")

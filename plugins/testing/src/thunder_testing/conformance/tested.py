@@ -10,6 +10,7 @@ import torch
 
 from thunder.compiled.function import ThunderFunction
 from thunder.report.compile_report import entry_report
+from thunder.report.training_report import TrainingReport
 from thunder_core.errors import ThunderError, WrongResultError
 from thunder_core.executors import Claimed, Executor
 from thunder_core.executors.states import States
@@ -89,6 +90,18 @@ class Tested:
             f"{self.executor.name} claims {claimed[0].op.symbol.name}, and does not run it in the compiled program"
             + (f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""),
         )
+
+    def must_have_differentiated(self, program: ThunderFunction, queries: Sequence[Query]) -> None:
+        """Raise `Breach` if the executor has a derivative pair for an operation that it claims, and the pair failed."""
+        training = None if program.last is None else TrainingReport.of(program.last.program)
+        if training is None:
+            return
+        symbols = {one.op.symbol.name for one in queries if isinstance(one.decision, Claimed)}
+        for derivative in training.derivatives:
+            if derivative.symbol in symbols and derivative.reason.startswith(
+                f"the pair of {self.executor.name} failed"
+            ):
+                raise Breach("derivative pair", f"it is not used: {derivative.reason}")
 
     def value_check(
         self, subject: Subject, queries: Sequence[Query], call: Call, double: Double, *, scale: float = 0.0
