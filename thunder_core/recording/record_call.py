@@ -97,7 +97,8 @@ def record_call(
         advice = ("compute on tensors instead (torch.where, masks)", "compile the original function or module instead")
         raise UnsupportedError(what, location=location(), advice=advice) from error
     except LoweringError as error:
-        raise UnsupportedError(f"a call cannot be recorded: {error}", location=location()) from error
+        advice = ("move the call out of the program", "compile the original function or module instead")
+        raise UnsupportedError(f"a call cannot be recorded: {error}", location=location(), advice=advice) from error
     trace = Trace(
         "computation",
         tuple(tracer.inputs),
