@@ -115,3 +115,17 @@ def test_adding_the_same_rule_again_changes_nothing() -> None:
     before = all_rules()
     add_rules(rules)
     assert all_rules() is before
+
+
+@pytest.mark.parametrize("extra", [1, 2])
+def test_a_rule_with_more_gradients_than_parameters_is_not_used(extra: int) -> None:
+    """Nothing that a rule returns is dropped: autograd differentiates in its place, and the report has the reason."""
+
+    def sinh(input: torch.Tensor) -> Any:
+        return torch.sinh(input), lambda g: (g * 3, *[g] * extra)
+
+    add_rules({SYMBOL: sinh})
+    x = torch.randn(3, requires_grad=True)
+    program = thunder.jit(torch.sinh)
+    torch.testing.assert_close(gradient(program, x), x.cosh())
+    assert f"it returns {1 + extra} gradients for 1 parameters" in str(thunder.explain(program))

@@ -106,10 +106,12 @@ class _Tracing(OpTracing):
         bound = _signature(self.rule).bind(*self.bound.args, **self.bound.kwargs)
         bound.apply_defaults()
         pairs: list[tuple[str, torch.Tensor | None]] = []
-        for argument, gradient in zip(bound.arguments.values(), returned):
+        if len(returned) > len(bound.arguments):
+            raise LoweringError(f"it returns {len(returned)} gradients for {len(bound.arguments)} parameters")
+        for argument, gradient in zip(bound.arguments.values(), returned):  # the last ones may be without a gradient
             if isinstance(argument, TensorProxy):
                 pairs.append((argument.name, gradient))
-            elif isinstance(gradient, list):
+            elif isinstance(gradient, list | tuple):
                 pairs += [(proxy.name, item) for proxy, item in zip(argument, gradient, strict=True)]
         return pairs
 
