@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -101,6 +101,10 @@ class RecordedSizes:
     defined: tuple[str, ...] = ()
     why_constant: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
+
+
+CONSTANT_SIZES: Final = "all sizes are constants"
+"""The change of the last retry of a program with symbolic sizes."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd.graph import allow_mutation_on_saved_tensors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.subjects import SUBJECT
 from tests.training.steps import assert_same, check, leaf, loss_of
@@ -85,9 +86,22 @@ def test_gradients_of_what_forward_used(program: Program) -> None:
     x, w = torch.randn(3, 4), torch.randn(3, 4)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _gradient(program, x, w)
-    with allow_mutation_on_saved_tensors():
+    with allow_mutation_on_saved_tensors(), _Keeping():
         expected = _gradient(program, x, w)
     torch.testing.assert_close(_gradient(SUBJECT(program), x, w), expected)
+
+
+class _Keeping(TorchDispatchMode):
+    """Keeps all tensors alive: PyTorch finds its copies of saved tensors by `id`, which others would have later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._kept.append((args, result))
+        return result
 
 
 def _gradient(program: Program, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 import torch
@@ -16,8 +24,12 @@ from thunder_core.plugins.host import host
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import FrontEndSpec
 from thunder_core.plugins.states import Offered
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 
-_CONFIGURED: Final = (FunctionType, BuiltinFunctionType, MethodType, torch.nn.Module, type)
+_CONFIGURED: Final = (
+    *(FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType),
+    *(functools.partial, torch.nn.Module, OpOverload, OpOverloadPacket, type),
+)
 """Classes of programs that the front end of the configuration records; others may have one of their own."""
 _DEFAULT: Final = "run"
 
@@ -76,6 +88,10 @@ def _front_end_of(kind: type) -> tuple[Offered[FrontEndSpec] | None, str]:
         if found:
             return found[0]
         plugin = plugin_that_compiles(path)
-        if plugin:  # raises, since its front end is not offered
-            return find(FrontEndSpec, plugin), ""
+        if plugin:
+            offered = find(FrontEndSpec, plugin)  # raises if it is not installed, or cannot be used
+            raise PluginError(
+                f"the installed version of {offered.plugin.source} does not compile programs of the class {path}",
+                advice=(f"pip install --upgrade {offered.plugin.source.partition(' ')[0]}",),
+            )
     return None, ""

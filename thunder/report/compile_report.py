@@ -14,7 +14,7 @@ from thunder.report.collectives_report import CollectiveReport, collective_lines
 from thunder.report.decisions import OpDecisions, count_executed, decision_table, decisions_of, share_lines
 from thunder.report.regions_report import RegionReport
 from thunder.report.training_report import TrainingReport
-from thunder_core.contract import Retry
+from thunder_core.contract import CONSTANT_SIZES, Retry
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.sizes_report import SizesReport
@@ -139,7 +139,9 @@ def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
     if entry.sizes is not None:
         lines.extend(f"  {line}" for line in entry.sizes.lines())
     known = "" if entry.sizes is None else entry.sizes.reason
-    lines.extend(f"  once more: {retry}" for retry in entry.retries if retry.reason != known)
+    lines.extend(
+        f"  once more: {retry}" for retry in entry.retries if (retry.change, retry.reason) != (CONSTANT_SIZES, known)
+    )
     lines.extend(f"  only where {text}" for text in entry.values)
     lines.extend(f"  {line}" for line in share_lines(entry.decisions))
     lines.extend(f"    {line}" for line in decision_table(entry.decisions))

@@ -133,13 +133,20 @@ def _check_input(source: Source, tensor: torch.Tensor) -> None:
     """Raise UnsupportedError for a tensor that this recording does not represent."""
     what, advice = "", ""
     if type(tensor) not in _PLAIN:
-        what, advice = f"of the class {type(tensor).__qualname__}", "pass a plain tensor: x.as_subclass(torch.Tensor)"
+        what = f"of the class {type(tensor).__qualname__}"
+        plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        advice = "pass a plain tensor, " + (
+            "x.as_subclass(torch.Tensor)" if plain else "as to_local() and dequantize() do"
+        )
     elif tensor.layout is not torch.strided:
         what, advice = f"a tensor of the layout {tensor.layout}", "pass a dense tensor: x.to_dense()"
     elif any(lazy_bits(tensor)):
         what, advice = "a lazily conjugated or negated tensor", "pass x.resolve_conj().resolve_neg()"
     if what:
-        raise UnsupportedError(f"{source.describe()} is {what}, which this front end does not record", advice=(advice,))
+        raise UnsupportedError(
+            f"{source.describe()} is {what}, which this front end does not record",
+            advice=(advice, "compile the original function or module instead"),
+        )
 
 
 def _add_input(tracer: ProgramTracer, fakes: InputFakes, tensor: torch.Tensor, name: str, storage: int) -> torch.Tensor:

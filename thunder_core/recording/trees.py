@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from thunder_core.checks.guard import Guard
 from thunder_core.checks.plain import is_plain, literal
 from thunder_core.checks.source import CreatedSource, ItemSource, Source
 from thunder_core.contract import Reconstruction
+from thunder_core.errors import UnsupportedError
 from thunder_core.ir.proxy import Proxy
 from thunder_core.pytorch_internals import tree_flatten, tree_unflatten
 
@@ -54,9 +56,8 @@ def argument_tree(value: Any, source: Source, guards: list[Guard]) -> Any:
         guards.append(Check(source, LENGTH, len(items)))
         sources = [ItemSource(source, index) for index in range(len(items))]
     else:
-        guards.append(
-            Check(CreatedSource(_context, (source,), f"{source.describe()}_structure"), EQUALITY, spec.context)
-        )
+        structure = CreatedSource(_context, (source,), f"{source.describe()}_structure")
+        guards.append(Check(structure, EQUALITY, _copy_of(spec.context, source)))
         created = CreatedSource(_items, (source,), f"{source.describe()}_items")
         guards.append(Check(created, LENGTH, len(items)))
         sources = [ItemSource(created, index) for index in range(len(items))]
@@ -69,6 +70,18 @@ def leaf_guard(leaf: Leaf) -> Guard:
     Plain data is compared by type and value, any other object by identity.
     """
     return Check(leaf.source, VALUE, leaf.value) if is_plain(leaf.value) else identity_check(leaf.source, leaf.value)
+
+
+def _copy_of(context: Any, source: Source) -> Any:
+    """A copy of what a class says about its structure, which the program may change later in place."""
+    try:
+        return copy.deepcopy(context)
+    except Exception as error:
+        raise UnsupportedError(
+            f"{source.describe()} is a container whose structure, {type(context).__qualname__}, cannot be copied "
+            f"to compare later calls with it: {error}",
+            advice=("pass its tensors as arguments", "return plain data as the context when the class is flattened"),
+        ) from error
 
 
 def _one_level(value: Any) -> tuple[list[Any], Any]:

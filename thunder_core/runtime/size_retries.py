@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from thunder_core.contract import Recording, Retry
+from thunder_core.contract import CONSTANT_SIZES, Recording, Retry
 from thunder_core.executors.states import States
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.runtime.transform import ExecutableProgram, transform
@@ -42,7 +42,6 @@ ATTEMPTS: Final = (
     ),
 )
 """The attempts with symbols, in order. After the last one all sizes are constants, and errors are raised."""
-CONSTANT_SIZES: Final = "all sizes are constants"
 
 
 def transform_with_retries(

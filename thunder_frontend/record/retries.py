@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from thunder_core.contract import AssumedValues, Retry
+from thunder_core.contract import CONSTANT_SIZES, AssumedValues, Retry
 from thunder_core.errors import DataDependentError, UnsupportedError
 from thunder_core.tracing.sizes import why_constant
 from thunder_frontend.record.attempt import Attempt, key_of
@@ -113,7 +113,7 @@ def constant_sizes(attempt: Attempt, failure: Failure) -> Attempt | None:
     """All sizes are constants."""
     if attempt.varying is None:
         return None
-    retry = failure.retry("all sizes are constants")
+    retry = failure.retry(CONSTANT_SIZES)
     values = None if attempt.guesses is None else failure.values
     return attempt.then(retry, varying=None, constant_sizes=retry.reason, guesses=values)
 

@@ -12,6 +12,7 @@ from thunder_core.autodiff.derivatives.by_executor import derive_by_executor
 from thunder_core.autodiff.derivatives.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.derivatives.by_rule import derive_by_rule
 from thunder_core.autodiff.derivatives.derivative import Derivative, Query
+from thunder_core.autodiff.derivatives.rules import is_of_core, rule_name
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Declined
 from thunder_core.executors.disk_tables import OpTable, is_op
@@ -62,7 +63,7 @@ def write(key: Any, query: Query, derivative: Derivative) -> None:
 
 
 def _is_storable(key: Any, query: Query) -> bool:
-    return key is not None and (query.rule is None or query.rule.__module__.split(".")[0] == "thunder_core")
+    return key is not None and is_of_core(rule_name(query.bound.symbol), query.rule)
 
 
 _cache: Final = BoundedCache[Derivative](2048)

@@ -23,6 +23,7 @@ from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial
 
 _PATIENCE: Final = 50
 """Calls in which another thread ran, after which a program is not captured by itself."""
+OTHER_THREAD: Final = "another thread may run functions of PyTorch, which fail during a capture"
 IN_USE: Final = "results of earlier calls are in use, in memory that the graph would write"
 
 
@@ -97,8 +98,11 @@ class GraphedProgram:
     def _tried(self, trial: Trial, member: Member, values: list[Any]) -> Sequence[Any]:
         """The results of a call during the trial, which is timed if it is one of those that the trial needs."""
         backend = self.device.backend
-        if backend.why_not_now() is not None or self._other_thread() is not None:
+        if backend.why_not_now() is not None:
             return self._run(values)
+        if trial.stage is not Stage.DECIDED and self._other_thread() is not None:
+            self.without(OTHER_THREAD)
+            return self.function(values)
         stage, mode, delay = trial.next(member)
         if stage is Stage.DECIDED:
             self._end(trial)
@@ -121,14 +125,12 @@ class GraphedProgram:
 
     def _other_thread(self) -> str | None:
         """The reason why nothing is captured by itself while another thread may run random functions."""
-        name = other_thread()
+        name = other_thread(backward=self.phase is Phase.BACKWARD)
         if name is None:
             return None
-        reason = f"the thread {name} may run functions of PyTorch, which fail during a capture"
-        with self._counting:
-            if self._ungraphed[reason] >= _PATIENCE and not self.graphs:
-                self.refused, self._plain = reason, True
-        return reason
+        if self._undecided is not None and self._undecided[0].disturbed() >= _PATIENCE:
+            self._undecided[0].refuse(f"{OTHER_THREAD} (the last one: {name})")
+        return OTHER_THREAD
 
     def _end(self, trial: Trial) -> None:
         """Follow the decision. Without graphs from now on, calls cost nothing more."""

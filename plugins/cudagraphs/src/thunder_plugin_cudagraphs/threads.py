@@ -20,8 +20,11 @@ _LIBRARIES: Final = re.compile(
 """Packages whose threads run no random functions on a device: they copy, write files, or serve a notebook or tests."""
 
 
-def other_thread() -> str | None:
+def other_thread(*, backward: bool) -> str | None:
     """The name of another thread that may run functions of PyTorch; None if there is none.
+
+    Args:
+        backward: whether this thread runs a backward, which may be that of the other thread.
 
     Threads that run no Python code are not seen: those of PyTorch work for a call of another thread.
     """
@@ -29,7 +32,7 @@ def other_thread() -> str | None:
     threads = {thread.ident: thread for thread in threading.enumerate()}
     frames = {ident: frame for ident, frame in sys._current_frames().items() if ident != own}
     others = [ident for ident, frame in frames.items() if not _is_of_library(frame)]
-    if not isinstance(threads.get(own), threading.Thread) or isinstance(threads[own], threading._DummyThread):
+    if backward and (own not in threads or isinstance(threads[own], threading._DummyThread)):
         # of autograd, which runs backward in threads of its own, for a thread that waits
         waiting = [ident for ident in others if frames[ident].f_code is run_backward.__code__]
         if len(waiting) == 1:

@@ -108,6 +108,7 @@ class Trial:
         self._members: list[Member] = []
         self._lock = threading.Lock()
         self._timing = False
+        self._disturbed = 0
         self.stage = Stage.LAUNCHES
         self.captured = False
         self.reason: str | None = None
@@ -134,6 +135,19 @@ class Trial:
             self._timing = self._timing or mode is not Mode.UNTIMED
             delay = _AHEAD * member.host if mode is Mode.AHEAD else 0.0
             return self.stage, mode, 0.0 if delay == float("inf") else delay
+
+    def disturbed(self) -> int:
+        """Count a call that could not take part; returns how many there were."""
+        with self._lock:
+            self._disturbed += 1
+            return self._disturbed
+
+    def refuse(self, reason: str) -> None:
+        """Decide against graphs, for all programs."""
+        with self._lock:
+            self.stage, self.captured, self.reason = Stage.DECIDED, False, reason
+            for member in self._members:
+                member.timers.clear()
 
     def add(self, member: Member, stage: Stage, mode: Mode, timer: Timer | None) -> None:
         """A timed call is enqueued. Without a timer, it raised an exception, and the next call is timed instead."""

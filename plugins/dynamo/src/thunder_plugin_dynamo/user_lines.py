@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from thunder_core.ir.location import SourceLocation
-from thunder_core.tracing.frames import is_internal_file
-
-_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
+from thunder_core.tracing.frames import location_in_stack
 
 
 def user_line(node: torch.fx.Node) -> SourceLocation | None:
     """The innermost line in the stack trace of a node that is not in PyTorch; None if there is none."""
-    frames = [SourceLocation(file, int(line), name) for file, line, name in _FRAME.findall(node.stack_trace or "")]
-    of_user = [frame for frame in frames if not is_internal_file(frame.filename)]
-    candidates = of_user or frames
-    return candidates[-1] if candidates else None
+    return location_in_stack(node.stack_trace or "")
 
 
 def lines_of_code(module: torch.fx.GraphModule) -> dict[int, SourceLocation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from thunder_core.checks.source import (
     ArgumentSource,
     AttributeSource,
     FunctionSource,
+    ItemSource,
     KeywordSource,
     Source,
     StoredAttributeSource,
@@ -55,7 +56,7 @@ class ExportFrontEnd:
         is_forward = isinstance(function, MethodType)
         root = FunctionSource(function, "forward" if is_forward else "module")
         source: Source = AttributeSource(root, "__self__") if is_forward else root
-        guards.append(identity_check(StoredAttributeSource(source, "_graph"), module.graph))
+        guards += _graph_guards(module, source)
         if not is_forward:
             _check_call(module, args, kwargs, source, guards)
         leaves = _leaves(module, args, kwargs, guards)
@@ -73,6 +74,17 @@ class ExportFrontEnd:
             return tree_unflatten(runner.run(module, *inputs), out_spec(module))
 
         return record_call(program, [*tensors.values(), *arguments], guards, location=lambda: runner.location())
+
+
+def _graph_guards(module: torch.fx.GraphModule, source: Source) -> Iterator[Guard]:
+    """Guards on the graph and on the bodies of its operators: the objects, and the code that `recompile` made."""
+    for prefix, part in graphs_of(module):
+        path = source
+        for name in prefix.split(".")[:-1]:
+            path = ItemSource(StoredAttributeSource(path, "_modules"), name)
+        yield identity_check(path, part)
+        yield identity_check(StoredAttributeSource(path, "_graph"), part.graph)
+        yield Check(StoredAttributeSource(path, "_code"), VALUE, part.code)
 
 
 def _check_call(module: torch.fx.GraphModule, args: Any, kwargs: Any, source: Source, guards: list[Guard]) -> None:

@@ -64,6 +64,7 @@ Result: TypeAlias = tuple[Any, Backward] | Any
 Rule: TypeAlias = Callable[..., Result]
 
 _rules: Mapping[str, Rule] = MappingProxyType({})
+_of_core: Final[dict[str, Rule]] = {}
 _lock: Final = threading.RLock()
 renew_in_child(sys.modules[__name__], "_lock")
 
@@ -73,6 +74,8 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
     def add(function: Rule) -> Rule:
         _add({expand(name): function})
+        if function.__module__.startswith(f"{__name__}."):
+            _of_core[expand(name)] = function
         return function
 
     return add
@@ -93,6 +96,12 @@ def all_rules() -> Mapping[str, Rule]:
     """
     _import_modules()
     return _rules
+
+
+def is_of_core(name: str, rule: Rule | None) -> bool:
+    """Whether a symbol has this rule, or none, in every process: no plugin added, changed or removed it."""
+    _import_modules()
+    return _of_core.get(name) is rule
 
 
 @cache
@@ -121,8 +130,9 @@ def remove_rules(names: Iterable[str]) -> None:
         KeyError: a symbol has no rule. Nothing is removed then.
     """
     global _rules
+    _import_modules()  # before the lock is taken, which importing a module of rules takes too
     with _lock:
-        remaining = dict(all_rules())
+        remaining = dict(_rules)
         for name in names:
             del remaining[name]
         _rules = MappingProxyType(remaining)
