@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import thunder
 from thunder_core.autodiff.derivatives import derive
-from thunder_core.autodiff.derivatives.rules import add_rules, remove_rules
+from thunder_core.autodiff.derivatives.rules import add_rules, all_rules, remove_rules
 from thunder_core.autodiff.partitioning import cut
 from thunder_core.executors import disk_tables
 from thunder_core.executors.disk_tables import save_tables
@@ -103,6 +103,27 @@ def test_rules_of_others_are_not_kept(
         thunder.jit(torch.sinh)(x).sum().backward()
         start_again()
     assert found.count("torch.sinh") == 2
+
+
+def test_a_rule_of_the_core_that_is_removed_is_not_read_and_that_of_autograd_is_not_kept(
+    start_again: Callable[[], None], found: list[str], request: pytest.FixtureRequest
+) -> None:
+    rule = all_rules()["torch.matmul"]
+    request.addfinalizer(lambda: all_rules().get("torch.matmul") or add_rules({"torch.matmul": rule}))
+    x = torch.randn(3, 3, requires_grad=True)
+
+    def source() -> str:
+        program = thunder.jit(lambda x: torch.matmul(x, x), executors=[])
+        program(x).sum().backward()
+        start_again()
+        return str(thunder.explain(program))
+
+    assert "1 by a hand-written rule" in source()
+    remove_rules(["torch.matmul"])
+    for _ in range(2):
+        assert "hand-written" not in source()
+    add_rules({"torch.matmul": rule})
+    assert "1 by a hand-written rule" in source()
 
 
 def test_cuts_are_found_again(start_again: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,42 @@ def test_the_structure_of_arguments_is_guarded(first: Any, second: Any) -> None:
     assert len(program.entries) == 2
 
 
+class Box:
+    """A container whose structure can change in place."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.options = tensor, {"factor": 2}
+
+
+torch.utils._pytree.register_pytree_node(
+    Box, lambda box: ([box.tensor], box.options), lambda items, options: Box(*items)
+)
+
+
+def test_a_structure_that_changes_in_place_is_guarded() -> None:
+    def program(box: Box) -> torch.Tensor:
+        return box.tensor * box.options["factor"]
+
+    given = Box(torch.ones(2))
+    factors: list[int] = []
+
+    class Scaling(FrontEnd):
+        def record(self, function: Any, args: Any, kwargs: Any, request: Any) -> Any:
+            (box,) = args
+            factors.append(box.options["factor"])
+            guards: list[Any] = []
+            tree = argument_tree(box, ArgumentSource(0), guards)
+            leaf = tree.tensor
+            return record_call(lambda x: x * factors[-1], [(leaf.source, leaf.value)], guards, location=lambda: LINE)
+
+    settings = replace(settings_of(None, executors=[], sharp_edges="error"), front_end=Scaling())
+    recorded = ThunderFunction(program, settings)
+    for factor in (2, 5, 2):
+        given.options["factor"] = factor
+        assert torch.equal(recorded(given), program(given))
+    assert factors == [2, 5]
+
+
 def test_tensors_with_several_paths_are_one_input() -> None:
     program = compiled(lambda x, y: (x.add_(1) * y, x))
     for same in (True, False, True):

@@ -160,6 +160,34 @@ def test_train_and_eval_are_the_errors_of_pytorch() -> None:
         compiled.train()
 
 
+class Scaled(nn.Module):
+    """One operation of the graph, and one in the body of a higher-order operator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y = x * 2
+        return x * 3 + y
+
+
+@pytest.mark.parametrize("body", [False, True])
+def test_a_graph_that_is_edited_is_recorded_again(body: bool) -> None:
+    program = torch.export.export(Scaled(), (torch.ones(2, requires_grad=True),))
+    compiled, reference = thunder.jit(program, executors=[]), program.module()
+    x = torch.ones(2, requires_grad=True)
+    torch.testing.assert_close(compiled(x), reference(x), rtol=0, atol=0)
+    for module in (compiled, reference):
+        parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+        edited = [part for part in parts if any("mul" in str(node.target) for node in part.graph.nodes)][
+            -1 if body else 0
+        ]
+        node = next(node for node in edited.graph.nodes if "mul" in str(node.target))
+        node.args = (node.args[0], 100.0)
+        edited.recompile()
+    expected = reference(x)
+    torch.testing.assert_close(compiled(x), expected, rtol=0, atol=0)
+    assert expected[0] > 100
+
+
 def test_forward_and_copies() -> None:
     program, (x,), _ = exported("mlp")
     compiled = thunder.jit(program, executors=[])
