@@ -51,7 +51,7 @@ class _CallsByPlugin(WrapperCalls):
         self._by_class: dict[type, WrapperCalls] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrappers: list[torch.Tensor]) -> Any:
-        kinds = dict.fromkeys(map(type, wrappers)) or (torch.Tensor,)  # the class of what it creates is not known yet
+        kinds = dict.fromkeys(map(type, wrappers)) or (torch.Tensor,)  # no wrapper: a Function that creates one
         return self._common(func, kinds).call(func, args, kwargs, wrappers)
 
     def dispatch(self, func: Any, kinds: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

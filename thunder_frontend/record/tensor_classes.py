@@ -73,13 +73,15 @@ class TensorClasses(ABC):
 
     name: str
 
-    @abstractmethod
     def supports_class(self, kind: type) -> type | None:
         """The class that this support is for: ``kind`` itself or a base of it. None if it does not record ``kind``.
+
+        By default it is for all classes.
 
         Of several supports that a configuration names, the one for the most derived class records ``kind``; one for all
         classes returns `torch.Tensor`, and also records autograd.Functions that create wrappers from plain tensors.
         """
+        return torch.Tensor
 
     @abstractmethod
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
