@@ -437,3 +437,11 @@ def test_constants_that_cannot_be_read_back_without_code_are_not_stored(tmp_path
     assert [proxy.name for proxy in load_trace(tmp_path / "program.py").inputs] == ["x", "other"]
     with pytest.raises(TraceError, match="'x', a _Runs, cannot be saved"):
         save_trace(trace, tmp_path / "program.py", {"x": _Runs()})
+
+
+@pytest.mark.parametrize("name", ["f(): import marked_module #", "class", "1st", "two words"])
+def test_a_body_whose_name_no_function_can_have(name: str, marked: Path) -> None:
+    path = marked / "program.py"
+    path.write_text(source() + f'\n\n# trace: {name}\ndef other(x: "f32[3]"):\n    return x\n')
+    with pytest.raises(TraceSyntaxError, match="is not the name of a function"):
+        load(path)
