@@ -23,9 +23,9 @@ from thunder_core.passes.transform import Transform
 from thunder_core.settings import Settings
 
 
-def _persistent_inputs(acquired: Recording) -> frozenset[str]:
+def _persistent_inputs(recording: Recording) -> frozenset[str]:
     """Names of the inputs that the program did not reach from the arguments of the call."""
-    inputs = zip(acquired.trace.inputs, acquired.sources, strict=True)
+    inputs = zip(recording.trace.inputs, recording.sources, strict=True)
     arguments = ArgumentSource | KeywordSource
     return frozenset([proxy.name for proxy, source in inputs if not isinstance(source.root, arguments)])
 
@@ -82,18 +82,18 @@ class Compilation:
     notes: list[object] = field(default_factory=list)
 
     @classmethod
-    def of(cls, acquired: Recording, settings: Settings, states: States) -> Compilation:
-        """The compilation of an acquired program, before the first step."""
+    def of(cls, recording: Recording, settings: Settings, states: States) -> Compilation:
+        """The compilation of a recorded program, before the first step."""
         return cls(
-            {Phase.INFERENCE: acquired.trace},
+            {Phase.INFERENCE: recording.trace},
             settings.executors,
             settings.transforms,
             states,
             settings.recompute if isinstance(settings.recompute, str) else {"budget": settings.recompute},
-            acquired.leaves,
-            acquired.families,
-            leaves_among(acquired.trace.inputs, acquired.inputs),
-            _persistent_inputs(acquired),
+            recording.leaves,
+            recording.families,
+            leaves_among(recording.trace.inputs, recording.inputs),
+            _persistent_inputs(recording),
         )
 
     @property

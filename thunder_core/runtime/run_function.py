@@ -28,7 +28,7 @@ from thunder_core.tracing.tracebacks import free_frames, note
 
 
 def run_function(
-    acquired: Recording,
+    recording: Recording,
     program: ExecutableProgram,
     sizes: SizesGuard | None,
     hints: Mapping[str, int],
@@ -39,7 +39,7 @@ def run_function(
     """The function of an entry, ``run(inputs, args, kwargs)``.
 
     Args:
-        acquired, program: the acquired program and the result of its passes.
+        recording, program: the recorded program and the result of its passes.
         sizes: the guard of the sizes that vary; None if all are constants.
         hints: the size symbols of the recording, with their values. The reconstruction names them even if the passes
             replaced them by constants.
@@ -47,29 +47,29 @@ def run_function(
         undoes: whether the function undoes its effects when a guessed value differs.
     """
     symbols = () if sizes is None else tuple(sizes.symbols)
-    defined = acquired.defined_outputs
+    defined = recording.defined_outputs
     epilogue = program.functional.epilogue
     run = _generated(
-        _computation(acquired, program, checks, symbols),
+        _computation(recording, program, checks, symbols),
         None if epilogue is None else compile_trace(with_grouped_copies(epilogue), sizes=(*symbols, *defined)),
         program.functional,
-        acquired.result,
-        plain=acquired.calls_classes,
+        recording.result,
+        plain=recording.calls_classes,
         sizes=hints,
         varying=bool(symbols),
         defined=defined,
-        modes=_enters_modes(acquired, program),
-        grad_enabled=acquired.trace.context.grad_enabled,
+        modes=_enters_modes(recording, program),
+        grad_enabled=recording.trace.context.grad_enabled,
     )
     if not undoes:
         return run
     if program.as_recorded is None:
         return Rollback.of(program.final).around(run)
-    return Rollback.of_recorded(acquired.trace, acquired.inputs).around(run)
+    return Rollback.of_recorded(recording.trace, recording.inputs).around(run)
 
 
 def _computation(
-    acquired: Recording, program: ExecutableProgram, checks: ResultChecks, symbols: tuple[str, ...]
+    recording: Recording, program: ExecutableProgram, checks: ResultChecks, symbols: tuple[str, ...]
 ) -> Callable[..., Any]:
     if program.as_recorded is not None:
         return compile_trace(program.final, sizes=symbols)  # under the caller's autocast, as in eager
@@ -77,12 +77,12 @@ def _computation(
         run = join(program.differentiated)
     else:
         run = compile_trace(program.final, costs=checks, sizes=symbols)
-    return without_autocast(run) if acquired.trace.context.autocast else run  # the same in each call: a guard
+    return without_autocast(run) if recording.trace.context.autocast else run  # the same in each call: a guard
 
 
-def _enters_modes(acquired: Recording, program: ExecutableProgram) -> bool:
+def _enters_modes(recording: Recording, program: ExecutableProgram) -> bool:
     """Whether a run enters modes other than the grad mode: `without_autocast`, or those of an op."""
-    ambient = acquired.trace.context
+    ambient = recording.trace.context
     contexts = {op.context for trace in program.final.programs() for op in trace.symbols}
     return bool(ambient.autocast) or any(
         replace(context, grad_enabled=ambient.grad_enabled, inference=ambient.inference) != ambient

@@ -1,4 +1,4 @@
-"""The transformation of an acquired program into the traces that executors run, by the steps of the pipeline."""
+"""The transformation of a recorded program into the traces that executors run, by the steps of the pipeline."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ class ExecutableProgram:
         return [*[op for trace in traces for op in trace.symbols], *offered]
 
 
-def transform(manager: PassManager, acquired: Recording, settings: Settings, states: States) -> ExecutableProgram:
+def transform(manager: PassManager, recording: Recording, settings: Settings, states: States) -> ExecutableProgram:
     """Run all passes and transforms that the program takes."""
-    return _Transformation(manager, acquired).program(Compilation.of(acquired, settings, states))
+    return _Transformation(manager, recording).program(Compilation.of(recording, settings, states))
 
 
 @dataclass(frozen=True)
 class _Transformation:
     manager: PassManager
-    acquired: Recording
+    recording: Recording
 
     def program(self, compilation: Compilation) -> ExecutableProgram:
         recorded = self._run(ACQUIRED, compilation)
-        reason = why_as_recorded(recorded.trace) if self.acquired.raised is None else "it ends with an exception"
+        reason = why_as_recorded(recorded.trace) if self.recording.raised is None else "it ends with an exception"
         if reason is not None:
             return self._as_recorded(recorded, reason)
         try:
@@ -128,7 +128,7 @@ class _Transformation:
 
     def _as_recorded(self, compilation: Compilation, reason: str) -> ExecutableProgram:
         """The program whose ops PyTorch runs under autograd, which can differentiate PyTorch's functions only."""
-        if self.acquired.raised is None:
+        if self.recording.raised is None:
             check_no_requests(compilation.trace, reason)
         after = self._run(AS_RECORDED, replace(compilation, executors=()))
         assignments = {Phase.INFERENCE: after.result(AssignmentResult).assignments}
@@ -145,7 +145,7 @@ class _Transformation:
         partitioned, forward = after.result(Partitioned), after.result(AssignmentResult)
         (backward,) = forward.others
         final, backward_final = after.traces[Phase.FORWARD], after.traces[Phase.BACKWARD]
-        late = LatePrograms(after.without_programs(), sizes=self.acquired.sizes.symbols)
+        late = LatePrograms(after.without_programs(), sizes=self.recording.sizes.symbols)
         assignments = {
             Phase.JOINT: tuple([Assignment(bound, decisions) for bound, decisions in joint.offered]),
             Phase.FORWARD: forward.assignments,
@@ -155,7 +155,7 @@ class _Transformation:
             self._program(after, assignments),
             backward_traces=(joint.trace, partitioned.backward, backward_final),
             differentiated=DifferentiatedProgram(
-                joint, partitioned, final, backward_final, after.trace, late, self.acquired.calls_classes
+                joint, partitioned, final, backward_final, after.trace, late, self.recording.calls_classes
             ),
             later=late.stages,
         )
@@ -163,7 +163,7 @@ class _Transformation:
     def _program(self, compilation: Compilation, assignments: dict[Phase, tuple[Assignment, ...]]) -> ExecutableProgram:
         records = [record for record in self.manager.records if record.traces and record.phase is not Phase.BACKWARD]
         return ExecutableProgram(
-            traces=(self.acquired.trace, *[record.traces[0] for record in records]),
+            traces=(self.recording.trace, *[record.traces[0] for record in records]),
             functional=compilation.result(Functionalized),
             constants=compilation.constants,
             assignments=assignments,
