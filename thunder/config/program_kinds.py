@@ -30,7 +30,7 @@ _CONFIGURED: Final = (
     *(FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType),
     *(functools.partial, torch.nn.Module, OpOverload, OpOverloadPacket, type),
 )
-"""Classes of programs that the front end of the configuration records; others may have one of their own."""
+"""Programs of these classes are recorded by the front end of the configuration. Only for others plugins are asked."""
 _DEFAULT: Final = "run"
 
 

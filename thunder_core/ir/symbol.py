@@ -80,7 +80,8 @@ class Tag(enum.Enum):
     COMPONENTWISE = enum.auto()  # a hook whose i-th result depends on the i-th item of the second argument only
     BACKWARD = enum.auto()  # an executor's backward; the third argument selects the wanted results, the others are None
     OPAQUE = enum.auto()  # has no row in the tables: its properties are derived from PyTorch
-    # Runs the compiled trace of its parts, whose first run compares the results of executors: no check of its own.
+    # Its function runs the compiled trace of its parts. That trace compares the results of executors in its first run,
+    # so the results of this op are not compared again.
     RUNS_PARTS = enum.auto()
     LOCAL = enum.auto()  # its target has no importable name and must be an input of the program
 

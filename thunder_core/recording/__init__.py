@@ -4,8 +4,8 @@
 (`trees.py`) gives the paths to the leaves of nested arguments, and the guards on their structure.
 """
 
+from thunder_core.recording.program_tracer import autocast_region
 from thunder_core.recording.record_call import record_call
 from thunder_core.recording.trees import Leaf, argument_tree, leaf_guard
-from thunder_core.tracing.program_tracer import autocast_region
 
 __all__ = ["Leaf", "argument_tree", "autocast_region", "leaf_guard", "record_call"]

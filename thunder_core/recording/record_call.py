@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -16,18 +14,16 @@ from thunder_core.checks.guard import Guard
 from thunder_core.checks.source import Source
 from thunder_core.contract import Recording
 from thunder_core.errors import LoweringError, UnsupportedError
-from thunder_core.ir.literals import RESERVED_NAMES
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import DataDependentOutputException, DynamicOutputShapeException
 from thunder_core.recording.input_fakes import InputFakes
+from thunder_core.recording.program_tracer import ProgramTracer
 from thunder_core.recording.trees import Results
+from thunder_core.recording.value_names import ValueNames
 from thunder_core.tracing.fake_tensors import lazy_bits, storage_address
-from thunder_core.tracing.program_tracer import ProgramTracer
 
-_RESERVED: Final = RESERVED_NAMES | {"args", "kwargs", "len", *SIZE_NAMES}
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _VALUES: Final = (DataDependentOutputException, DynamicOutputShapeException)
 
@@ -71,7 +67,7 @@ def record_call(
     state = GlobalState.current()
     tracer = ProgramTracer(location)
     fakes = InputFakes(tracer.mode)
-    names, storages = _Names(), dict[int, int]()
+    names, storages = ValueNames(), dict[int, int]()
     known: dict[int, tuple[Source, torch.Tensor]] = {}
     given, checks = [], list(guards)
     sources, values = [], []
@@ -83,7 +79,7 @@ def record_call(
         else:
             _check_input(source, tensor)
             storage = storages.setdefault(storage_address(tensor), len(storages))
-            fake = _add_input(tracer, fakes, tensor, names.of(source), storage)
+            fake = _add_input(tracer, fakes, tensor, names.for_input(source.describe()), storage)
             known[id(tensor)] = source, fake
             sources.append(source)
             values.append(tensor)
@@ -109,24 +105,6 @@ def record_call(
         tracer.context,
     )
     return Recording(trace, tuple(sources), tuple(values), tuple(checks), state, result, saw_strides=True)
-
-
-class _Names:
-    """Python identifiers for inputs, each once."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def of(self, source: Source) -> str:
-        """An identifier that resembles an access path."""
-        stem = re.sub(r"\W+", "_", source.describe()).strip("_").lower() or "value"
-        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _RESERVED or re.fullmatch(r"[ts]\d+", stem):
-            stem = f"input_{stem}"
-        name, suffix = stem, 1
-        while name in self._taken:
-            name, suffix = f"{stem}_{suffix}", suffix + 1
-        self._taken.add(name)
-        return name
 
 
 def _check_input(source: Source, tensor: torch.Tensor) -> None:

@@ -34,8 +34,11 @@ class ClassesByPlugin(TensorClasses):
     supports: tuple[tuple[str, TensorClasses], ...]
 
     def supports_class(self, kind: type) -> type | None:
-        bases = [base for _, support in self.supports if (base := support.supports_class(kind)) is not None]
-        return min(bases, key=kind.__mro__.index, default=None)
+        return _nearest(kind, self.bases(kind))
+
+    def bases(self, kind: type) -> list[type | None]:
+        """For each support, the base of ``kind`` that it is for; None if it does not record ``kind``."""
+        return [support.supports_class(kind) for _, support in self.supports]
 
     def start(self, recorder: Recorder, observer: Observer) -> WrapperCalls:
         return _CallsByPlugin(self, recorder, observer)
@@ -97,20 +100,24 @@ class _CallsByPlugin(WrapperCalls):
         Raises:
             PluginError: two plugins support that base.
         """
-        bases = [support.supports_class(kind) for _, support in self._classes.supports]
-        nearest = self._classes.supports_class(kind)
-        chosen = [index for index, base in enumerate(bases) if base is not None and base is nearest]
-        if not chosen:
+        bases = self._classes.bases(kind)
+        nearest = _nearest(kind, bases)
+        if nearest is None:
             return self._refused
+        chosen = [index for index, base in enumerate(bases) if base is nearest]
         if len(chosen) > 1:
             origins = [self._classes.supports[index][0] for index in chosen]
-            assert nearest is not None
             supporters = " and by ".join(origins)
             raise PluginError(
                 f"tensors of the class {_name(kind)} are supported by {supporters}, both for {_name(nearest)}",
                 advice=("name one of them in the list tensor_classes of the configuration",),
             )
         return self._started[chosen[0]]
+
+
+def _nearest(kind: type, bases: Iterable[type | None]) -> type | None:
+    """The most derived of the bases of a class."""
+    return min([base for base in bases if base is not None], key=kind.__mro__.index, default=None)
 
 
 def _name(kind: type) -> str:

@@ -220,7 +220,7 @@ _RANDOM: Final[Rows] = (
 
 
 def _clear_autocast_cache(recorder: Recorder, original: Callable[[], None], /) -> None:
-    recorder.trace.end_autocast_region()
+    recorder.trace.autocast_regions.leave()
     original()
 
 

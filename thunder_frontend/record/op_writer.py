@@ -51,7 +51,7 @@ class OpWriter:
             fakes: the fakes of the results; empty if they are unknown, since an equal call was inferred before.
         """
         if context.autocast:
-            self._trace.begin_autocast_region()
+            self._trace.ops += self._trace.autocast_regions.before_op(user_location())
         changes_autograd = Tag.CHANGES_AUTOGRAD in symbol.tags
         if not changes_autograd:
             self._check_numbers(symbol, outcome)

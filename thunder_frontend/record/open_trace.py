@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,47 +14,17 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol, free_values, written_storages
 from thunder_core.ir.context import Context, attention_kernels, current_context
 from thunder_core.ir.effects import PURE, Effects, joined
-from thunder_core.ir.literals import RESERVED_NAMES
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, storages_of
-from thunder_core.ir.size import SIZE_NAMES
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.pytorch_internals import storage_identity
+from thunder_core.recording.autocast_regions import AutocastRegions
+from thunder_core.recording.value_names import ValueNames
 from thunder_core.symbols.functions import CLEAR_CACHE
 from thunder_core.tracing.frames import user_location
 
 if TYPE_CHECKING:
     from thunder_frontend.record.tensors import Tensors
-
-
-class Names:
-    """Hands out Python identifiers, each once."""
-
-    # names that a printed program and its prologue define
-    RESERVED = RESERVED_NAMES | {"args", "kwargs", "len", *SIZE_NAMES}
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._taken: set[str] = set()
-
-    def intermediate(self) -> str:
-        """The next ``t0``, ``t1``, ... for a computed value."""
-        while True:
-            name = f"t{self._count}"
-            self._count += 1
-            if name not in self._taken:
-                return name
-
-    def for_input(self, description: str) -> str:
-        """An identifier that resembles an access path such as ``model.layers[0].weight``."""
-        stem = re.sub(r"\W+", "_", description).strip("_").lower() or "value"
-        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in self.RESERVED or re.fullmatch(r"[ts]\d+", stem):
-            stem = f"input_{stem}"
-        name, suffix = stem, 1
-        while name in self._taken:
-            name, suffix = f"{stem}_{suffix}", suffix + 1
-        self._taken.add(name)
-        return name
 
 
 class Storages:
@@ -119,14 +87,13 @@ class OpenTrace:
         ambient: the modes that the whole program runs under.
         kernels: the attention kernels that the caller of the program allows.
         stdout, stderr: the standard streams before the program ran.
-        used_autocast: whether an op was recorded under autocast since the last region of autocast ended.
-        left_autocast: whether a region of autocast ended after such ops, and no op was recorded since.
+        autocast_regions: the regions of autocast that the program has left.
         is_region_cut: whether an exception left a region, or a user's function that is one op: the trace lacks the
             calls before the exception.
     """
 
     def __init__(self) -> None:
-        self.names = Names()
+        self.names = ValueNames()
         self.storages = Storages()
         self.ops: list[BoundSymbol] = []
         self.outer_ops: list[list[BoundSymbol]] = []
@@ -134,8 +101,7 @@ class OpenTrace:
         self.kernels = attention_kernels()
         self._warning_filters = warnings.filters, tuple(warnings.filters)
         self.stdout, self.stderr = sys.stdout, sys.stderr
-        self.used_autocast = False
-        self.left_autocast = False
+        self.autocast_regions = AutocastRegions()
         self.is_region_cut = False
 
     def outwards(self) -> list[list[BoundSymbol]]:
@@ -157,18 +123,6 @@ class OpenTrace:
         """Whether the program has changed or replaced `warnings.filters`."""
         filters, content = self._warning_filters
         return warnings.filters is not filters or tuple(filters) != content
-
-    def end_autocast_region(self) -> None:
-        """Note that the program left a region of autocast: PyTorch clears its cache of casts."""
-        self.left_autocast |= self.used_autocast
-        self.used_autocast = False
-
-    def begin_autocast_region(self) -> None:
-        """Note that an op is about to be recorded under autocast, maybe the first of another region."""
-        self.used_autocast = True
-        if self.left_autocast:
-            self.left_autocast = False
-            self.ops.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, user_location()))
 
     def relative_context(self, context: Context) -> Context | None:
         """The modes that an op stores: None if they are those of the whole program."""

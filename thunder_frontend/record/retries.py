@@ -1,4 +1,4 @@
-"""The retries of a recording after an error: the options of the next attempt, by rules that are asked in order.
+"""The retries of a recording that ended with an error: the first of the `RULES` that applies makes the next `Attempt`.
 
 The recorder itself raises `thunder_frontend.record.attempt.RecordAgain` where it finds out that the program has to be
 recorded with other options.

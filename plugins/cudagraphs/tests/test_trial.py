@@ -46,7 +46,7 @@ def call(trial: Trial, member: Member, clock: Clock) -> tuple[Stage, Mode, float
 
 
 def trial_of(*clocks: Clock) -> Trial:
-    """The trial of programs with these times, after the calls in turn that it needs for its decision."""
+    """A trial of one program for each clock, whose calls take the times of that clock, after 30 calls of each."""
     trial = Trial(WARMUP)
     members = [trial.join() for _ in clocks]
     for _ in range(30):

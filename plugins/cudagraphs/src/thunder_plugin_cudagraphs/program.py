@@ -21,8 +21,6 @@ from thunder_plugin_cudagraphs.pytorch_internals import get_current_graph_task_k
 from thunder_plugin_cudagraphs.threads import other_thread
 from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial
 
-_PATIENCE: Final = 50
-"""Calls in which another thread ran, after which a program is not captured by itself."""
 OTHER_THREAD: Final = "another thread may run functions of PyTorch, which fail during a capture"
 IN_USE: Final = "results of earlier calls are in use, in memory that the graph would write"
 
@@ -100,7 +98,8 @@ class GraphedProgram:
         backend = self.device.backend
         if backend.why_not_now() is not None:
             return self._run(values)
-        if trial.stage is not Stage.DECIDED and self._other_thread() is not None:
+        if trial.stage is not Stage.DECIDED and (name := self._other_thread()) is not None:
+            trial.disturb(f"{OTHER_THREAD} (the last one: {name})")
             self.without(OTHER_THREAD)
             return self.function(values)
         stage, mode, delay = trial.next(member)
@@ -124,13 +123,8 @@ class GraphedProgram:
         return results
 
     def _other_thread(self) -> str | None:
-        """The reason why nothing is captured by itself while another thread may run random functions."""
-        name = other_thread(backward=self.phase is Phase.BACKWARD)
-        if name is None:
-            return None
-        if self._undecided is not None and self._undecided[0].disturbed() >= _PATIENCE:
-            self._undecided[0].refuse(f"{OTHER_THREAD} (the last one: {name})")
-        return OTHER_THREAD
+        """The name of another thread that may run functions of PyTorch."""
+        return other_thread(backward=self.phase is Phase.BACKWARD)
 
     def _end(self, trial: Trial) -> None:
         """Follow the decision. Without graphs from now on, calls cost nothing more."""
@@ -237,8 +231,8 @@ class GraphedProgram:
         if reason is not None:
             self.refused = reason
             return self.without(reason)
-        if self.trial is not None and (reason := self._other_thread()) is not None:
-            return self.without(reason)
+        if self.trial is not None and self._other_thread() is not None:
+            return self.without(OTHER_THREAD)
         if self.phase is Phase.BACKWARD and get_current_graph_task_keep_graph():
             return self.without("the autograd graph is retained for another backward")
         return capture(self, Attempt(values, key))

@@ -23,17 +23,17 @@ _LIBRARIES: Final = re.compile(
 def other_thread(*, backward: bool) -> str | None:
     """The name of another thread that may run functions of PyTorch; None if there is none.
 
-    Args:
-        backward: whether this thread runs a backward, which may be that of the other thread.
-
     Threads that run no Python code are not seen: those of PyTorch work for a call of another thread.
+
+    Args:
+        backward: whether this thread runs a backward, perhaps for the other thread, which then waits for it.
     """
     own = threading.get_ident()
     threads = {thread.ident: thread for thread in threading.enumerate()}
     frames = {ident: frame for ident, frame in sys._current_frames().items() if ident != own}
     others = [ident for ident, frame in frames.items() if not _is_of_library(frame)]
     if backward and (own not in threads or isinstance(threads[own], threading._DummyThread)):
-        # of autograd, which runs backward in threads of its own, for a thread that waits
+        # This is a thread of autograd's engine. The thread that called backward waits in PyTorch until it ends.
         waiting = [ident for ident in others if frames[ident].f_code is run_backward.__code__]
         if len(waiting) == 1:
             others.remove(waiting[0])

@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 GAIN: Final = 0.05
 """The share of the time of a call that graphs must save."""
+PATIENCE: Final = 50
+"""Calls that cannot take part in a trial, after which it ends."""
 _AHEAD: Final = 1.5
 """The device is kept busy for this many times the host's time, so that the host is ahead of it in the whole call."""
 
@@ -136,18 +138,12 @@ class Trial:
             delay = _AHEAD * member.host if mode is Mode.AHEAD else 0.0
             return self.stage, mode, 0.0 if delay == float("inf") else delay
 
-    def disturbed(self) -> int:
-        """Count a call that could not take part; returns how many there were."""
+    def disturb(self, reason: str) -> None:
+        """A call cannot take part, for this reason. After `PATIENCE` such calls nothing is captured."""
         with self._lock:
             self._disturbed += 1
-            return self._disturbed
-
-    def refuse(self, reason: str) -> None:
-        """Decide against graphs, for all programs."""
-        with self._lock:
-            self.stage, self.captured, self.reason = Stage.DECIDED, False, reason
-            for member in self._members:
-                member.timers.clear()
+            if self._disturbed >= PATIENCE:
+                self._end(reason, captured=False)
 
     def add(self, member: Member, stage: Stage, mode: Mode, timer: Timer | None) -> None:
         """A timed call is enqueued. Without a timer, it raised an exception, and the next call is timed instead."""
@@ -178,9 +174,11 @@ class Trial:
             return
         both = _timed(timed, Stage.REPLAYS, Mode.IDLE)
         before, after = (sum([one.total(stage) for one in both]) for stage in (Stage.LAUNCHES, Stage.REPLAYS))
-        self.captured = saves(before, after)
-        self.reason = f"{self.reason}; with graphs {_ms(after)} pass until the end, without {_ms(before)}"
-        self.stage = Stage.DECIDED
+        reason = f"{self.reason}; with graphs {_ms(after)} pass until the end, without {_ms(before)}"
+        self._end(reason, captured=saves(before, after))
+
+    def _end(self, reason: str, *, captured: bool) -> None:
+        self.stage, self.captured, self.reason = Stage.DECIDED, captured, reason
         for member in self._members:
             member.timers.clear()
 

@@ -17,7 +17,6 @@ from thunder_core.checks.source import (
     ArgumentSource,
     AttributeSource,
     FunctionSource,
-    ItemSource,
     KeywordSource,
     Source,
     StoredAttributeSource,
@@ -64,27 +63,31 @@ class ExportFrontEnd:
             getattr(module, GUARDS)(*[leaf.value for leaf in leaves])
         tensors = _tensors(module, source)
         arguments = [(leaf.source, leaf.value) for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
-        runner = GraphRunner(module, {})
+        runner = GraphRunner(module)
 
         def program(*fakes: torch.Tensor) -> Any:
-            nonlocal runner
             held, given = fakes[: len(tensors)], iter(fakes[len(tensors) :])
-            runner = GraphRunner(module, dict(zip(tensors, held, strict=True)))
+            runner.tensors.update(zip(tensors, held, strict=True))
             inputs = [next(given) if isinstance(leaf.value, torch.Tensor) else leaf.value for leaf in leaves]
             return tree_unflatten(runner.run(module, *inputs), out_spec(module))
 
-        return record_call(program, [*tensors.values(), *arguments], guards, location=lambda: runner.location())
+        return record_call(program, [*tensors.values(), *arguments], guards, location=runner.location)
 
 
 def _graph_guards(module: torch.fx.GraphModule, source: Source) -> Iterator[Guard]:
     """Guards on the graph and on the bodies of its operators: the objects, and the code that `recompile` made."""
     for prefix, part in graphs_of(module):
-        path = source
-        for name in prefix.split(".")[:-1]:
-            path = ItemSource(StoredAttributeSource(path, "_modules"), name)
+        path = _submodule(source, prefix.removesuffix("."))
         yield identity_check(path, part)
         yield identity_check(StoredAttributeSource(path, "_graph"), part.graph)
         yield Check(StoredAttributeSource(path, "_code"), VALUE, part.code)
+
+
+def _submodule(source: Source, path: str) -> Source:
+    """The path to a submodule of the module at ``source``."""
+    for name in path.split(".") if path else ():
+        source = StoredAttributeSource(source, name, "_modules")
+    return source
 
 
 def _check_call(module: torch.fx.GraphModule, args: Any, kwargs: Any, source: Source, guards: list[Guard]) -> None:
@@ -125,9 +128,7 @@ def _tensors(module: torch.fx.GraphModule, source: Source) -> dict[str, tuple[So
         for node in part.graph.find_nodes(op="get_attr"):
             path = f"{prefix}{node.target}"
             owner, _, name = path.rpartition(".")
-            holder, place = module, source
-            for step in owner.split(".") if owner else ():
-                holder, place = getattr(holder, step), StoredAttributeSource(place, step, "_modules")
+            holder, place = module.get_submodule(owner), _submodule(source, owner)
             stored = next(
                 (one for one in ("_parameters", "_buffers", "__dict__") if name in getattr(holder, one)), None
             )

@@ -45,14 +45,14 @@ class GraphRunner:
 
     Args:
         module: the graph module of an exported program.
-        tensors: the tensors that replace those of the module in this run, by path.
 
     Attributes:
+        tensors: the tensors that replace those of the module, by path.
         node: the node that runs.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
         self._prefixes = {id(part): prefix for prefix, part in graphs_of(module)}
         self._latest: SourceLocation | None = None
         self.node: torch.fx.Node | None = None
@@ -100,7 +100,7 @@ class GraphRunner:
         return target(*args, **kwargs)
 
     def _attribute(self, module: torch.fx.GraphModule, path: str) -> Any:
-        known = self._tensors.get(self._prefixes[id(module)] + path)
+        known = self.tensors.get(self._prefixes[id(module)] + path)
         if known is not None:
             return known
         value: Any = module

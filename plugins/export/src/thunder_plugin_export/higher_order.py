@@ -34,7 +34,7 @@ def _cond(run: Run, predicate: Any, true_body: Any, false_body: Any, operands: A
 
 
 def _functional(run: Run, operator: Any, **arguments: Any) -> Any:
-    """An operator that writes, on copies of the tensors that it writes: what a decomposition makes of its call."""
+    """A functionalized call of an operator that writes: PyTorch copies the written tensors and calls the operator."""
     return auto_functionalized_v2_dense(operator, **arguments)
 
 

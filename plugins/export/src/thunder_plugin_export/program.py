@@ -21,7 +21,7 @@ def module_of(exported: torch.export.ExportedProgram) -> torch.nn.Module:
 
 
 def graph_of(function: Any) -> torch.fx.GraphModule:
-    """The graph module whose call or ``forward`` a front end is asked to record.
+    """The graph module that ``function`` is, or whose ``forward`` it is.
 
     Raises:
         OptionError: ``function`` is anything else.

@@ -18,7 +18,8 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import set_grad_enabled
-from thunder_core.symbols.functions import CLEAR_CACHE, REBASED
+from thunder_core.recording.autocast_regions import AutocastRegions
+from thunder_core.symbols.functions import REBASED
 from thunder_core.symbols.opaque import is_of_pytorch
 from thunder_core.symbols.operators import neural_function, torch_call
 from thunder_core.symbols.registry import registry
@@ -45,13 +46,17 @@ class ProgramTracer(Tracer):
 
     Args:
         location: returns the line of the user's program that makes the current call; None if it is unknown.
+
+    Attributes:
+        context: the modes of the call that is recorded.
+        autocast_regions: the regions of autocast that the program has left.
     """
 
     def __init__(self, location: Callable[[], SourceLocation | None]) -> None:
         super().__init__(Level.TORCH, merge=False)
         self.context = current_context()
         self._location = location
-        self._used_autocast = self._left_autocast = False
+        self.autocast_regions = AutocastRegions()
         self._input_ids: set[int] = set()
 
     def input(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
@@ -108,7 +113,8 @@ class ProgramTracer(Tracer):
         written = [leaf for leaf in tensors_in((args, kwargs)) if storage_address(leaf) in observed.written]
         mutates = tuple(dict.fromkeys(self.proxy(leaf).name for leaf in written))
         context = current_context()
-        self._begin_autocast(bool(context.autocast), location)
+        if context.autocast:
+            self.ops += self.autocast_regions.before_op(location)
         effects = Effects(mutates, observed.random, observed.external)
         output = map_leaves(self._result, result)
         own = None if context == self.context else context
@@ -130,19 +136,6 @@ class ProgramTracer(Tracer):
             if what:
                 problem = f"{func} gives {known.name}{what}"
                 raise UnsupportedError(problem, location=self._location(), advice=_ADVICE)
-
-    def leave_autocast(self) -> None:
-        """Note that the program left a region of autocast: the next one does not reuse its casts."""
-        self._left_autocast |= self._used_autocast
-        self._used_autocast = False
-
-    def _begin_autocast(self, enabled: bool, location: SourceLocation | None) -> None:
-        if not enabled:
-            return
-        self._used_autocast = True
-        if self._left_autocast:
-            self._left_autocast = False
-            self.ops.append(BoundSymbol(CLEAR_CACHE, (), {}, None, Effects(external=True), None, location))
 
     def _follow_history(self, location: SourceLocation | None) -> None:
         """Rename tensors that require grad since a write to another tensor on their storage."""
@@ -166,7 +159,7 @@ class ProgramTracer(Tracer):
         return replace(self._new(tensor), storage=storage)
 
     def _new(self, tensor: torch.Tensor) -> TensorProxy:
-        # numbers as those of inputs: negative ones are for traces that are inlined
+        # storages count up from those of the inputs; `Tracer` counts down, for traces that are inlined
         self._storages.setdefault(storage_address(tensor), len(self._storages))
         new = super()._new(tensor)
         return replace(new, name=f"t{new.name.removeprefix('v')}", requires_grad=tensor.requires_grad)
@@ -184,4 +177,4 @@ def autocast_region(
         yield
     tracer = _active.tracer
     if tracer is not None and not current_context().autocast:
-        tracer.leave_autocast()
+        tracer.autocast_regions.leave()
