@@ -163,12 +163,36 @@ def test_a_network(training: bool) -> None:
     assert formats(thunder.last_traces(alone)[-1]) == [False] * 3
 
 
-def test_inference() -> None:
-    model = Residual().eval()
-    compiled = thunder.jit(model, executors=[Pointwise()])
-    x = torch.randn(2, 3, 6, 6)
+class WritesInput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(3, 3, 3, padding=1) for _ in range(8)])
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        y = F.relu_(self.layers[0](x))
+        y[:, 1] = 1
+        row = y[:, :, 0]
+        for layer in self.layers[1:]:
+            y = layer(y).relu_().add_(y)
+        x.add_(y)
+        row.add_(y[:, :, 0])
+        return row, y
+
+
+@pytest.mark.parametrize("model", [Residual(), WritesInput()], ids=["residual", "writes"])
+def test_inference(model: nn.Module) -> None:
+    """Values that the program writes in place move, too."""
+    compiled = []
+
+    def compile(module: Any) -> Any:
+        compiled.append(thunder.jit(module, executors=[Pointwise()]))
+        return compiled[-1]
+
     with torch.no_grad():
-        torch.testing.assert_close(compiled(x), model(x))
+        comparison = Comparison(1e-4, 1e-5)
+        assert_same_behaviour(model.eval(), lambda: Arguments(torch.randn(2, 3, 6, 6)), compile, comparison=comparison)
+    assert set(formats(thunder.last_traces(compiled[0])[-1])) == {True}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: images on it have half precision")
