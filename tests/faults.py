@@ -9,7 +9,7 @@ A fault is a comparison that is flipped (``<`` becomes ``>=``), a guard that is 
 ``raise`` or ``continue`` that is never entered), or two arguments of a call that are exchanged. It counts if some test
 runs its line; others are replaced by the next ones. Each fault is tried in a copy of the checkout until a test fails:
 first with the files of tests that run its line, as one run of all tests without faults has noted, then with all tests,
-as ``scripts/test`` without arguments runs them.
+as ``scripts/test`` without arguments runs them. A fault with which the tests do not end is found, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,8 @@ FLIPPED: Final = {
 MARKER: Final = "thunder_core.fault_marker"
 """A module of the copy's core that the faulty code imports to tell that it runs: one of Thunder's files to the front
 end, which observes no frames of these, and to tests of what a package imports."""
+_LIMIT: Final = 2400
+"""Seconds after which a run of the tests is stopped: three times what all of them take."""
 _MOST_FAILED: Final = 3
 """Tests that may fail without faults, as on a machine that is busy."""
 FUTURE: Final = b"from __future__ import annotations\n"
@@ -257,7 +260,17 @@ class Copy:
         command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", MARKER]
         parallel = ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
         line = [*command, *parallel, *options]
-        return subprocess.run(line, cwd=self.root, env=environment, capture_output=True, text=True)
+        with subprocess.Popen(
+            line, cwd=self.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        ) as run:  # fmt: skip
+            try:
+                output, errors = run.communicate(timeout=_LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
+                output, errors = run.communicate()
+                errors += f"\nthe tests did not end within {_LIMIT} s"
+        return subprocess.CompletedProcess(line, run.returncode, output, errors)
 
 
 def tests_that_run(faults: Mapping[int, Fault], options: list[str]) -> tuple[dict[int, list[str]], list[str]]:

@@ -145,6 +145,9 @@ class Recording:
         checked_by_caller: the caller checks everything that the program read, and the metadata of its inputs, before
             each call, as Dynamo does. Whether inputs share storage is still checked where the program writes to them.
         retries: the attempts after the first one, in order, for the report.
+        gradients: for programs that run autograd, the inputs that are leaves of its graph, require grad and have no
+            hooks, all of which is guarded. The value is the name of the input that is ``grad`` of the tensor when the
+            program begins; None if that is None; empty if the program assigns ``grad`` before it runs autograd.
     """
 
     trace: Trace
@@ -161,6 +164,7 @@ class Recording:
     calls_classes: bool = False
     checked_by_caller: bool = False
     retries: tuple[Retry, ...] = ()
+    gradients: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def varying_floats(self) -> list[str]:

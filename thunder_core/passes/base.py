@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -71,6 +71,7 @@ class PassContext:
             decisions; transforms append to it. The report shows them, and the ops stay.
         unverified_strides: names of inputs of a backward whose strides may differ from the trace: forward computes
             them, and no check compares their strides. Set after executors claimed their ops.
+        gradients: as in `thunder_core.contract.Recording`.
     """
 
     phase: Phase = Phase.INFERENCE
@@ -83,6 +84,7 @@ class PassContext:
     notes: list[object] = field(default_factory=list)
     unclaimed: list[Assignment] = field(default_factory=list)
     unverified_strides: frozenset[str] = frozenset()
+    gradients: Mapping[str, str | None] = field(default_factory=dict)
 
     def fuses(self) -> bool:
         """Whether one of the executors fuses ops to regions."""

@@ -301,13 +301,17 @@ class _Rewriting:
 
 
 def _original(op: BoundSymbol, mutation: Mutation) -> BoundSymbol | None:
-    """The in-place op with the current arguments of ``op``; None if ``op`` is no longer its functional form."""
+    """The in-place op with the current arguments and modes of ``op``; None if that is no longer its functional form."""
     if op.symbol is not mutation.functional:
         return None
-    if op.symbol is mutation.original.symbol.functional:
-        return replace(mutation.original, args=op.args, kwargs=op.kwargs)
+    original = mutation.original
+    if op.symbol is original.symbol.functional:
+        return replace(original, args=op.args, kwargs=op.kwargs, context=op.context)
+    of_copies = op.symbol.target is operations.functional_call
+    if of_copies and op.args[0] is not original.symbol.target:  # a derivative put another function in its place
+        return None
     args, kwargs = op.args[-2:]
-    return replace(mutation.original, args=args, kwargs=kwargs)
+    return replace(original, args=args, kwargs=kwargs, context=op.context)
 
 
 @dataclass(frozen=True)

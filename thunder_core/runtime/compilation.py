@@ -63,6 +63,7 @@ class Compilation:
         constants: values of the inputs that transforms added, by name.
         unclaimed: as in `PassContext`, from all transforms so far.
         notes: notes of transforms for the report; this list is mutable and shared.
+        gradients: as in `thunder_core.contract.Recording`.
     """
 
     traces: Mapping[Phase, Trace]
@@ -80,6 +81,7 @@ class Compilation:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     unclaimed: tuple[Assignment, ...] = ()
     notes: list[object] = field(default_factory=list)
+    gradients: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, recording: Recording, settings: Settings, states: States) -> Compilation:
@@ -94,6 +96,7 @@ class Compilation:
             recording.families,
             leaves_among(recording.trace.inputs, recording.inputs),
             _persistent_inputs(recording),
+            gradients=recording.gradients,
         )
 
     @property
@@ -120,6 +123,7 @@ class Compilation:
             self.saved,
             self.notes,
             unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
+            gradients=self.gradients,
         )
 
     def with_additions(self, context: PassContext) -> Compilation:

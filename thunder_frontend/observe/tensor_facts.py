@@ -56,6 +56,8 @@ _FACTS: dict[Callable[..., Any], tuple[Condition, ...]] = {
     _Tensor.output_nr.__get__: (_fact("{value}.output_nr"),),
     _Tensor.grad_fn.__get__: (_fact("{value}.grad_fn is None"),),
     _Tensor.grad.__get__: (_GRADIENT,),
+    _Tensor._backward_hooks.__get__: (_fact("{value}._backward_hooks is None"),),
+    _Tensor._post_accumulate_grad_hooks.__get__: (_fact("{value}._post_accumulate_grad_hooks is None"),),
     _Tensor.storage_offset: (_fact("{value}.storage_offset()"),),
     _Tensor.is_shared: (_fact("{value}.is_shared()"),),
     _Tensor.is_pinned: (_fact("{value}.is_pinned()"),),

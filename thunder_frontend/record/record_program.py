@@ -49,6 +49,7 @@ from thunder_frontend.record.final_checks import (
     check_leaks,
     check_outliving_generators,
 )
+from thunder_frontend.record.gradient_state import gradients_of_inputs
 from thunder_frontend.record.input_numbers import InputNumbers
 from thunder_frontend.record.input_sizes import InputSizes
 from thunder_frontend.record.interceptions import intercepted, intercepting, original_of, stand_in_of
@@ -117,6 +118,7 @@ def _record(
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
             check_leaks(recorder.tensors)
+        gradients = gradients_of_inputs(recorder, observer) if raised is None else {}
         trace = _trace_of(recorder, outputs, raised)
         inputs = tuple(recorder.inputs)
     except BaseException:
@@ -146,6 +148,7 @@ def _record(
         traces_numbers=attempt.guesses is None or attempt.guesses.numbers,
         calls_classes=any(subclasses.has_torch_function(type(v)) for v in values if isinstance(v, torch.Tensor)),
         retries=attempt.retries,
+        gradients=gradients,
     )
 
 

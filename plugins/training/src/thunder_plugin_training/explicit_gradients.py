@@ -1,0 +1,341 @@
+"""Calls of `torch.Tensor.backward` in a recorded program as ops whose results are the gradients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.autodiff.activity import records
+from thunder_core.ir.annotation import contiguous_stride
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
+from thunder_core.ir.builder import Builder
+from thunder_core.ir.effects import Effects
+from thunder_core.ir.location import at
+from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
+from thunder_core.ir.size import are_constant
+from thunder_core.ir.symbol import Tag
+from thunder_core.ir.trace import Trace
+from thunder_core.symbols.functions import set_grad
+from thunder_core.symbols.registry import registry
+from thunder_plugin_training.operations import FREED, GRADIENT_SLOTS, GRADIENTS, STORE_GRADIENTS
+
+_GRAD: Final = torch.Tensor.grad.__get__  # type: ignore[attr-defined]
+_REQUIRES_GRAD: Final = torch.Tensor.requires_grad_
+_UNKNOWN_TO_TRACES: Final = frozenset(
+    {Tag.AUTOGRAD, Tag.AS_RECORDED, Tag.HOOK, Tag.READS_AUTOGRAD, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD}
+)
+
+
+class LeftToAutograd(Exception):
+    """The program cannot be expressed without PyTorch's autograd, for the reason that is the message."""
+
+
+@dataclass
+class _Gradient:
+    """A tensor that is, or was, ``grad`` of a leaf.
+
+    Attributes:
+        latest: the proxy of its current value.
+    """
+
+    latest: TensorProxy
+
+
+def with_explicit_gradients(trace: Trace, gradients: Mapping[str, str | None]) -> Trace:
+    """The program with an op `GRADIENTS` in place of each call of ``backward``.
+
+    Reads of ``grad`` become the values that these ops compute. Where ``grad`` of a leaf is another tensor at the end
+    than at the beginning, the last op assigns it.
+
+    Args:
+        gradients: as in `thunder_core.contract.Recording`.
+
+    Raises:
+        LeftToAutograd: the program does more with autograd.
+    """
+    walk = _Walk(trace, gradients)
+    for op in trace.symbols:
+        walk.add(op)
+    return walk.result()
+
+
+@dataclass
+class _Walk:
+    """One pass over the program, in its order.
+
+    Attributes:
+        leaf_of: the leaf that is the object of a name, by names of proxies.
+        gradient_of: the gradients that are objects of names.
+        current: ``grad`` of each leaf now.
+        known: leaves whose ``grad`` the program has assigned.
+        sources: for each storage, the inputs that values in it depend on through ops that autograd records.
+        ops_of: for each storage, the positions of these ops.
+        freed: positions of the ops whose graph a backward has freed.
+    """
+
+    trace: Trace
+    gradients: Mapping[str, str | None]
+    ops: list[BoundSymbol] = field(default_factory=list)
+    leaf_of: dict[str, str] = field(default_factory=dict)
+    gradient_of: dict[str, _Gradient] = field(default_factory=dict)
+    current: dict[str, _Gradient | None] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    sources: dict[int, set[str]] = field(default_factory=dict)
+    ops_of: dict[int, set[int]] = field(default_factory=dict)
+    freed: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.builder = Builder.of(self.trace)
+        self.inputs = {proxy.name: proxy for proxy in self.trace.inputs if isinstance(proxy, TensorProxy)}
+        self.renamed: dict[str, TensorProxy] = {}
+        self.storages: dict[int, int] = {}
+        self.written: set[int] = set()
+        self.initial: dict[str, _Gradient | None] = {}
+        for name, gradient in self.gradients.items():
+            self.leaf_of[name] = name
+            if gradient:
+                self.gradient_of.setdefault(gradient, _Gradient(self.inputs[gradient]))
+            self.initial[name] = self.gradient_of[gradient] if gradient else None
+        self.current.update(self.initial)
+        for proxy in self.inputs.values():
+            if proxy.requires_grad:
+                self.sources.setdefault(proxy.storage, set()).add(proxy.name)
+
+    # ---- ops ---------------------------------------------------------------------------------------------------------
+
+    def add(self, op: BoundSymbol) -> None:
+        """Add an op of the program."""
+        op = self._with_values(op)
+        target = op.symbol.target
+        if target is torch.Tensor.backward or target is torch.autograd.backward:
+            self._backward(op)
+        elif target == _GRAD:
+            self._read(op)
+        elif target is set_grad:
+            self._assign(op)
+        elif target is _REQUIRES_GRAD and self._changes_nothing(op):
+            self._same_object(op)
+        else:
+            reason = self._reason(op)
+            if reason is not None:
+                raise LeftToAutograd(f"{op.symbol.name} {reason}{at(op.location)}")
+            self._follow(op)
+            self.ops.append(op)
+
+    def _with_values(self, op: BoundSymbol) -> BoundSymbol:
+        if not self.renamed and not self.storages:
+            return op
+        mutates = tuple([self.renamed[name].name if name in self.renamed else name for name in op.effects.mutates])
+        return replace(op.map_leaves(self._value), effects=replace(op.effects, mutates=mutates))
+
+    def _value(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        if leaf.name in self.renamed:
+            return self.renamed[leaf.name]
+        storage = self.storages.get(leaf.storage)
+        return leaf if storage is None else replace(leaf, storage=storage)
+
+    def _reason(self, op: BoundSymbol) -> str | None:
+        """Why a functional trace cannot express the op; None if it can."""
+        if not _UNKNOWN_TO_TRACES.isdisjoint(op.symbol.tags):
+            return "reads or changes the autograd graph"
+        if Tag.HIGHER_ORDER in op.symbol.tags:  # the region would be kept for backward as a part of the program
+            return "is computed again in backward"
+        if any(not are_constant(proxy.sizes) for proxy in tensor_inputs_of(op)):
+            return "has sizes that vary"
+        return None
+
+    def _follow(self, op: BoundSymbol) -> None:
+        """Note what the results depend on, and which objects they are."""
+        written = tensors_written_by(op)
+        self.written.update(proxy.storage for proxy in written)
+        objects = {(proxy.storage, proxy.geometry): proxy for proxy in written}
+        for result in tensor_outputs_of(op):
+            before = objects.get((result.storage, result.geometry))
+            if before is not None:
+                self._continue(before, result)
+        if not records(op, self.trace):
+            return
+        inputs = [proxy for proxy in tensor_inputs_of(op) if proxy.requires_grad]
+        sources = {name for proxy in inputs for name in self.sources.get(proxy.storage, ())}
+        earlier = {index for proxy in inputs for index in self.ops_of.get(proxy.storage, ())}
+        if not sources:
+            return
+        for result in tensor_outputs_of(op):
+            if result.requires_grad:
+                self.sources.setdefault(result.storage, set()).update(sources)
+                self.ops_of.setdefault(result.storage, set()).update(earlier, {len(self.ops)})
+
+    def _continue(self, before: TensorProxy, after: TensorProxy) -> None:
+        """``after`` is the same object as ``before``."""
+        leaf, gradient = self.leaf_of.get(before.name), self.gradient_of.get(before.name)
+        if leaf is not None:
+            self.leaf_of[after.name] = leaf
+        if gradient is not None:
+            self.gradient_of[after.name] = gradient
+            gradient.latest = after
+
+    def _same_object(self, op: BoundSymbol) -> None:
+        """Leave out an op that returns its first argument, which it does not change."""
+        argument, (result,) = op.args[0], tensor_outputs_of(op)
+        self._continue(argument, argument)
+        self.renamed[result.name] = argument
+
+    def _changes_nothing(self, op: BoundSymbol) -> bool:
+        tensor, wanted = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs.get("requires_grad", True)
+        return isinstance(tensor, TensorProxy) and tensor.requires_grad is wanted and len(tensor_outputs_of(op)) == 1
+
+    # ---- gradients --------------------------------------------------------------------------------------------------
+
+    def _leaf(self, op: BoundSymbol) -> str:
+        """The leaf whose ``grad`` an op reads or assigns."""
+        tensor = op.args[0]
+        leaf = self.leaf_of.get(tensor.name) if isinstance(tensor, TensorProxy) else None
+        if leaf is None:
+            raise LeftToAutograd(f"the program uses the gradient of {tensor}, which may have hooks{at(op.location)}")
+        return leaf
+
+    def _read(self, op: BoundSymbol) -> None:
+        leaf = self._leaf(op)
+        gradient = self.current[leaf]
+        (result,) = tensor_outputs_of(op)
+        if gradient is None or result.requires_grad:
+            raise LeftToAutograd(f"the program reads the gradient of {leaf}, which is not known{at(op.location)}")
+        latest = gradient.latest
+        if (latest.shape, latest.stride, latest.dtype) != (result.shape, result.stride, result.dtype):
+            raise LeftToAutograd(f"the gradient of {leaf} has another layout than its tensor{at(op.location)}")
+        self.renamed[result.name] = latest
+        self.storages[result.storage] = latest.storage
+
+    def _assign(self, op: BoundSymbol) -> None:
+        leaf, value = self._leaf(op), op.args[1]
+        if value is None:
+            self.current[leaf] = None
+        elif isinstance(value, TensorProxy) and value.name in self.gradient_of and not value.requires_grad:
+            self.current[leaf] = self.gradient_of[value.name]
+        elif isinstance(value, TensorProxy) and not value.requires_grad and value.name not in self.leaf_of:
+            self.current[leaf] = self.gradient_of[value.name] = _Gradient(value)
+        else:
+            raise LeftToAutograd(f"the program assigns a gradient of {leaf} that requires grad{at(op.location)}")
+        self.known.add(leaf)
+        self._same_object(op)
+
+    def _backward(self, op: BoundSymbol) -> None:
+        output, cotangent = _arguments(op)
+        reached = sorted(self.sources.get(output.storage, ()), key=list(self.inputs).index)
+        ran = self.ops_of.get(output.storage, set())
+        if not reached or not output.requires_grad:
+            raise LeftToAutograd(f"backward of {output.name} reaches no input{at(op.location)}")
+        if ran & self.freed:
+            raise LeftToAutograd(f"two calls of backward use the same part of the graph{at(op.location)}")
+        for name in reached:
+            if name not in self.gradients:
+                raise LeftToAutograd(f"{name} has hooks, or is not a leaf of the autograd graph{at(op.location)}")
+            if self.inputs[name].storage in self.written:
+                raise LeftToAutograd(f"the program writes {name} before backward uses it{at(op.location)}")
+            if self.gradients[name] == "" and name not in self.known:
+                raise LeftToAutograd(f"the gradient of {name} is not known{at(op.location)}")
+        self.freed |= ran
+        leaves = [self.inputs[name] for name in reached]
+        results = [self._new_gradient(leaf) for leaf in leaves]
+        context = None if op.context is None else replace(op.context, grad_enabled=True)
+        args = (output, leaves) if cotangent is None else (output, leaves, cotangent)
+        self.ops.append(BoundSymbol(GRADIENTS, args, {}, results, context=context, location=op.location))
+        for leaf, result in zip(leaves, results, strict=True):
+            self._accumulate(leaf, result, op)
+
+    def _new_gradient(self, leaf: TensorProxy) -> TensorProxy:
+        shape = tuple(leaf.shape)
+        stride = leaf.stride if _is_dense(leaf) else contiguous_stride(shape)
+        return replace(
+            leaf,
+            name=self.builder.name(f"{leaf.name}_gradient"),
+            stride=tuple(stride),
+            requires_grad=False,
+            storage=self.builder.new_storage(),
+            offset=0,
+        )
+
+    def _accumulate(self, leaf: TensorProxy, result: TensorProxy, op: BoundSymbol) -> None:
+        """Add a new gradient to ``grad`` of the leaf, in place if there is one, as autograd does."""
+        gradient = self.current[leaf.name]
+        if gradient is None:
+            self.current[leaf.name] = self.gradient_of[result.name] = _Gradient(result)
+            return
+        before = gradient.latest
+        symbol, args, kwargs = registry.resolve(torch.Tensor.add_, (before, result), {})
+        after = replace(before, name=self.builder.name(f"{leaf.name}_gradient"))
+        context = replace(op.context or self.trace.context, grad_enabled=False)
+        added = BoundSymbol(symbol, args, kwargs, after, Effects(mutates=(before.name,)), context, op.location)
+        self._follow(added)
+        self.ops.append(added)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def result(self) -> Trace:
+        """The program."""
+        output = tuple([self._returned(self._value(leaf)) for leaf in self.trace.output])
+        changed = [name for name in self.gradients if self._is_assigned(name)]
+        if changed:
+            slots = OpaqueProxy(self.builder.name("gradient_slots"), "GradientSlots")
+            tensors = [self.inputs[name] for name in changed]
+            latest = [None if one is None else one.latest for one in map(self.current.__getitem__, changed)]
+            cleared = [name in self.known for name in changed]
+            self.ops.insert(0, BoundSymbol(GRADIENT_SLOTS, (tensors,), {}, slots))
+            effects = Effects(external=True)
+            self.ops.append(BoundSymbol(STORE_GRADIENTS, (slots, latest, cleared), {}, None, effects))
+        return replace(self.trace.with_symbols(self.ops, "inline_backward"), output=output)
+
+    def _is_assigned(self, name: str) -> bool:
+        return (self.gradients[name] == "" and name in self.known) or self.current[name] is not self.initial[name]
+
+    def _returned(self, leaf: Any) -> Any:
+        """A result of the program without its graph, which backward has freed."""
+        if not isinstance(leaf, TensorProxy) or not leaf.requires_grad or leaf.name in self.leaf_of:
+            return leaf
+        if leaf.name in self.inputs:
+            return leaf
+        if not self.ops_of.get(leaf.storage, set()) & self.freed:
+            raise LeftToAutograd(f"the program returns {leaf.name}, which has a graph that backward did not use")
+        result = replace(leaf, name=self.builder.name(leaf.name, numbered=True), requires_grad=False)
+        self.ops.append(BoundSymbol(FREED, (leaf,), {}, result))
+        return result
+
+
+def _is_dense(proxy: TensorProxy) -> bool:
+    """Whether a tensor covers a part of its storage without gaps and overlaps (``is_non_overlapping_and_dense``)."""
+    expected: Any = 1
+    for size, stride in sorted(zip(proxy.shape, proxy.stride, strict=True), key=lambda pair: (pair[1], pair[0])):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def _arguments(op: BoundSymbol) -> tuple[TensorProxy, TensorProxy | None]:
+    """The tensor that backward starts from and its cotangent.
+
+    Raises:
+        LeftToAutograd: the call has other arguments.
+    """
+    bound = inspect.signature(op.symbol.target).bind(*op.args, **op.kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    method = op.symbol.target is torch.Tensor.backward
+    output, cotangent = (given["self"], given["gradient"]) if method else (given["tensors"], given["grad_tensors"])
+    if isinstance(output, list | tuple) and len(output) == 1:
+        (output,) = output
+        cotangent = cotangent[0] if isinstance(cotangent, list | tuple) and len(cotangent) == 1 else cotangent
+    plain = given["create_graph"] is False and given["inputs"] is None and given.get("grad_variables") is None
+    of_graph = isinstance(cotangent, TensorProxy) and cotangent.requires_grad
+    fits = isinstance(output, TensorProxy) and isinstance(cotangent, TensorProxy | None) and not of_graph
+    if not plain or not fits:
+        raise LeftToAutograd(f"backward has arguments other than one tensor and its gradient{at(op.location)}")
+    return output, cotangent

@@ -1,0 +1,149 @@
+"""Forward and backward of a training step as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from thunder_core.autodiff.differentiate import differentiated
+from thunder_core.autodiff.joint import Joint
+from thunder_core.executors.executor import Executor
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.context import Context
+from thunder_core.ir.proxy import TensorProxy, storages_of
+from thunder_core.ir.trace import Trace
+from thunder_core.symbols.registry import registry
+from thunder_plugin_training.operations import GRADIENT_LIKE, GRADIENTS, STORE_GRADIENTS
+
+_NAME: Final = "inline_backward"
+
+
+def with_backward(trace: Trace, executors: Sequence[Executor], overwritten: frozenset[str]) -> Trace:
+    """The program with the ops of backward in place of each op `GRADIENTS`. Nothing in it is recorded by autograd.
+
+    Args:
+        executors: executors whose derivatives take precedence for the ops that they claim.
+        overwritten: names of inputs that the program writes.
+    """
+    for call in reversed([op for op in trace.symbols if op.symbol is GRADIENTS]):
+        trace = _expanded(trace, call, executors, overwritten)
+    return trace.with_symbols([_without_grad(op, trace.context) for op in trace.symbols], _NAME)
+
+
+def _without_grad(op: BoundSymbol, ambient: Context) -> BoundSymbol:
+    return replace(op, context=replace(op.context or ambient, grad_enabled=False))
+
+
+def _expanded(trace: Trace, call: BoundSymbol, executors: Sequence[Executor], overwritten: frozenset[str]) -> Trace:
+    """The program with one of its ops `GRADIENTS` expanded."""
+    output, leaves, *given = call.args
+    joint = differentiated(replace(trace, output=(output,)), executors, overwritten)
+    if joint is None:
+        ops = list(trace.symbols)
+        position = ops.index(call)
+        return trace.with_symbols(_without_gradients(ops[:position], ops[position + 1 :], call, call.outputs()), _NAME)
+    own = {_key(op): op for op in trace.symbols}
+    # ops that were not differentiated stay as they are, for another call of backward
+    forward = [own.get(_key(op), op) for op in joint.trace.symbols[: joint.backward_start]]
+    position = next(index for index, op in enumerate(forward) if op.symbol is GRADIENTS and _key(op) == _key(call))
+    backward = _Backward(joint, call, leaves, given[0] if given else None)
+    before = [*forward[:position], *backward.ops]
+    return trace.with_symbols(_without_gradients(before, forward[position + 1 :], call, backward.absent), _NAME)
+
+
+def _key(op: BoundSymbol) -> Any:
+    """Equal for an op of the program and for what differentiation made of it, if that is the same call."""
+    return op.symbol, tuple([proxy.name for proxy in op.outputs() or op.inputs()])
+
+
+def _without_gradients(
+    before: list[BoundSymbol], after: list[BoundSymbol], call: BoundSymbol, absent: Sequence[Any]
+) -> list[BoundSymbol]:
+    """The ops, where gradients that do not exist are not assigned, and are zeros where they are added."""
+    names = {proxy.name for proxy in absent}
+    if not names:
+        return [*before, *after]
+    stored = [
+        op.map_arguments(lambda leaf: None if isinstance(leaf, TensorProxy) and leaf.name in names else leaf)
+        if op.symbol is STORE_GRADIENTS
+        else op
+        for op in after
+    ]
+    read = {proxy.name for op in stored for proxy in op.inputs()}
+    zeros = [_filled(torch.zeros, proxy, call) for proxy in absent if proxy.name in read]
+    return [*before, *zeros, *stored]
+
+
+def _filled(function: Any, proxy: TensorProxy, at: BoundSymbol) -> BoundSymbol:
+    kwargs = {"dtype": proxy.dtype, "device": proxy.device}
+    symbol, args, kwargs = registry.resolve(function, (tuple(proxy.shape),), kwargs)
+    return BoundSymbol(symbol, args, kwargs, proxy, context=at.context, location=at.location)
+
+
+class _Backward:
+    """The ops of backward, whose results have the names of the results of a call of `GRADIENTS`.
+
+    Attributes:
+        ops: the ops.
+        absent: the results of the call for which no gradient flows.
+    """
+
+    def __init__(
+        self, joint: Joint, call: BoundSymbol, leaves: list[TensorProxy], cotangent: TensorProxy | None
+    ) -> None:
+        (seed,) = joint.cotangents
+        self._named: dict[str, TensorProxy] = {}
+        self._storages: dict[int, int] = {}
+        if cotangent is not None:
+            self._replace(seed, cotangent)
+        ops = joint.trace.symbols[joint.backward_start :]
+        found = dict(zip([proxy.name for proxy in joint.differentiable], joint.gradients, strict=True))
+        results = dict(zip([leaf.name for leaf in leaves], tensor_outputs_of(call), strict=True))
+        made = _made_by(ops)
+        copies: list[tuple[TensorProxy, TensorProxy]] = []
+        self.absent: list[TensorProxy] = []
+        for name, result in results.items():
+            gradient = found.get(name)
+            if gradient is None:
+                self.absent.append(result)
+            elif made.get(gradient.name) is gradient and gradient.stride == result.stride and gradient.offset == 0:
+                self._replace(gradient, result)
+                made = {key: value for key, value in made.items() if value.storage != gradient.storage}
+            else:
+                copies.append((gradient, result))
+        start = [] if cotangent is not None else [_filled(torch.ones, seed, call)]
+        self.ops = [*start, *[self._renamed(op) for op in ops]]
+        for gradient, result in copies:
+            args = (self._value(gradient), tuple(result.stride))
+            self.ops.append(BoundSymbol(GRADIENT_LIKE, args, {}, result, location=call.location))
+
+    def _replace(self, old: TensorProxy, new: TensorProxy) -> None:
+        self._named[old.name] = new
+        self._storages[old.storage] = new.storage
+
+    def _renamed(self, op: BoundSymbol) -> BoundSymbol:
+        return op.map_leaves(self._value) if self._named else op
+
+    def _value(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        if leaf.name in self._named:
+            return self._named[leaf.name]
+        storage = self._storages.get(leaf.storage)
+        return leaf if storage is None else replace(leaf, storage=storage)
+
+
+def _made_by(ops: Sequence[BoundSymbol]) -> dict[str, TensorProxy]:
+    """The results of ops whose storage is new and that of no other value."""
+    seen: dict[int, int] = {}
+    made: dict[str, TensorProxy] = {}
+    for op in ops:
+        inputs = storages_of(op.inputs())
+        for proxy in tensor_outputs_of(op):
+            seen[proxy.storage] = seen.get(proxy.storage, 0) + 1
+            if proxy.storage not in inputs:
+                made[proxy.name] = proxy
+    return {name: proxy for name, proxy in made.items() if seen[proxy.storage] == 1}
