@@ -3,7 +3,7 @@
 ``model = thunder.jit(model)`` records the program as a readable trace, guards it, and runs it.
 """
 
-from thunder._api import grad, jit, value_and_grad, vjp
+from thunder._api import grad, jit, train_step, value_and_grad, vjp
 from thunder._inspection import (
     cache_hits,
     cache_misses,
@@ -68,6 +68,7 @@ __all__ = [
     "load_trace",
     "original",
     "save_trace",
+    "train_step",
     "value_and_grad",
     "vjp",
 ]

@@ -118,6 +118,50 @@ def vjp(f: Callable[..., Any], **options: Any) -> Callable[[Any, Any], Any]:
     return _transformed(f, options, "vjp", lambda: transformations.VectorJacobianProduct(f))
 
 
+def train_step(
+    model: Any,
+    loss_fn: Callable[..., Any] | None,
+    optimizer: Any,
+    *,
+    max_norm: float | None = None,
+    scheduler: Any = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """A compiled training step: forward, backward and optimizer as one program.
+
+    It computes what this function does, compiled by `jit`::
+
+        def step(*inputs, target):
+            loss = loss_fn(model(*inputs), target)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # with max_norm
+            optimizer.step()
+            scheduler.step()  # with a scheduler
+            optimizer.zero_grad()
+            return loss.detach()
+
+    Args:
+        model: an `nn.Module`, compiled or not.
+        loss_fn: called with the result of the model and the last argument of the step; returns a scalar tensor. None
+            for a model whose result is the loss or has it as ``loss``, as the models of Transformers: all arguments go
+            to the model.
+        optimizer: of `torch.optim`, for parameters of the model. Its state and its ``state_dict`` are PyTorch's.
+        max_norm: the norm to which gradients are clipped.
+        scheduler: of `torch.optim.lr_scheduler`.
+        options: those of `jit`.
+
+    Returns:
+        A function that takes the model's arguments and, with ``loss_fn``, the target after them. It returns the loss
+        without a graph. For steps of another form, compile a function of your own: `jit` handles these in the same way.
+
+    Raises:
+        OptionError: as `jit`, or ``loss_fn`` cannot be called, or ``optimizer`` has no methods ``step`` and ``zero_grad``.
+        PluginError: as `jit`, or the package ``thunder-plugin-training`` is not installed.
+    """
+    steps = library("training", "train_step", "thunder.train_step", "thunder_plugin_")
+    return jit(steps.TrainStep.of(model, loss_fn, optimizer, max_norm, scheduler), **options)
+
+
 def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:
     """The compiler of the calls of a program under transformations of `torch.func`."""
     from thunder.compiled.function import NotTransformed

@@ -16,14 +16,14 @@ from thunder_core.ir.builder import Builder
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.location import at
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
-from thunder_core.ir.size import are_constant
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.symbols.functions import set_grad
 from thunder_core.symbols.registry import registry
 from thunder_plugin_training.operations import FREED, GRADIENT_SLOTS, GRADIENTS, STORE_GRADIENTS
 
-_GRAD: Final = torch.Tensor.grad.__get__  # type: ignore[attr-defined]
+_Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
+_GRAD: Final = _Tensor.grad.__get__
 _REQUIRES_GRAD: Final = torch.Tensor.requires_grad_
 _UNKNOWN_TO_TRACES: Final = frozenset(
     {Tag.AUTOGRAD, Tag.AS_RECORDED, Tag.HOOK, Tag.READS_AUTOGRAD, Tag.CHANGES_AUTOGRAD, Tag.RUNS_AUTOGRAD}
@@ -43,6 +43,22 @@ class _Gradient:
     """
 
     latest: TensorProxy
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A part of the autograd graph.
+
+    Attributes:
+        inputs: names of the values of inputs of the program that it reaches: each write of one makes a new value.
+        ops: positions of the ops that it consists of.
+    """
+
+    inputs: frozenset[str] = frozenset()
+    ops: frozenset[int] = frozenset()
+
+    def joined(self, *others: _Graph) -> _Graph:
+        return _Graph(self.inputs.union(*[g.inputs for g in others]), self.ops.union(*[g.ops for g in others]))
 
 
 def with_explicit_gradients(trace: Trace, gradients: Mapping[str, str | None]) -> Trace:
@@ -72,9 +88,8 @@ class _Walk:
         gradient_of: the gradients that are objects of names.
         current: ``grad`` of each leaf now.
         known: leaves whose ``grad`` the program has assigned.
-        sources: for each storage, the inputs that values in it depend on through ops that autograd records.
-        ops_of: for each storage, the positions of these ops.
-        freed: positions of the ops whose graph a backward has freed.
+        graphs: the part of the graph that each value depends on, by names of proxies.
+        used, freed: positions of the ops whose graph a backward has used, and of those whose graph it has freed.
     """
 
     trace: Trace
@@ -84,8 +99,8 @@ class _Walk:
     gradient_of: dict[str, _Gradient] = field(default_factory=dict)
     current: dict[str, _Gradient | None] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
-    sources: dict[int, set[str]] = field(default_factory=dict)
-    ops_of: dict[int, set[int]] = field(default_factory=dict)
+    graphs: dict[str, _Graph] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
     freed: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -93,7 +108,8 @@ class _Walk:
         self.inputs = {proxy.name: proxy for proxy in self.trace.inputs if isinstance(proxy, TensorProxy)}
         self.renamed: dict[str, TensorProxy] = {}
         self.storages: dict[int, int] = {}
-        self.written: set[int] = set()
+        self.latest = dict(self.inputs)
+        self.of_storage: dict[int, list[str]] = {}
         self.initial: dict[str, _Gradient | None] = {}
         for name, gradient in self.gradients.items():
             self.leaf_of[name] = name
@@ -103,7 +119,7 @@ class _Walk:
         self.current.update(self.initial)
         for proxy in self.inputs.values():
             if proxy.requires_grad:
-                self.sources.setdefault(proxy.storage, set()).add(proxy.name)
+                self.graphs[proxy.name] = _Graph(frozenset([proxy.name]))
 
     # ---- ops ---------------------------------------------------------------------------------------------------------
 
@@ -146,14 +162,13 @@ class _Walk:
             return "reads or changes the autograd graph"
         if Tag.HIGHER_ORDER in op.symbol.tags:  # the region would be kept for backward as a part of the program
             return "is computed again in backward"
-        if any(not are_constant(proxy.sizes) for proxy in tensor_inputs_of(op)):
-            return "has sizes that vary"
         return None
 
     def _follow(self, op: BoundSymbol) -> None:
         """Note what the results depend on, and which objects they are."""
         written = tensors_written_by(op)
-        self.written.update(proxy.storage for proxy in written)
+        for result in tensor_outputs_of(op):
+            self.of_storage.setdefault(result.storage, []).append(result.name)
         objects = {(proxy.storage, proxy.geometry): proxy for proxy in written}
         for result in tensor_outputs_of(op):
             before = objects.get((result.storage, result.geometry))
@@ -161,21 +176,27 @@ class _Walk:
                 self._continue(before, result)
         if not records(op, self.trace):
             return
-        inputs = [proxy for proxy in tensor_inputs_of(op) if proxy.requires_grad]
-        sources = {name for proxy in inputs for name in self.sources.get(proxy.storage, ())}
-        earlier = {index for proxy in inputs for index in self.ops_of.get(proxy.storage, ())}
-        if not sources:
+        graph = self._graph_of([proxy for proxy in tensor_inputs_of(op) if proxy.requires_grad], len(self.ops))
+        if graph is None:
             return
         for result in tensor_outputs_of(op):
             if result.requires_grad:
-                self.sources.setdefault(result.storage, set()).update(sources)
-                self.ops_of.setdefault(result.storage, set()).update(earlier, {len(self.ops)})
+                self.graphs[result.name] = graph
+        for proxy in written:  # views of what was written, and what it is a view of
+            for name in self.of_storage.get(proxy.storage, ()):
+                self.graphs[name] = self.graphs[name].joined(graph) if name in self.graphs else graph
+
+    def _graph_of(self, inputs: list[TensorProxy], position: int) -> _Graph | None:
+        graphs = [self.graphs[proxy.name] for proxy in inputs if proxy.name in self.graphs]
+        return _Graph(ops=frozenset([position])).joined(*graphs) if graphs else None
 
     def _continue(self, before: TensorProxy, after: TensorProxy) -> None:
         """``after`` is the same object as ``before``."""
         leaf, gradient = self.leaf_of.get(before.name), self.gradient_of.get(before.name)
-        if leaf is not None:
+        if leaf is not None and after.name != before.name:
             self.leaf_of[after.name] = leaf
+            self.latest[leaf] = after
+            self.graphs[after.name] = _Graph(frozenset([after.name]))
         if gradient is not None:
             self.gradient_of[after.name] = gradient
             gradient.latest = after
@@ -226,28 +247,30 @@ class _Walk:
         self._same_object(op)
 
     def _backward(self, op: BoundSymbol) -> None:
-        output, cotangent = _arguments(op)
-        reached = sorted(self.sources.get(output.storage, ()), key=list(self.inputs).index)
-        ran = self.ops_of.get(output.storage, set())
-        if not reached or not output.requires_grad:
+        output, cotangent, retains = _arguments(op)
+        graph = self.graphs.get(output.name, _Graph())
+        if not graph.inputs or not output.requires_grad:
             raise LeftToAutograd(f"backward of {output.name} reaches no input{at(op.location)}")
-        if ran & self.freed:
+        if graph.ops & self.used:
             raise LeftToAutograd(f"two calls of backward use the same part of the graph{at(op.location)}")
+        values = {self.leaf_of.get(name, name): name for name in graph.inputs}
+        reached = [name for name in self.inputs if name in values]
         for name in reached:
             if name not in self.gradients:
                 raise LeftToAutograd(f"{name} has hooks, or is not a leaf of the autograd graph{at(op.location)}")
-            if self.inputs[name].storage in self.written:
+            if self.latest[name].name not in graph.inputs or len(values) < len(graph.inputs):
                 raise LeftToAutograd(f"the program writes {name} before backward uses it{at(op.location)}")
             if self.gradients[name] == "" and name not in self.known:
                 raise LeftToAutograd(f"the gradient of {name} is not known{at(op.location)}")
-        self.freed |= ran
-        leaves = [self.inputs[name] for name in reached]
-        results = [self._new_gradient(leaf) for leaf in leaves]
+        self.used |= graph.ops
+        self.freed |= frozenset() if retains else graph.ops
+        leaves = [self.latest[name] for name in reached]
+        results = [self._new_gradient(self.inputs[name]) for name in reached]
         context = None if op.context is None else replace(op.context, grad_enabled=True)
         args = (output, leaves) if cotangent is None else (output, leaves, cotangent)
         self.ops.append(BoundSymbol(GRADIENTS, args, {}, results, context=context, location=op.location))
-        for leaf, result in zip(leaves, results, strict=True):
-            self._accumulate(leaf, result, op)
+        for name, result in zip(reached, results, strict=True):
+            self._accumulate(self.inputs[name], result, op)
 
     def _new_gradient(self, leaf: TensorProxy) -> TensorProxy:
         shape = tuple(leaf.shape)
@@ -300,7 +323,7 @@ class _Walk:
             return leaf
         if leaf.name in self.inputs:
             return leaf
-        if not self.ops_of.get(leaf.storage, set()) & self.freed:
+        if not self.graphs.get(leaf.name, _Graph()).ops & self.freed:
             raise LeftToAutograd(f"the program returns {leaf.name}, which has a graph that backward did not use")
         result = replace(leaf, name=self.builder.name(leaf.name, numbered=True), requires_grad=False)
         self.ops.append(BoundSymbol(FREED, (leaf,), {}, result))
@@ -319,8 +342,8 @@ def _is_dense(proxy: TensorProxy) -> bool:
     return True
 
 
-def _arguments(op: BoundSymbol) -> tuple[TensorProxy, TensorProxy | None]:
-    """The tensor that backward starts from and its cotangent.
+def _arguments(op: BoundSymbol) -> tuple[TensorProxy, TensorProxy | None, bool]:
+    """The tensor that backward starts from, its cotangent, and whether the graph is kept.
 
     Raises:
         LeftToAutograd: the call has other arguments.
@@ -338,4 +361,4 @@ def _arguments(op: BoundSymbol) -> tuple[TensorProxy, TensorProxy | None]:
     fits = isinstance(output, TensorProxy) and isinstance(cotangent, TensorProxy | None) and not of_graph
     if not plain or not fits:
         raise LeftToAutograd(f"backward has arguments other than one tensor and its gradient{at(op.location)}")
-    return output, cotangent
+    return output, cotangent, bool(given["retain_graph"])

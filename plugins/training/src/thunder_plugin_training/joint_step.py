@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,9 +12,11 @@ from thunder_core.autodiff.differentiate import differentiated
 from thunder_core.autodiff.joint import Joint
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
 from thunder_core.ir.proxy import TensorProxy, storages_of
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import map_leaves
 from thunder_core.symbols.registry import registry
 from thunder_plugin_training.operations import GRADIENT_LIKE, GRADIENTS, STORE_GRADIENTS
 
@@ -40,11 +42,13 @@ def _without_grad(op: BoundSymbol, ambient: Context) -> BoundSymbol:
 def _expanded(trace: Trace, call: BoundSymbol, executors: Sequence[Executor], overwritten: frozenset[str]) -> Trace:
     """The program with one of its ops `GRADIENTS` expanded."""
     output, leaves, *given = call.args
-    joint = differentiated(replace(trace, output=(output,)), executors, overwritten)
+    computed = _Computed(trace, leaves)
+    joint = differentiated(computed.program(output), executors, overwritten)
     if joint is None:
         ops = list(trace.symbols)
         position = ops.index(call)
         return trace.with_symbols(_without_gradients(ops[:position], ops[position + 1 :], call, call.outputs()), _NAME)
+    joint = replace(joint, trace=joint.trace.with_symbols(map(computed.op, joint.trace.symbols), _NAME))
     own = {_key(op): op for op in trace.symbols}
     # ops that were not differentiated stay as they are, for another call of backward
     forward = [own.get(_key(op), op) for op in joint.trace.symbols[: joint.backward_start]]
@@ -52,6 +56,47 @@ def _expanded(trace: Trace, call: BoundSymbol, executors: Sequence[Executor], ov
     backward = _Backward(joint, call, leaves, given[0] if given else None)
     before = [*forward[:position], *backward.ops]
     return trace.with_symbols(_without_gradients(before, forward[position + 1 :], call, backward.absent), _NAME)
+
+
+class _Computed:
+    """Parameters that the program has computed, by a step of an optimizer, as inputs of the differentiated program.
+
+    Args:
+        leaves: the parameters to differentiate for; those that are inputs of the program stay as they are.
+    """
+
+    def __init__(self, trace: Trace, leaves: list[TensorProxy]) -> None:
+        self._trace = trace
+        inputs = {proxy.name for proxy in trace.inputs}
+        self._values = {leaf.name: leaf for leaf in leaves if leaf.name not in inputs}
+        self._inputs = {name: replace(leaf, requires_grad=True) for name, leaf in self._values.items()}
+        builder = Builder.of(trace)
+        self._results = {
+            name: replace(leaf, name=builder.name(name, numbered=True), storage=builder.new_storage())
+            for name, leaf in self._values.items()
+        }
+
+    def program(self, output: TensorProxy) -> Trace:
+        """The program, with the result ``output`` alone."""
+        if not self._values:
+            return replace(self._trace, output=(output,))
+        ops = [self._mapped(op, self._inputs, self._results) for op in self._trace.symbols]
+        inputs = (*self._trace.inputs, *self._inputs.values())
+        return replace(self._trace.with_symbols(ops, _NAME), inputs=inputs, output=(output,))
+
+    def op(self, op: BoundSymbol) -> BoundSymbol:
+        """An op of the differentiated program as one of the program."""
+        results = {proxy.name: self._values[name] for name, proxy in self._results.items()}
+        return self._mapped(op, self._values, results) if self._values else op
+
+    @staticmethod
+    def _mapped(
+        op: BoundSymbol, arguments: Mapping[str, TensorProxy], results: Mapping[str, TensorProxy]
+    ) -> BoundSymbol:
+        def by(values: Mapping[str, TensorProxy]) -> Callable[[Any], Any]:
+            return lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
+
+        return replace(op.map_arguments(by(arguments)), output=map_leaves(by(results), op.output))
 
 
 def _key(op: BoundSymbol) -> Any:

@@ -67,7 +67,7 @@ def freed(tensor: torch.Tensor) -> torch.Tensor:
     """A result of the program whose graph its backward has freed, as eager PyTorch returns it."""
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
-        result: torch.Tensor = _Freed.apply(anchor, tensor.detach())  # type: ignore[no-untyped-call]
+        result: torch.Tensor = _Freed.apply(anchor, tensor.detach())
         return result
 
 
@@ -78,13 +78,16 @@ class _Freed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        raise RuntimeError(
-            "Trying to backward through the graph of a compiled training step a second time: the step has called "
-            "backward, which freed the graph. Call backward on the sum of the losses instead, or return the values "
-            "that need gradients before the step calls backward."
-        )
+        raise RuntimeError(_FREED_TWICE)
 
 
+_FREED_TWICE: Final = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+"""PyTorch's message, which programs may compare."""
 GRADIENT_SLOTS: Final = Symbol("thunder_plugin_training.operations.gradient_slots", gradient_slots)
 STORE_GRADIENTS: Final = Symbol("thunder_plugin_training.operations.store_gradients", store_gradients)
 GRADIENTS: Final = Symbol("thunder_plugin_training.operations.gradients", gradients)
