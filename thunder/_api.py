@@ -155,11 +155,12 @@ def train_step(
         without a graph. For steps of another form, compile a function of your own: `jit` handles these in the same way.
 
     Raises:
-        OptionError: as `jit`, or ``loss_fn`` cannot be called, or ``optimizer`` has no methods ``step`` and ``zero_grad``.
+        OptionError: as `jit`, or ``loss_fn`` cannot be called, or ``optimizer`` lacks ``step`` or ``zero_grad``.
         PluginError: as `jit`, or the package ``thunder-plugin-training`` is not installed.
     """
     steps = library("training", "train_step", "thunder.train_step", "thunder_plugin_")
-    return jit(steps.TrainStep.of(model, loss_fn, optimizer, max_norm, scheduler), **options)
+    step: Callable[..., Any] = jit(steps.TrainStep.of(model, loss_fn, optimizer, max_norm, scheduler), **options)
+    return step
 
 
 def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:

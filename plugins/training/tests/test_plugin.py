@@ -16,7 +16,7 @@ from thunder_testing import package_suite
 test_package = package_suite(__file__)
 
 
-def trained(compile: bool, loss_fn: Any, **options: Any) -> tuple[list[float], Any]:
+def trained(compile: bool, loss_fn: Any) -> tuple[list[float], Any]:
     """Losses and parameters after four steps, by `thunder.train_step` and by its definition."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -27,9 +27,7 @@ def trained(compile: bool, loss_fn: Any, **options: Any) -> tuple[list[float], A
     data = [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(4)]
     if compile:
         compiled = thunder.jit(model, executors=[])
-        step = thunder.train_step(
-            compiled, loss_fn, optimizer, max_norm=0.5, scheduler=scheduler, executors=[], **options
-        )
+        step = thunder.train_step(compiled, loss_fn, optimizer, max_norm=0.5, scheduler=scheduler, executors=[])
         losses = [step(x, y).item() for x, y in data]
         assert is_one_program(step)
         return losses, (model.state_dict(), optimizer.state_dict(), scheduler.state_dict())
