@@ -66,10 +66,10 @@ class TrainStep:
         return loss.detach()
 
     def _loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.loss_fn is not None:
-            *inputs, target = args
-            result = self.loss_fn(self.model(*inputs, **kwargs), target)
-        else:
+        if self.loss_fn is None:
             result = self.model(*args, **kwargs)
-            result = result if isinstance(result, torch.Tensor) else result.loss
-        return result
+            loss: torch.Tensor = result if isinstance(result, torch.Tensor) else result.loss
+        else:
+            *inputs, target = args
+            loss = self.loss_fn(self.model(*inputs, **kwargs), target)
+        return loss
