@@ -124,6 +124,7 @@ class Compilation:
             self.notes,
             unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
             gradients=self.gradients,
+            recompute=self.policy,
         )
 
     def with_additions(self, context: PassContext) -> Compilation:

@@ -142,7 +142,7 @@ def _assign(compilation: Compilation) -> AssignExecutors:
 
 
 def _assign_in_place(compilation: Compilation) -> AssignExecutors:
-    return AssignExecutors(compilation.states, unfused=compilation.result(Functionalized).partial_writes)
+    return AssignExecutors(compilation.states, unfused=compilation.result(Functionalized).unfused)
 
 
 def _assign_forward_and_backward(compilation: Compilation) -> AssignExecutors:

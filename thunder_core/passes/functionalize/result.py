@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.operations import functional_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,14 @@ class Functionalized:
     def donated(self) -> frozenset[str]:
         """Names of values whose storage may be written later; other passes must not merge them."""
         return frozenset(name for mutation in self.mutations for item in mutation.written for name in item)
+
+    @property
+    def unfused(self) -> frozenset[str]:
+        """Names of values that no region should compute, because it would copy much more than the op writes: those of
+        `partial_writes`, and of calls that write several tensors, as fused optimizers do.
+        """
+        several = [m for m in self.mutations if len(m.written) > 2 and m.functional.target is functional_call]
+        return self.partial_writes.union(name for mutation in several for name in mutation.ops)
 
     @property
     def partial_writes(self) -> frozenset[str]:

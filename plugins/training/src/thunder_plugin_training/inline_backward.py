@@ -12,6 +12,7 @@ from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_plugin_training.explicit_gradients import LeftToAutograd, with_explicit_gradients
 from thunder_plugin_training.joint_step import with_backward
 from thunder_plugin_training.operations import GRADIENTS
+from thunder_plugin_training.recomputation import with_recomputation
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class InlineBackward(Transform):
 
     name: ClassVar[str] = "inline_backward"
     place: ClassVar[Place] = Place.ACQUIRED
-    also: ClassVar[tuple[Place, ...]] = (Place.BEFORE_DIFFERENTIATION,)
+    also: ClassVar[tuple[Place, ...]] = (Place.BEFORE_DIFFERENTIATION, Place.PARTITIONED)
 
     def applies(self, context: TransformContext) -> bool:
         return bool(context.gradients)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
-        """The program with ops in place of calls of backward; later, with backward in place of these ops."""
+        """The program with an op for each call of backward, then with backward in their place, then with less saved."""
+        if context.place is Place.PARTITIONED:
+            return with_recomputation(trace, context)
         if context.place is Place.ACQUIRED:
             if not any(Tag.RUNS_AUTOGRAD in op.symbol.tags for op in trace.symbols):
                 return trace

@@ -18,7 +18,7 @@ from thunder_core.ir.proxy import TensorProxy, storages_of
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.symbols.registry import registry
-from thunder_plugin_training.operations import GRADIENT_LIKE, GRADIENTS, STORE_GRADIENTS
+from thunder_plugin_training.operations import GRADIENT_LIKE, GRADIENTS, ONES, STORE_GRADIENTS
 
 _NAME: Final = "inline_backward"
 
@@ -159,7 +159,7 @@ class _Backward:
                 made = {key: value for key, value in made.items() if value.storage != gradient.storage}
             else:
                 copies.append((gradient, result))
-        start = [] if cotangent is not None else [_filled(torch.ones, seed, call)]
+        start = [] if cotangent is not None else [BoundSymbol(ONES, (call.args[0],), {}, seed, location=call.location)]
         self.ops = [*start, *[self._renamed(op) for op in ops]]
         for gradient, result in copies:
             args = (self._value(gradient), tuple(result.stride))

@@ -63,6 +63,11 @@ def layout_of(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.stride()) if dense else tuple(torch.empty(tensor.shape, device="meta").stride())
 
 
+def ones(tensor: torch.Tensor) -> torch.Tensor:
+    """The cotangent of a tensor from which backward starts: contiguous ones."""
+    return torch.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
 def freed(tensor: torch.Tensor) -> torch.Tensor:
     """A result of the program whose graph its backward has freed, as eager PyTorch returns it."""
     with torch.enable_grad():
@@ -92,4 +97,5 @@ GRADIENT_SLOTS: Final = Symbol("thunder_plugin_training.operations.gradient_slot
 STORE_GRADIENTS: Final = Symbol("thunder_plugin_training.operations.store_gradients", store_gradients)
 GRADIENTS: Final = Symbol("thunder_plugin_training.operations.gradients", gradients)
 GRADIENT_LIKE: Final = Symbol("thunder_plugin_training.operations.gradient_like", gradient_like)
+ONES: Final = Symbol("thunder_plugin_training.operations.ones", ones, decomposition=ones)
 FREED: Final = Symbol("thunder_plugin_training.operations.freed", freed)

@@ -1,0 +1,75 @@
+"""The memory of a step: values of forward that backward computes again instead of keeping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.partitioning.partition import Partition
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.builder import Builder, Inlining
+from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.transform import TransformContext
+from thunder_core.symbols.registry import registry
+from thunder_plugin_training.operations import ONES
+
+
+def with_recomputation(trace: Trace, context: TransformContext) -> Trace:
+    """The program in which backward recomputes what the policy of `Partition` would not save for it.
+
+    What depends on the cotangent of the loss counts as backward, the optimizer too. A program with several backwards
+    stays as it is: its parts would be moved.
+    """
+    starts = [index for index, op in enumerate(trace.symbols) if op.symbol is ONES]
+    if len(starts) != 1:
+        return trace
+    joint = _joint(trace, starts[0])
+    policy: Mapping[str, float] | str = context.recompute
+    partitioned = Partition(joint, policy).run(joint.trace, context)
+    return _one_program(trace, trace.symbols[starts[0]], joint, partitioned)
+
+
+def _joint(trace: Trace, start: int) -> Joint:
+    """The program with the cotangent as an input, and results that depend on it as gradients."""
+    (cotangent,) = tensor_outputs_of(trace.symbols[start])
+    ops = (*trace.symbols[:start], *trace.symbols[start + 1 :])
+    dependent = {cotangent.name}
+    for op in ops:
+        if any(proxy.name in dependent for proxy in op.inputs()):
+            dependent.update(proxy.name for proxy in op.outputs())
+    late = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name in dependent]
+    early = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name not in dependent]
+    whole = replace(
+        trace.with_symbols(ops, trace.provenance), inputs=(*trace.inputs, cotangent), output=(tuple(early), tuple(late))
+    )
+    returned = frozenset(range(len(early)))
+    return Joint(whole, start, (cotangent,), (), (), returned=returned)
+
+
+def _one_program(trace: Trace, start: BoundSymbol, joint: Joint, partitioned: Partitioned) -> Trace:
+    """Forward and backward in one trace; values that backward recomputes have names of their own."""
+    forward, backward = partitioned.forward, partitioned.backward
+    builder = Builder.of(trace)
+    computed = {proxy.name for op in forward.symbols for proxy in op.outputs()}
+    mine = [proxy for op in backward.symbols for proxy in op.outputs() if proxy.name not in computed]
+    inlining = Inlining(
+        [(proxy, proxy) for proxy in (*backward.inputs, *mine)],
+        lambda proxy: builder.name(proxy.name, numbered=True),
+        builder.new_storage,
+    )
+    ops = [inlining.op(op) for op in backward.symbols]
+    results: dict[str, Any] = {proxy.name: proxy for proxy in joint.outputs}
+    for before, after in zip(joint.gradients, backward.output, strict=True):
+        assert isinstance(before, TensorProxy)
+        results[before.name] = inlining.value(after)
+    output = tuple([results.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf for leaf in trace.output])
+    (cotangent,) = tensor_outputs_of(start)  # not of the loss, which nothing else may need
+    kwargs = {"dtype": cotangent.dtype, "device": cotangent.device}
+    symbol, args, kwargs = registry.resolve(torch.ones, (tuple(cotangent.shape),), kwargs)
+    ones = replace(start, symbol=symbol, args=args, kwargs=kwargs)
+    return replace(trace.with_symbols([*forward.symbols, ones, *ops], "inline_backward"), output=output)
