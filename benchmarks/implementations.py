@@ -100,10 +100,11 @@ def executors_of(name: str) -> list[str]:
     if "config" not in chosen:
         return chosen.get("executors", [])
     from thunder.config.document import documents_of
+    from thunder.config.entry import EXTENDED
     from thunder.config.merge import merge
 
     config, _ = merge(documents_of(chosen["config"]))
-    return [entry.name for entry in config.executors or ()]
+    return [entry.name for entry in config.executors or () if entry != EXTENDED]
 
 
 def jit_options(name: str) -> dict[str, Any] | None:

@@ -44,17 +44,20 @@ class PresetChoice:
         device: the type of device that it was chosen for.
         executors: names of those of its executors that can be used here, in order.
         left_out: the others, with the reason.
+        beside: names of the executors that the configuration lists beside those of the preset.
     """
 
     preset: str
     device: str
     executors: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
+    beside: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The report as text."""
-        names = ", ".join(self.executors) or "PyTorch alone"
-        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
+        names = ", ".join(self.executors) or ("none" if self.beside else "PyTorch alone")
+        beside = f", beside {', '.join(self.beside)}" if self.beside else ""
+        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}{beside}: {names}"
         return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
 
 
@@ -99,7 +102,7 @@ class Settings:
 
     @property
     def executors_by_device(self) -> bool:
-        """Whether the device of a program selects its executors, as the configuration names none."""
+        """Whether the device of a program selects executors, as the configuration does not list all of them."""
         return False
 
     def for_device(self, device: str) -> tuple[Settings, PresetChoice | None]:

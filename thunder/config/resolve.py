@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from thunder.config.declared_sizes import DeclaredSizes
 from thunder.config.document import Document
-from thunder.config.entry import LISTS, Entry, PartSpec
+from thunder.config.entry import EXTENDED, LISTS, Entry, PartSpec
 from thunder.config.merge import Origins, merge
 from thunder.config.model import ThunderConfig, parse
 from thunder.config.problems import Problem, Trail, sentences
@@ -29,7 +29,8 @@ class Part:
 
     Attributes:
         entry: its entry, with all options, the defaults too.
-        offered, options: its specification and options; None for a Python object and for a part that is left out.
+        offered, options: its specification and options; None for a Python object, for a part that is left out, and for
+            ``...`` among executors, the place of those that the device decides.
         left_out: why it is left out; empty if it is not.
         advice: what to do about that.
         trail: its place in the configuration.
@@ -126,7 +127,8 @@ class _Resolver:
         seen: dict[str, str] = {}
         for index, entry in enumerate(getattr(self.merged.config, name) or ()):
             trail: Trail = (name, index)
-            part = Part(entry, trail=trail) if entry.given is not None else self._part(entry, LISTS[name].spec, trail)
+            plain = entry.given is not None or entry == EXTENDED
+            part = Part(entry, trail=trail) if plain else self._part(entry, LISTS[name].spec, trail)
             if part is None:
                 continue
             first = seen.setdefault(part.name, entry.name)
