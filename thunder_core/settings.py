@@ -14,6 +14,7 @@ from thunder_core.passes.transform import Transform
 
 CacheMode = Literal["constant values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]
+AllowRecompiles = bool | Literal["eager"]
 
 
 class SizeDeclarations(Protocol):
@@ -76,6 +77,8 @@ class Settings:
         sharp_edges: what happens to programs that cannot be repeated exactly.
         recompute: the name of a policy of recomputation, or the share of bytes to save, for
             `thunder_core.autodiff.partitioning.partition.Partition`.
+        allow_recompiles: whether a call may compile a program after the `thunder_core.runtime.warm_up.WarmUp`. If not,
+            it raises `thunder_core.errors.RecompileError`, or eager PyTorch runs it.
         recompile_warning: the number of entries at which a warning names the reasons.
         recompile_limit: the number of entries after which eager PyTorch runs other calls.
         outcome_limit: as ``recompile_limit``, for entries that differ in values of tensors that the program reads.
@@ -94,6 +97,7 @@ class Settings:
     dynamic: Dynamic
     sharp_edges: SharpEdges
     recompute: str | float
+    allow_recompiles: AllowRecompiles
     recompile_warning: int
     recompile_limit: int
     outcome_limit: int

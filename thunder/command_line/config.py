@@ -85,8 +85,8 @@ def show(
 ) -> None:
     """Print a configuration completely, as programs on a device are compiled with it.
 
-    It has everything that the configuration extends, all defaults, and in the place of ``...`` the entries for which that
-    is. Comments say where executors come from, and which optional entries cannot be used here.
+    It has everything that the configuration extends, all defaults, and the entries that ``...`` represents. Comments
+    say where executors come from, and which optional entries cannot be used here.
     """
     from thunder.config import settings_of, to_yaml
     from thunder.config.by_device import resolved_for

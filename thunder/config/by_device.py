@@ -21,9 +21,7 @@ from thunder_core.plugins.states import Offered
 
 _Executors = tuple[Entry, ...] | None
 _presets: Final[WeakKeyDictionary[Host, dict[tuple[str, _Executors], tuple[str, Parts] | None]]] = WeakKeyDictionary()
-"""By type of device and executors of the configuration, the preset and the parts: installed plugins do not change during
-a process.
-"""
+"""By type of device and executors, the preset and its parts: installed plugins do not change during a process."""
 
 
 def preset_for(device: str, executors: _Executors = None) -> tuple[str, Parts] | None:
@@ -53,7 +51,7 @@ def _created(device: str, executors: _Executors) -> tuple[str, Parts] | None:
 
 
 def resolved_for(device: str, executors: _Executors = None) -> tuple[str, ResolvedConfig] | None:
-    """The preset for a type of device, and its configuration with these executors. Arguments and errors as `preset_for`."""
+    """The preset for a type of device, and its configuration with these executors. As `preset_for` otherwise."""
     offered = _preset(device)
     if offered is None:
         return None

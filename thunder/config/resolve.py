@@ -100,6 +100,8 @@ def resolve(documents: Sequence[Document]) -> ResolvedConfig:
     front_end = resolver.front_end()
     if isinstance(merged.config.dynamic, DeclaredSizes) and front_end is not None and front_end.spec.name != "run":
         resolver.problem(("dynamic",), f"the front end {front_end.spec.name!r} takes no declarations of sizes")
+    if merged.config.cache == "no caching" and merged.config.allow_recompiles is not True:
+        resolver.problem(("allow_recompiles",), "contradicts cache: no caching, with which each call compiles")
     return ResolvedConfig(parse(complete), merged.origins, parts, front_end, tuple(resolver.problems))
 
 
