@@ -41,9 +41,18 @@ GROUPS = {
         "thunder[te,cudnn,triton,inductor]",
         "thunder[sdpa,inductor+cudagraphs]",
         "thunder[te,sdpa,inductor+cudagraphs]",
-    )
+    ),
+    "recipes": (
+        *COMPARED,
+        "thunder:exact",
+        "thunder:training",
+        "thunder:low-memory",
+        "thunder:inference",
+        "thunder:decoding",
+    ),
 }
-"""Names for several implementations. ``lists`` has lists of executors for a GPU, and what they are compared with."""
+"""Names for several implementations. ``lists`` has lists of executors for a GPU, and what they are compared with;
+``recipes`` has the presets for a purpose."""
 FORMS = (
     *MODES,
     "thunder[EXECUTORS+TRANSFORMS]",

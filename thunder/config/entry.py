@@ -144,6 +144,8 @@ def _entry(value: Any, of: EntryList) -> Entry:
     if of.kind is not None and isinstance(value, of.kind):
         return _given(value)
     if isinstance(value, str) and value.strip():
+        if value != EXTENDED.name and not value.strip(".\N{HORIZONTAL ELLIPSIS}"):
+            raise refusal(f"{value!r} is not a name; the entries of the extended list are '...'")
         return Entry(value)
     if isinstance(value, Mapping) and len(value) == 1:
         [(name, options)] = value.items()
