@@ -75,8 +75,8 @@ class Recompilations:
             RecompileError: eager PyTorch must not run it either.
         """
         first = misses[0] if misses else Miss("the call", "no cached entry fits", "make it the same each time")
-        others = [miss.text for miss in misses[1:] if miss.text != first.text]
-        more = "".join(f"\n  - {each}" for each in dict.fromkeys(others[: _MOST_PATHS - 1]))
+        others = dict.fromkeys([miss.text for miss in misses[1:] if miss.text != first.text])
+        more = "".join(f"\n  - {each}" for each in list(others)[: _MOST_PATHS - 1])
         others_text = f"\nIts other programs:{more}" if more else ""
         allow = self.settings.allow_recompiles
         problem = (
