@@ -41,9 +41,18 @@ GROUPS = {
         "thunder[te,cudnn,triton,inductor]",
         "thunder[sdpa,inductor+cudagraphs]",
         "thunder[te,sdpa,inductor+cudagraphs]",
-    )
+    ),
+    "recipes": (
+        *COMPARED,
+        "thunder:exact",
+        "thunder:training",
+        "thunder:low-memory",
+        "thunder:inference",
+        "thunder:decoding",
+    ),
 }
-"""Names for several implementations. ``lists`` has lists of executors for a GPU, and what they are compared with."""
+"""Names for several implementations. ``lists`` has lists of executors for a GPU, and what they are compared with;
+``recipes`` has the presets for a purpose."""
 FORMS = (
     *MODES,
     "thunder[EXECUTORS+TRANSFORMS]",
@@ -100,10 +109,11 @@ def executors_of(name: str) -> list[str]:
     if "config" not in chosen:
         return chosen.get("executors", [])
     from thunder.config.document import documents_of
+    from thunder.config.entry import EXTENDED
     from thunder.config.merge import merge
 
     config, _ = merge(documents_of(chosen["config"]))
-    return [entry.name for entry in config.executors or ()]
+    return [entry.name for entry in config.executors or () if entry != EXTENDED]
 
 
 def jit_options(name: str) -> dict[str, Any] | None:

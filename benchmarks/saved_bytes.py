@@ -31,6 +31,7 @@ def _rows(case: str, saved: dict[str, int | str]) -> list[Row]:
     for name, suffix, goal, limit in (
         ("default", "", "<= eager", 1.0),
         ("aggressive", ', recompute="aggressive"', f"<= {AGGRESSIVE_LIMIT} x eager", AGGRESSIVE_LIMIT),
+        ("low-memory", ', config="thunder:low-memory"', f"<= {AGGRESSIVE_LIMIT} x eager", AGGRESSIVE_LIMIT),
     ):
         values = {"eager": eager / 2**20, "thunder": saved[name] / 2**20}
         reached = saved[name] <= limit * eager
@@ -39,7 +40,7 @@ def _rows(case: str, saved: dict[str, int | str]) -> list[Row]:
 
 
 def saved_bytes(case: str, **sizes: int) -> dict[str, int]:
-    """Bytes saved by eager, by Thunder with default options, and by Thunder with ``recompute="aggressive"``."""
+    """Bytes saved by eager, and by Thunder with default options, ``recompute="aggressive"``, and the recipe for it."""
     from benchmarks import programs
 
     program, arguments = getattr(programs, case)(**sizes)
@@ -47,11 +48,17 @@ def saved_bytes(case: str, **sizes: int) -> dict[str, int]:
         "eager": program,
         "default": compile_with("thunder[]", program),
         "aggressive": compile_with("thunder[]", program, recompute="aggressive"),
+        "low-memory": compile_with("thunder:low-memory", program),
     }
-    return {name: _saved(call, program, arguments) for name, call in compiled.items()}
+    return {name: saved_by(call, program, arguments) for name, call in compiled.items()}
 
 
-def _saved(call: Callable[..., Any], module: Any, arguments: tuple[Any, ...]) -> int:
+def saved_by(call: Callable[..., Any], module: Any, arguments: tuple[Any, ...]) -> int:
+    """Bytes that a call saves for backward.
+
+    Args:
+        module: the module whose parameters and buffers are there anyway, and whose gradients are reset.
+    """
     import torch
     from torch.utils import _pytree as pytree
 

@@ -4,6 +4,7 @@
 """
 
 from thunder._api import grad, jit, train_step, value_and_grad, vjp
+from thunder._coverage import covers, warm_up
 from thunder._inspection import (
     cache_hits,
     cache_misses,
@@ -30,6 +31,7 @@ from thunder_core.errors import (
     OptionError,
     PluginError,
     PluginWarning,
+    RecompileError,
     RecompileWarning,
     ThunderError,
     TransformError,
@@ -50,6 +52,7 @@ __all__ = [
     "OptionError",
     "PluginError",
     "PluginWarning",
+    "RecompileError",
     "RecompileWarning",
     "ThunderError",
     "TransformError",
@@ -58,6 +61,7 @@ __all__ = [
     "__version__",
     "cache_hits",
     "cache_misses",
+    "covers",
     "explain",
     "grad",
     "jit",
@@ -71,4 +75,5 @@ __all__ = [
     "train_step",
     "value_and_grad",
     "vjp",
+    "warm_up",
 ]

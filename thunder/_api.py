@@ -34,9 +34,10 @@ def jit(
         executors: the executors that are offered the operations, in order: names, ``{name: options}``, or objects. The
             reference executor is always the last; ``[]`` selects it alone.
         transforms: the transforms to add to the pipeline, in the same forms.
-        options: ``cache``, ``sharp_edges``, ``recompute``, ``recompile_warning``, ``recompile_limit``,
-            ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see `thunder.config.model.ThunderConfig`.
-            ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of `torch.export.export` does:
+        options: ``cache``, ``sharp_edges``, ``recompute``, ``allow_recompiles``, ``recompile_warning``,
+            ``recompile_limit``, ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see
+            `thunder.config.model.ThunderConfig`. ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of
+            `torch.export.export` does:
             ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
 
     Returns:
@@ -163,7 +164,7 @@ def train_step(
     return step
 
 
-def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -> Any:
+def _transformed_calls(function: Callable[..., Any], name: str, settings: Any, warm_up: Any) -> Any:
     """The compiler of the calls of a program under transformations of `torch.func`."""
     from thunder.compiled.function import NotTransformed
 
@@ -171,7 +172,7 @@ def _transformed_calls(function: Callable[..., Any], name: str, settings: Any) -
         module = library("functional", "transformed_calls", "compiled calls under torch.func")
     except PluginError as error:
         raise NotTransformed(error.problem) from error
-    return module.TransformedCalls(function, name, settings)
+    return module.TransformedCalls(function, name, settings, warm_up)
 
 
 def _transformations() -> Any:

@@ -196,6 +196,10 @@ class UncacheableError(AcquisitionError):
     """The program consumed Python's or NumPy's random state under ``sharp_edges="error"``."""
 
 
+class RecompileError(ThunderError, RuntimeError):
+    """A call would compile a program, and ``allow_recompiles`` is false. The message names the guard that decides."""
+
+
 class CollectiveMismatchError(ThunderError, RuntimeError):
     """Ranks are about to communicate differently in a process group, so that they would wait for each other."""
 

@@ -14,6 +14,7 @@ from thunder_core.passes.transform import Transform
 
 CacheMode = Literal["constant values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]
+AllowRecompiles = bool | Literal["eager"]
 
 
 class SizeDeclarations(Protocol):
@@ -44,17 +45,20 @@ class PresetChoice:
         device: the type of device that it was chosen for.
         executors: names of those of its executors that can be used here, in order.
         left_out: the others, with the reason.
+        beside: names of the executors that the configuration lists beside those of the preset.
     """
 
     preset: str
     device: str
     executors: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
+    beside: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The report as text."""
-        names = ", ".join(self.executors) or "PyTorch alone"
-        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}: {names}"
+        names = ", ".join(self.executors) or ("none" if self.beside else "PyTorch alone")
+        beside = f", beside {', '.join(self.beside)}" if self.beside else ""
+        chosen = f"executors of the preset {self.preset!r}, chosen for the device {self.device}{beside}: {names}"
         return [chosen, *(f"  without {name}, because {reason}" for name, reason in self.left_out)]
 
 
@@ -73,6 +77,8 @@ class Settings:
         sharp_edges: what happens to programs that cannot be repeated exactly.
         recompute: the name of a policy of recomputation, or the share of bytes to save, for
             `thunder_core.autodiff.partitioning.partition.Partition`.
+        allow_recompiles: whether a call may compile a program after the `thunder_core.runtime.warm_up.WarmUp`. If not,
+            it raises `thunder_core.errors.RecompileError`, or eager PyTorch runs it.
         recompile_warning: the number of entries at which a warning names the reasons.
         recompile_limit: the number of entries after which eager PyTorch runs other calls.
         outcome_limit: as ``recompile_limit``, for entries that differ in values of tensors that the program reads.
@@ -91,6 +97,7 @@ class Settings:
     dynamic: Dynamic
     sharp_edges: SharpEdges
     recompute: str | float
+    allow_recompiles: AllowRecompiles
     recompile_warning: int
     recompile_limit: int
     outcome_limit: int
@@ -99,7 +106,7 @@ class Settings:
 
     @property
     def executors_by_device(self) -> bool:
-        """Whether the device of a program selects its executors, as the configuration names none."""
+        """Whether the device of a program selects executors, as the configuration does not list all of them."""
         return False
 
     def for_device(self, device: str) -> tuple[Settings, PresetChoice | None]:

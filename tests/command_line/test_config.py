@@ -45,6 +45,37 @@ def test_resolved_configuration_is_complete_and_a_configuration(command, tmp_pat
     assert resolve_config(tmp_path / "resolved.yaml") == resolve_config(tmp_path / "executors.yaml")
 
 
+def test_show_prints_what_the_device_selects_and_all_that_is_extended(command, tmp_path):
+    (tmp_path / "mine.yaml").write_text("executors: [reference, ...]\nrecompute: none\n")
+    ended = command("config", "show", "mine.yaml", "--device", "cpu")
+    assert (ended.code, ended.err) == (0, "")
+    comments = [line for line in ended.out.splitlines() if line.startswith("# ")]
+    assert comments[0] == "# executors of the preset 'cpu', chosen for the device cpu, beside reference: none"
+    assert any(line.startswith("# left out: ") for line in comments)  # transforms of plugins that are not installed
+    shown = yaml.safe_load(ended.out)
+    assert [name for entry in shown["executors"] for name in entry] == ["reference"]
+    assert (shown["recompute"], shown["cache"]) == ("none", "constant values")
+    (tmp_path / "shown.yaml").write_text(ended.out)
+    assert command("config", "check", "shown.yaml").code == 0
+
+
+def test_show_prints_recipes_and_the_default(command, monkeypatch):
+    exact = yaml.safe_load(command("config", "show", "thunder:exact").out)
+    assert exact["executors"] == []
+    monkeypatch.setenv("THUNDER_CONFIG", "low-memory")
+    data = json.loads(command("config", "show", "--device", "cpu", "--json").out)
+    assert data["resolved"]["recompute"] == "aggressive"
+    assert (data["device"], data["preset"]["preset"], data["resolved"]["executors"]) == ("cpu", "cpu", [])
+
+
+@pytest.mark.parametrize("config", ["absent.yaml", "thunder:absent"])
+def test_show_of_what_does_not_exist(command, config):
+    ended = command("config", "show", config)
+    assert ended.code in (1, 2)
+    assert ended.out == ""
+    assert "absent" in ended.err
+
+
 def test_schema_is_json_about_the_options(command):
     ended = command("schema")
     assert (ended.code, ended.err) == (0, "")

@@ -173,6 +173,7 @@ def test_a_complete_configuration_has_everything() -> None:
         "dynamic: automatic\n"
         "sharp_edges: warn\n"
         "recompute: cheap\n"
+        "allow_recompiles: true\n"
         "recompile_warning: 8\n"
         "recompile_limit: 64\n"
         "outcome_limit: 16\n"

@@ -21,6 +21,7 @@ VALID: list[Any] = [
     {"executors": [{"nowhere": OPTIONAL}], "transforms": [{"quantize": {"bits": 4}}, "constant_folding"]},
     {"tensor_classes": ["wrappers", {"nowhere": OPTIONAL}]},
     {"tensor_classes": []},
+    {"executors": ["fast", "..."], "transforms": ["...", {"quantize": {"bits": 4}}], "allow_recompiles": "eager"},
     {"recompute": {"budget": 0.5}, "cache": "same input", "recompile_limit": 3, "extends": "fused", "requires": ["x"]},
 ]
 INVALID: list[Any] = [
@@ -29,6 +30,8 @@ INVALID: list[Any] = [
     {"cache": "same inputs"},
     {"executors": "nvfuser"},
     {"executors": ["nowhere"]},
+    {"executors": [{"...": {}}]},
+    {"allow_recompiles": "never"},
     {"executors": [{"nvfuser": {"cach": True}}]},
     {"executors": [{"nvfuser": {"size": "8"}}]},
     {"executors": [{"nvfuser": {}, "slow": {}}]},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thunder.command_line.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from thunder.config import Problem
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -56,9 +60,59 @@ def check(
             data["resolved"] = resolve_config(config).model_dump(mode="json")
         print_json(data)
     else:
-        for problem in problems:
-            print_lines([str(problem), *(f"  {item}" for item in problem.advice)])
+        _print_problems(problems)
     if problems:
         raise typer.Exit(1)
     if not json:
         print_lines([to_yaml(resolve_config(config)).rstrip() if resolve else f"{config}: no problems"])
+
+
+def _print_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        print_lines([str(problem), *(f"  {item}" for item in problem.advice)])
+
+
+@app.command()
+def show(
+    config: Annotated[
+        str | None,
+        typer.Argument(metavar="[CONFIG]", help="A file or the name of a preset; without it, that of thunder.jit(f)."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The type of device of the programs; by default cuda if there is one, else cpu.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print a configuration completely, as programs on a device are compiled with it.
+
+    It has everything that the configuration extends, all defaults, and the entries that ``...`` represents. Comments
+    say where executors come from, and which optional entries cannot be used here.
+    """
+    from thunder.config import settings_of, to_yaml
+    from thunder.config.by_device import resolved_for
+
+    check_is_there(config, "CONFIG")
+    settings = settings_of(config)
+    shown = settings.config
+    device = device or _device()
+    used, preset = settings.for_device(device)
+    if preset is not None:
+        found = resolved_for(device, shown.executors)
+        assert found is not None, "the preset was found"
+        shown = shown.model_copy(update={"executors": found[1].config.executors})
+    left_out = dict(used.left_out)
+    if json:
+        chosen = None if preset is None else asdict(preset)
+        data = {"device": device, "preset": chosen, "left_out": left_out, "resolved": shown.model_dump(mode="json")}
+        print_json({"config": config, **data})
+        return
+    comments = [] if preset is None else preset.lines()[:1]
+    comments += [f"left out: {name}, because {reason}" for name, reason in left_out.items()]
+    print_lines([*[f"# {line}" for line in comments], to_yaml(shown).rstrip()])
+
+
+def _device() -> str:
+    """The type of device of this machine."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

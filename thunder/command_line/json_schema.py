@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import models_json_schema
 
-from thunder.config.entry import LISTS
+from thunder.config.entry import EXTENDED, LISTS
 from thunder.config.model import ThunderConfig
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import FrontEndSpec, InterceptionsSpec, Preset
@@ -24,6 +24,13 @@ _OPTIONAL: Final = {
     "description": "Not installed here.",
 }
 """The options of a name that no installed plugin has."""
+
+
+_EXTENDED: Final = {
+    "const": EXTENDED.name,
+    "description": "The entries of the configuration that this one extends, except those that are named here.",
+}
+"""The item of a list that represents others."""
 
 
 def schema() -> dict[str, Any]:
@@ -82,7 +89,7 @@ def _list(
         "type": "array",
         "description": field["description"],
         "title": field["title"],
-        "items": {"anyOf": [*names, with_options]},
+        "items": {"anyOf": [*names, _EXTENDED, with_options]},
     }
 
 

@@ -7,11 +7,13 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from thunder.compiled.coverage import Coverage, coverage
 from thunder.compiled.uncompiled_calls import UncompiledCalls
 from thunder_core.checks.own_lookups import has_own_lookup, name_of
 from thunder_core.errors import ThunderError
 from thunder_core.pytorch_internals import peek_interpreter_stack
 from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
 
 
@@ -33,14 +35,15 @@ class TransformedCalls(Protocol):
         """The caches of the transformed programs."""
 
 
-_create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None = None
+Create = Callable[[Callable[..., Any], str, Settings, WarmUp], TransformedCalls]
+_create: Create | None = None
 
 
-def transform_calls_with(create: Callable[[Callable[..., Any], str, Settings], TransformedCalls] | None) -> None:
+def transform_calls_with(create: Create | None) -> None:
     """Compile the calls of all programs under transformations of `torch.func`, which otherwise run as eager PyTorch.
 
     Args:
-        create: called at the first such call of a program with its function, name and settings. It may raise
+        create: called at the first such call of a program with its function, name, settings and warm-up. It may raise
             `NotTransformed`. None for eager PyTorch.
     """
     global _create
@@ -65,7 +68,7 @@ class Compiled(ProgramCache):
         if self._transformed is None:
             if _create is None:
                 raise NotTransformed("a torch.func transformation is active")
-            created = _create(self.function, self.name, self.settings)
+            created = _create(self.function, self.name, self.settings, self.warm_up)
             self._transformed = self.__dict__.setdefault("_transformed", created)  # another thread may be first
         return self._transformed
 
@@ -86,6 +89,10 @@ class ThunderFunction(Compiled):
         super().__init__(function, name_of(function), settings)
         names = () if has_own_lookup(type(function)) else functools.WRAPPER_ASSIGNMENTS
         functools.update_wrapper(self, function, assigned=names, updated=())
+
+    def covers(self, *args: Any, **kwargs: Any) -> Coverage:
+        """Whether a call has a compiled program; see `thunder.covers`, which also takes bound methods."""
+        return coverage(self, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -8,10 +8,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MethodType
 from typing import Any, Final
 
 import torch
 
+from thunder.compiled.coverage import Coverage, coverage
 from thunder.compiled.function import Compiled
 from thunder.compiled.module_class import class_for, follow_class, new_instance
 from thunder.compiled.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
@@ -101,6 +103,8 @@ class ThunderModule(torch.nn.Module):
     the original. The compiled module equals the original and has its hash.
 
     A copy, or the result of unpickling, has the original's copy and the options; its entries are compiled again.
+
+    A compiled module has one more method, ``covers``, unless its original has an attribute of that name.
     """
 
     @calls_program
@@ -146,7 +150,13 @@ class ThunderModule(torch.nn.Module):
     def __getattr__(self, name: str) -> Any:
         if follow_class(self):  # the class of the original was changed, and may have the attribute
             return getattr(self, name)
-        value = super().__getattr__(name)
+        try:
+            value = super().__getattr__(name)
+        except AttributeError:
+            # PyTorch, which adds a parameter, asks whether the module has an attribute of its name
+            if name != "covers" or sys._getframe(1).f_globals.get("__name__") == torch.nn.Module.__module__:
+                raise
+            return MethodType(_covers, self)
         if isinstance(value, torch.nn.Module):
             programs = compiled_of(self), getattr(self, COMPILED_FORWARD)
             programs[0].uncompiled_calls.submodule_read(self, programs, sys._getframe(1))
@@ -167,6 +177,11 @@ class ThunderModule(torch.nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return compile_module, (getattr(self, ORIGINAL), compiled_of(self).settings)
+
+
+def _covers(module: Any, /, *args: Any, **kwargs: Any) -> Coverage:
+    """Whether a call of the module has a compiled program; see `thunder.covers`."""
+    return coverage(compiled_of(module), args, kwargs)
 
 
 functools.update_wrapper(ThunderModule.__call__, torch.nn.Module.__call__)

@@ -67,7 +67,7 @@ class Forward:
         known: Compiled | None = getattr(module, COMPILED_FORWARD)
         if known is None or known.function != target:
             known = Compiled(target, f"{of_call.name}.forward", of_call.settings)
-            known.states = of_call.states
+            known.states, known.warm_up = of_call.states, of_call.warm_up
             object.__setattr__(module, COMPILED_FORWARD, known)
         return known
 

@@ -1,4 +1,6 @@
-"""The executors of programs whose configuration names none: those of the preset for their device."""
+"""The executors of programs whose configuration names none, or has ``...`` among them: those of the preset for their
+device.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +9,58 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from thunder.config.creation import Parts, create_parts
-from thunder.config.document import default_documents, documents_of
-from thunder.config.entry import LISTS
+from thunder.config.document import default_documents, document, documents_of
+from thunder.config.entry import LISTS, Entry
 from thunder.config.problems import refuse
-from thunder.config.resolve import resolve
+from thunder.config.resolve import ResolvedConfig, resolve
 from thunder_core.errors import PluginError
 from thunder_core.plugins.distributions import CORE_PLUGIN
 from thunder_core.plugins.host import Host, host
 from thunder_core.plugins.specs import Preset
 from thunder_core.plugins.states import Offered
 
-_presets: Final[WeakKeyDictionary[Host, dict[str, tuple[str, Parts] | None]]] = WeakKeyDictionary()
-"""By type of device, the preset and its parts: installed plugins do not change during a process."""
+_Executors = tuple[Entry, ...] | None
+_presets: Final[WeakKeyDictionary[Host, dict[tuple[str, _Executors], tuple[str, Parts] | None]]] = WeakKeyDictionary()
+"""By type of device and executors, the preset and its parts: installed plugins do not change during a process."""
 
 
-def preset_for(device: str) -> tuple[str, Parts] | None:
+def preset_for(device: str, executors: _Executors = None) -> tuple[str, Parts] | None:
     """The preset for a type of device, and its parts; None if there is none.
+
+    Args:
+        executors: the executors of a configuration, one of them ``...``, the place of those of the preset. None for
+            those of the preset alone.
 
     Raises:
         ConfigError, PluginError: the preset has a problem.
     """
-    known = _presets.setdefault(host(), {})
-    if device not in known:
-        known[device] = _created(device)
-    return known[device]
+    known, key = _presets.setdefault(host(), {}), (device, executors)
+    if key not in known:
+        known[key] = _created(device, executors)
+    return known[key]
 
 
-def _created(device: str) -> tuple[str, Parts] | None:
+def _created(device: str, executors: _Executors) -> tuple[str, Parts] | None:
+    found = resolved_for(device, executors)
+    if found is None:
+        return None
+    name, preset = found
+    # Transforms may act on a module before its device is known, so the device does not choose them.
+    executors_only = {**dict.fromkeys(LISTS, ()), "executors": preset.parts["executors"]}
+    return name, create_parts(replace(preset, parts=executors_only))
+
+
+def resolved_for(device: str, executors: _Executors = None) -> tuple[str, ResolvedConfig] | None:
+    """The preset for a type of device, and its configuration with these executors. As `preset_for` otherwise."""
     offered = _preset(device)
     if offered is None:
         return None
-    preset = resolve([*default_documents(), *documents_of(f"{offered.plugin.name}.{offered.spec.name}")])
+    documents = [*default_documents(), *documents_of(f"{offered.plugin.name}.{offered.spec.name}")]
+    if executors is not None:
+        documents.append(document({"executors": executors}))
+    preset = resolve(documents)
     refuse(preset.problems)
-    # Transforms may act on a module before its device is known, so the device does not choose them.
-    executors_only = {**dict.fromkeys(LISTS, ()), "executors": preset.parts["executors"]}
-    return offered.spec.name, create_parts(replace(preset, parts=executors_only))
+    return offered.spec.name, preset
 
 
 def _preset(device: str) -> Offered[Preset] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from thunder.config.entry import LISTS, PartSpec
+from thunder.config.entry import EXTENDED, LISTS, PartSpec
 from thunder.config.problems import Problem, Trail
 from thunder.config.resolve import Part, ResolvedConfig
 from thunder_core.contract import FrontEnd
@@ -79,8 +79,10 @@ class _Creation:
     advice: list[tuple[str, str]] = field(default_factory=list)
 
     def executors(self) -> tuple[Executor, ...]:
-        """The executors, configured by the options ``include``, ``exclude`` and ``on_decline``."""
-        parts = self.resolved.parts["executors"]
+        """The executors, configured by the options ``include``, ``exclude`` and ``on_decline``; not those in place of
+        ``...``, which the device decides.
+        """
+        parts = [part for part in self.resolved.parts["executors"] if part.entry != EXTENDED]
         created = [(part, self.create(part)) for part in parts]
         return tuple([_configured(part, executor) for part, executor in created if executor is not None])
 

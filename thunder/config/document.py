@@ -19,6 +19,7 @@ from thunder.config.model import ThunderConfig, advice_on, parse
 from thunder.config.problems import Problem, Trail, describe, place_of, sentences
 from thunder.config.yaml_text import read_text
 from thunder_core.errors import ConfigError, PluginError, suggestion
+from thunder_core.plugins.distributions import CORE_PLUGIN
 from thunder_core.plugins.importing import FAILURES, failure
 from thunder_core.plugins.lookup import find
 from thunder_core.plugins.specs import Preset
@@ -137,8 +138,9 @@ _MAX_BYTES: Final = 1 << 20
 def document_of(config: Any, folder: Path | Traversable = Path()) -> Document:
     """The document of a configuration: a path, the name of a preset, or a mapping.
 
-    A string is the name of a preset unless it has a path separator or ends with ``.yaml``, ``.yml`` or ``.json``. Paths
-    are relative to ``folder``. Problems of the content are in `Document.problems`.
+    A string is the name of a preset unless it has a path separator or ends with ``.yaml``, ``.yml`` or ``.json``:
+    ``name``, ``plugin.name`` or ``plugin:name``, where the plugin ``thunder`` is the core. Paths are relative to
+    ``folder``. Problems of the content are in `Document.problems`.
 
     Raises:
         ConfigError: ``config`` has another type, or there is no such preset.
@@ -200,8 +202,9 @@ def _base(documents: list[Document]) -> Document | Problem:
 
 def _from_preset(name: str, folder: Path | Traversable) -> Document:
     """The document of a preset; ``folder`` is searched for a file of that name, for the error message."""
+    owner, colon, item = name.partition(":")
     try:
-        offered = find(Preset, name)
+        offered = find(Preset, f"{CORE_PLUGIN if owner == 'thunder' else owner}.{item}" if colon else name)
     except PluginError as error:
         advice = ("a file is given by its path, which ends with .yaml, .yml or .json",)
         if isinstance(folder, Path) and os.path.isfile(os.path.join(folder, name)):

@@ -83,6 +83,10 @@ class Entry:
         return repr(self.plain() if self.given is None else self.given)
 
 
+EXTENDED: Final = Entry("...")
+"""The item ``...`` of a list: those entries of the extended list that the list does not name."""
+
+
 def read_entries(name: str) -> Callable[[Any], tuple[Entry, ...] | None]:
     """The pydantic validator of the list ``name``."""
 
@@ -133,11 +137,15 @@ def _entries(values: Any, of: EntryList) -> Iterator[Entry | PydanticCustomError
 
 
 def _entry(value: Any, of: EntryList) -> Entry:
+    if value is ...:
+        return EXTENDED
     if isinstance(value, Entry):
         return value
     if of.kind is not None and isinstance(value, of.kind):
         return _given(value)
     if isinstance(value, str) and value.strip():
+        if value != EXTENDED.name and not value.strip(".\N{HORIZONTAL ELLIPSIS}"):
+            raise refusal(f"{value!r} is not a name; the entries of the extended list are '...'")
         return Entry(value)
     if isinstance(value, Mapping) and len(value) == 1:
         [(name, options)] = value.items()
@@ -162,6 +170,8 @@ def _with_options(name: Any, options: Any) -> Entry:
         raise refusal(f"a name must be text, not {describe(name)}")
     if isinstance(options, BaseModel):
         options = options.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if name == EXTENDED.name:
+        raise refusal("'...' has no options; write it alone, and name the entry whose options differ")
     if options is None:
         return Entry(name)
     if not isinstance(options, Mapping):

@@ -22,7 +22,7 @@ from thunder.config.declared_sizes import DeclaredSizes
 from thunder.config.entry import Entry, checked, read_entries, refusal
 from thunder.config.problems import Problem, describe, place_of, refuse, sentences
 from thunder_core.errors import OptionError, suggestion
-from thunder_core.settings import CacheMode, SharpEdges
+from thunder_core.settings import AllowRecompiles, CacheMode, SharpEdges
 
 Policy = Literal["none", "cheap", "aggressive"]
 
@@ -46,6 +46,12 @@ class RecomputeBudget(BaseModel):
 def _cache(value: Any) -> Any:
     if value == "symbolic values":
         raise refusal(_SYMBOLIC)
+    return value
+
+
+def _allow_recompiles(value: Any) -> Any:
+    if not (isinstance(value, bool) or value == "eager"):
+        raise refusal(f'must be true, false or "eager", not {describe(value)}')
     return value
 
 
@@ -173,6 +179,12 @@ class ThunderConfig(BaseModel):
     )
     recompute: Annotated[Policy | RecomputeBudget, BeforeValidator(_recompute)] = Field(
         default="cheap", description="The policy for values that backward recomputes instead of saving them."
+    )
+    allow_recompiles: Annotated[AllowRecompiles, BeforeValidator(_allow_recompiles)] = Field(
+        default=True,
+        description="Whether a call may compile a program after the first one, or after the calls in a "
+        '`thunder.warm_up`. With false, such a call raises an error that names the guard that decides; with "eager", '
+        "eager PyTorch runs it.",
     )
     recompile_warning: Count = Field(
         default=8,

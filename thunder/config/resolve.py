@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from thunder.config.declared_sizes import DeclaredSizes
 from thunder.config.document import Document
-from thunder.config.entry import LISTS, Entry, PartSpec
+from thunder.config.entry import EXTENDED, LISTS, Entry, PartSpec
 from thunder.config.merge import Origins, merge
 from thunder.config.model import ThunderConfig, parse
 from thunder.config.problems import Problem, Trail, sentences
@@ -29,7 +29,8 @@ class Part:
 
     Attributes:
         entry: its entry, with all options, the defaults too.
-        offered, options: its specification and options; None for a Python object and for a part that is left out.
+        offered, options: its specification and options; None for a Python object, for a part that is left out, and for
+            ``...`` among executors, the place of those that the device decides.
         left_out: why it is left out; empty if it is not.
         advice: what to do about that.
         trail: its place in the configuration.
@@ -99,6 +100,8 @@ def resolve(documents: Sequence[Document]) -> ResolvedConfig:
     front_end = resolver.front_end()
     if isinstance(merged.config.dynamic, DeclaredSizes) and front_end is not None and front_end.spec.name != "run":
         resolver.problem(("dynamic",), f"the front end {front_end.spec.name!r} takes no declarations of sizes")
+    if merged.config.cache == "no caching" and merged.config.allow_recompiles is not True:
+        resolver.problem(("allow_recompiles",), "contradicts cache: no caching, with which each call compiles")
     return ResolvedConfig(parse(complete), merged.origins, parts, front_end, tuple(resolver.problems))
 
 
@@ -126,7 +129,8 @@ class _Resolver:
         seen: dict[str, str] = {}
         for index, entry in enumerate(getattr(self.merged.config, name) or ()):
             trail: Trail = (name, index)
-            part = Part(entry, trail=trail) if entry.given is not None else self._part(entry, LISTS[name].spec, trail)
+            plain = entry.given is not None or entry == EXTENDED
+            part = Part(entry, trail=trail) if plain else self._part(entry, LISTS[name].spec, trail)
             if part is None:
                 continue
             first = seen.setdefault(part.name, entry.name)

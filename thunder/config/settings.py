@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from thunder.config.by_device import preset_for
 from thunder.config.creation import create_parts
 from thunder.config.document import document_of_config
+from thunder.config.entry import EXTENDED
 from thunder.config.model import ThunderConfig
 from thunder.config.problems import refuse
 from thunder.config.resolve import ResolvedConfig, resolve
@@ -26,7 +27,7 @@ class ConfiguredSettings(Settings):
 
     @property
     def executors_by_device(self) -> bool:
-        return self.config.executors is None
+        return self.config.executors is None or EXTENDED in self.config.executors
 
     def for_device(self, device: str) -> tuple[Settings, PresetChoice | None]:
         """As `Settings.for_device`.
@@ -34,13 +35,15 @@ class ConfiguredSettings(Settings):
         Raises:
             ConfigError, PluginError: the preset for the device has a problem.
         """
-        found = preset_for(device) if self.executors_by_device else None
+        found = preset_for(device, self.config.executors) if self.executors_by_device else None
         if found is None:
             return self, None
         preset, parts = found
-        names = tuple([executor.name for executor in parts.executors])
-        settings = replace(self, executors=parts.executors, left_out=(*self.left_out, *parts.left_out))
-        return settings, PresetChoice(preset, device, names, parts.left_out)
+        named = tuple([executor.name for executor in self.executors])
+        names = tuple([executor.name for executor in parts.executors if executor.name not in named])
+        left_out = tuple(dict.fromkeys([*self.left_out, *parts.left_out]))
+        settings = replace(self, executors=parts.executors, left_out=left_out)
+        return settings, PresetChoice(preset, device, names, parts.left_out, named)
 
     def __reduce__(self) -> tuple[Callable[[ThunderConfig], Settings], tuple[ThunderConfig]]:
         return settings_from_config, (self.config,)
@@ -68,6 +71,7 @@ def settings_from(resolved: ResolvedConfig) -> ConfiguredSettings:
         dynamic=config.dynamic,
         sharp_edges=config.sharp_edges,
         recompute=recompute if isinstance(recompute, str) else recompute.budget,
+        allow_recompiles=config.allow_recompiles,
         recompile_warning=config.recompile_warning,
         recompile_limit=config.recompile_limit,
         outcome_limit=config.outcome_limit,

@@ -119,11 +119,13 @@ class Miss:
         path: the path that changed: ``module.scale``.
         text: the change: ``module.scale: expected 2, got 3``.
         remedy: how to change the program so that it is not recompiled for this reason.
+        holding: the number of conditions that hold, of those that are checked before this one.
     """
 
     path: str
     text: str
     remedy: str
+    holding: int = 0
 
 
 def show(value: Any) -> str:

@@ -57,7 +57,7 @@ class Prologue:
             return Miss(differences[0].partition(":")[0], differences[0], "call it under the same modes each time")
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
-            return Miss("the arguments", difference, "pass the same number and names of arguments at each call")
+            return Miss("the arguments", difference, "pass the same number and names of arguments at each call", 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
             return self._violation(args, kwargs)
@@ -85,13 +85,13 @@ class Prologue:
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
     def _violation(self, args: Args, kwargs: Kwargs) -> Miss | None:
-        for guard in self.guards:
+        for position, guard in enumerate(self.guards):
             try:
                 violation = guard.violation(args, kwargs)
             except PATH_ERRORS as error:
                 violation = f"{guard.source.describe()}: cannot be compared ({error})"
             if violation is not None:
-                return Miss(guard.source.describe(), violation, guard.remedy())
+                return Miss(guard.source.describe(), violation, guard.remedy(), 2 + position)
         return None
 
 

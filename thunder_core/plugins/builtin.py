@@ -37,11 +37,16 @@ def thunder_front_ends() -> list[FrontEndSpec]:
 
 @hookimpl
 def thunder_presets() -> list[Preset]:
-    """The defaults, those by type of device, and a minimal configuration."""
+    """The defaults, those by type of device, a minimal configuration, and recipes for a purpose."""
     package = "thunder.presets"
     return [
         Preset("default", package, "default.yaml", "the options that all other configurations extend"),
         Preset("cpu", package, "cpu.yaml", "the executors for programs on a CPU, if none are named", "cpu"),
         Preset("cuda", package, "cuda.yaml", "the executors for programs on an NVIDIA GPU, if none are named", "cuda"),
         Preset("reference", package, "reference.yaml", "no executor, and no transform that changes programs"),
+        Preset("inference", package, "inference.yaml", "serving: any sizes, without gradients"),
+        Preset("training", package, "training.yaml", "training steps"),
+        Preset("decoding", package, "decoding.yaml", "decoding token by token"),
+        Preset("exact", package, "exact.yaml", "results, gradients and random numbers are eager's to the bit"),
+        Preset("low-memory", package, "low-memory.yaml", "training that saves fewer values for backward"),
     ]

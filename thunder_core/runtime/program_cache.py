@@ -20,9 +20,11 @@ from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
+from thunder_core.runtime.guesses import Guess
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
+from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
 from thunder_core.tracing.frames import calls_program, warn_user
 from thunder_core.tracing.this_thread import this_thread
@@ -59,6 +61,7 @@ class ProgramCache:
         last: the entry of the latest compilation.
         hits, misses: the numbers of calls with and without an entry.
         fallbacks: the number of calls that eager PyTorch ran, by reason.
+        warm_up: when calls may compile; programs of one compiled object share it.
         compiles_only: whether a call without an entry raises `NotRun` instead of running the new one.
     """
 
@@ -72,6 +75,7 @@ class ProgramCache:
         self.entries: list[CacheEntry] = []
         self.last: CacheEntry | None = None
         self.fallbacks: Counter[str] = Counter()
+        self.warm_up = WarmUp()
         self._dispatcher = Dispatcher()
         self._sizes = SizePolicy(settings.dynamic, function)
         self._recompilations = Recompilations(name, settings)
@@ -122,33 +126,58 @@ class ProgramCache:
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         reason = self._bypass_reason()
-        if reason is None and self._recompilations.limit_reached:
-            self.misses += 1
-            reason = self._at_limit
-        abandoned = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.recompile_limit
-        if reason is None and abandoned:
-            self.misses += 1
-            reason = self._not_recorded
+        if reason is None and self._may_compile():
+            reason = self.why_not_compiled()
+            self.misses += reason is not None
         if reason is not None:
             return self._eager(reason, args, kwargs)
+        new = None
         with self._lock:
             found = self._dispatcher.find(args, kwargs)
             if found is not None:  # another thread compiled it meanwhile
                 self.hits += 1
                 return self._run(*found, args, kwargs)
-            reason = self._why_not_again(args, kwargs)
-            if reason is not None:
-                return self._eager(reason, args, kwargs)
-            self.misses += 1
-            try:
-                new = self._new_entry(args, kwargs)
-                reason = self._at_limit
-            except RunEagerly as needed:
-                new, reason = None, str(needed)
-                self._note_eager_call(needed)
+            reason = self._why_not_again(args, kwargs) if self._may_compile() else self._uncovered(args, kwargs)
+            if reason is None:
+                self.misses += 1
+                try:
+                    new = self._new_entry(args, kwargs)
+                    reason = self._at_limit
+                except RunEagerly as needed:
+                    reason = str(needed)
+                    self._note_eager_call(needed)
         if new is None:
             return self._eager(reason, args, kwargs)
         return self._run(*new, args, kwargs, is_new=True)
+
+    def why_not_compiled(self) -> str | None:
+        """Why eager PyTorch runs all calls without an entry; None if they are compiled."""
+        if self._recompilations.limit_reached:
+            return self._at_limit
+        abandoned = self._not_recorded and self.fallbacks[self._not_recorded] >= self.settings.recompile_limit
+        return self._not_recorded if abandoned else None
+
+    def _may_compile(self) -> bool:
+        return self.settings.allow_recompiles is True or self.warm_up.allows(first=self.last is None)
+
+    def _uncovered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """As `Recompilations.refuse`, for a call for which the guards of no entry hold."""
+        self.misses += 1
+        return self._recompilations.refuse(self.closest_misses(lambda entry: (args, kwargs)))
+
+    def closest_misses(self, call: Callable[[CacheEntry], tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Miss]:
+        """For each entry the reason why it does not serve a call; first those for which most guards hold.
+
+        Without entries the reason why there are none.
+
+        Args:
+            call: the arguments of the call, for an entry.
+        """
+        if not self.entries:
+            why = "caching is off" if self.settings.cache == "no caching" else self._uncached or self._not_recorded
+            return [Miss("the program", why or "nothing is compiled", "")]
+        misses = [entry.prologue.miss(*call(entry)) for entry in reversed(self.entries)]
+        return sorted([miss for miss in misses if miss is not None], key=lambda miss: -miss.holding)
 
     def _why_not_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """Why a program that would be compiled at each call is not compiled again; None if it may be."""
@@ -202,7 +231,9 @@ class ProgramCache:
             is_new = False
             try:
                 found = self._entry_with(known, args, kwargs)
-                if found is None:
+                if found is None and not self._may_compile():
+                    reason = self._uncovered_outcome(entry, known)
+                elif found is None:
                     found, is_new = self._new_outcome(entry, known, args, kwargs), True
             except RunEagerly as needed:
                 found, reason = None, str(needed)
@@ -233,9 +264,7 @@ class ProgramCache:
             if none_recurs or len(others) >= self.settings.outcome_limit:
                 self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1], len(others))
                 return None
-            changed = replace(
-                entry.guesses[len(known.values) - 1], value=known.values[-1][1], conditions=(), user_conditions=()
-            )
+            changed = _changed(entry, known)
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
             of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
             if of_sizes and len(self.entries) - self._outcomes >= self.settings.recompile_limit:
@@ -247,6 +276,13 @@ class ProgramCache:
             if not of_sizes:
                 self._outcomes += len(self.entries) - entries
             return new
+
+    def _uncovered_outcome(self, entry: CacheEntry, known: AssumedValues) -> str:
+        """As `Recompilations.refuse`, for a call that reads a value that no entry was compiled for."""
+        self.misses += 1
+        text = f"none was compiled for {_changed(entry, known).describe()}"
+        remedy = "keep the value a tensor: torch.where, a product with a mask, torch.cond"
+        return self._recompilations.refuse([Miss("a value", text, remedy)])
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """A new entry for the call, cached if possible, and its inputs; None if the limit of entries is reached."""
@@ -363,3 +399,9 @@ class ProgramCache:
             return
         self.entries.append(entry)
         self._dispatcher.add(entry)
+
+
+def _changed(entry: CacheEntry, known: AssumedValues) -> Guess:
+    """The last known value of a call that an entry was not compiled for."""
+    guess = entry.guesses[len(known.values) - 1]
+    return replace(guess, value=known.values[-1][1], conditions=(), user_conditions=())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from thunder_core.checks.guard import Miss
-from thunder_core.errors import RecompileWarning
+from thunder_core.errors import RecompileError, RecompileWarning
 from thunder_core.ir.location import at
 from thunder_core.runtime.guesses import Guess
 from thunder_core.settings import Settings
@@ -23,6 +24,7 @@ class Recompilations:
         self.settings = settings
         self.limit_reached = False
         self._outcomes_ended = False
+        self._refused = False
         self._ended: set[str] = set()
         self._warned = False
         self._counts: Counter[str] = Counter()
@@ -60,6 +62,40 @@ class Recompilations:
             "  - or raise recompile_limit, if there are few values, which recur",
             RecompileWarning,
         )
+
+    def refuse(self, misses: Sequence[Miss]) -> str:
+        """The reason why eager PyTorch runs a call that no program covers, and for which none may be compiled.
+
+        Warns once, as `add`.
+
+        Args:
+            misses: the reason for each entry, the closest first.
+
+        Raises:
+            RecompileError: eager PyTorch must not run it either.
+        """
+        first = misses[0] if misses else Miss("the call", "no cached entry fits", "make it the same each time")
+        others = dict.fromkeys([miss.text for miss in misses[1:] if miss.text != first.text])
+        more = "".join(f"\n  - {each}" for each in list(others)[: _MOST_PATHS - 1])
+        others_text = f"\nIts other programs:{more}" if more else ""
+        allow = self.settings.allow_recompiles
+        problem = (
+            f"no compiled program of {self.name} covers this call, and allow_recompiles={allow!r}: "
+            f"{first.text}{others_text}"
+        )
+        advice = (
+            *filter(None, [first.remedy]),
+            "make such a call in the warm-up: with thunder.warm_up(compiled): compiled(...)",
+        )
+        if allow != "eager":
+            raise RecompileError(problem, advice=(*advice, 'run such calls in eager PyTorch: allow_recompiles="eager"'))
+        if not self._refused:
+            self._refused = True
+            remedies = "".join(f"\n  - {each}" for each in advice)
+            warn_user(
+                f"{problem}\nEager PyTorch runs it, and other such calls. What to do:{remedies}", RecompileWarning
+            )
+        return "no compiled program covers the call, and allow_recompiles='eager'"
 
     def end_numbers(self, path: str, text: str) -> None:
         """Record that a program is not compiled for further values of the number at a path. Warns once, as `add`."""

@@ -19,7 +19,7 @@ import torch
 from thunder.compiled.function import NotTransformed
 from thunder_core.checks.check import Check
 from thunder_core.checks.global_state import autocast_state
-from thunder_core.errors import ThunderError, UncacheableError
+from thunder_core.errors import RecompileError, ThunderError, UncacheableError
 from thunder_core.pytorch_internals import (
     TransformType,
     current_level,
@@ -37,6 +37,7 @@ from thunder_core.pytorch_internals import (
     version_of,
 )
 from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
 from thunder_core.symbols.checks import is_same
 from thunder_frontend.record.traced_tensor import any_transformed
@@ -107,7 +108,7 @@ class _Invocation:
     def _entry(self, tensors: Tensors) -> tuple[CacheEntry, tuple[Any, ...]]:
         try:
             return self.transformed.cache.entry_for(tensors)
-        except NotTransformed:
+        except (NotTransformed, RecompileError):
             raise
         except Exception as error:  # of the program or of its recording; eager PyTorch raises it if it is the program's
             self.transformed.refusals += 1
@@ -134,6 +135,8 @@ class _Invocation:
         cache = self.transformed.cache
         try:
             entry, inputs = cache.entry_for(tensors)
+        except RecompileError:
+            raise
         except ThunderError as error:
             cache.fallbacks[error.problem] += 1
             inputs = tensors
@@ -302,12 +305,14 @@ class TransformedCalls:
         function: the program.
         name: its name, for messages.
         settings: how it is compiled.
+        warm_up: when calls may compile.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, settings: Settings) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, settings: Settings, warm_up: WarmUp) -> None:
         self._function = function
         self._name = name
         self._settings = settings
+        self._warm_up = warm_up
         self._programs: dict[Any, TransformedProgram] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -339,7 +344,9 @@ class TransformedCalls:
         if program is None:
             if len(self._programs) >= self._settings.recompile_limit:
                 raise NotTransformed(f"{len(self._programs)} kinds of calls under torch.func are compiled, the limit")
-            created = TransformedProgram(flat(), self._function, self._name, self._settings, may_be_random)
+            created = TransformedProgram(
+                flat(), self._function, self._name, self._settings, self._warm_up, may_be_random
+            )
             program = self._programs.setdefault(key, created)
         if program.refusals >= _MOST_REFUSALS:
             raise NotTransformed("its calls under torch.func could not be compiled before")

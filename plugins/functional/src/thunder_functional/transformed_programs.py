@@ -20,6 +20,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.pytorch_internals import current_level, tree_flatten, tree_map, tree_unflatten
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
 from thunder_frontend.record.traced_tensor import any_transformed
 
@@ -146,13 +147,21 @@ class TransformedCache(ProgramCache):
         called: the program that the user calls.
         name: its name, for messages.
         settings: how it is compiled.
+        warm_up: when calls may compile.
         may_be_random: whether it may use random numbers.
     """
 
     def __init__(
-        self, function: FlatProgram, called: Callable[..., Any], name: str, settings: Settings, may_be_random: bool
+        self,
+        function: FlatProgram,
+        called: Callable[..., Any],
+        name: str,
+        settings: Settings,
+        warm_up: WarmUp,
+        may_be_random: bool,
     ) -> None:
         super().__init__(function, name, settings)
+        self.warm_up = warm_up
         self.called = called
         self._may_be_random = may_be_random
         self._refusals: WeakKeyDictionary[CacheEntry, str | None] = WeakKeyDictionary()
@@ -229,14 +238,21 @@ class TransformedProgram:
 
     Args:
         function: the flat program.
-        called, name, settings, may_be_random: as for `TransformedCache`; no derivative recomputes a random program.
+        called, name, settings, warm_up, may_be_random: as for `TransformedCache`; no derivative recomputes a random
+            program.
     """
 
     def __init__(
-        self, function: FlatProgram, called: Callable[..., Any], name: str, settings: Settings, may_be_random: bool
+        self,
+        function: FlatProgram,
+        called: Callable[..., Any],
+        name: str,
+        settings: Settings,
+        warm_up: WarmUp,
+        may_be_random: bool,
     ) -> None:
         self.function = function
-        self.cache = TransformedCache(function, called, name, settings, may_be_random)
+        self.cache = TransformedCache(function, called, name, settings, warm_up, may_be_random)
         self.refusals = 0
         self.checked: WeakSet[CacheEntry] = WeakSet()
         self._may_be_random = may_be_random
@@ -248,7 +264,9 @@ class TransformedProgram:
         if known is None:
             cache = self.cache
             function = make(self.function, *options)
-            derived = TransformedProgram(function, cache.called, cache.name, cache.settings, self._may_be_random)
+            derived = TransformedProgram(
+                function, cache.called, cache.name, cache.settings, cache.warm_up, self._may_be_random
+            )
             known = self._derived.setdefault((make, *options), derived)
         return known
 

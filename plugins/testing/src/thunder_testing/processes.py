@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -36,10 +35,10 @@ ON_GPUS: Final = os.environ.get("THUNDER_TEST_DEVICE") == "cuda"
 """Whether each process has a GPU, and they communicate with NCCL."""
 LIMIT: Final = 120
 """Seconds that a process waits for the others in one collective. A machine that is busy needs many."""
-EXACT: Final = Path(__file__).parent / "exact.yaml"
+EXACT: Final = "thunder:exact"
 """The configuration, on GPUs, of programs that are compiled without one; here and in the processes of cases."""
 if ON_GPUS:
-    os.environ["THUNDER_CONFIG"] = str(EXACT)
+    os.environ["THUNDER_CONFIG"] = EXACT
 _SILENCE: Final = 500  # seconds without a result after which processes are ended: they start slowly on a busy machine
 _SECONDS_AFTER_FAILURE: Final = 10  # for results of processes that do not wait for the one that failed
 _PRELOADED: Final = (
