@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sources
 from benchmarks.process import ROOT
 from thunder import __version__
 
@@ -22,6 +23,7 @@ def describe(threads: int) -> dict[str, object]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "sources": sources.checksum(),
         "python": platform.python_version(),
         "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES} | _plugins(),
         "processor": _processor(),

@@ -25,7 +25,7 @@ def started(monkeypatch, turns):
     class Process:
         """A `FreshProcess` that gives way ``turns`` times and does nothing."""
 
-        def __init__(self, function, *, threads, caches, workload, implementation, kernels, first_only, turns):
+        def __init__(self, function, *, threads, caches, limit, workload, implementation, kernels, first_only, turns):
             self.name, self.turns = implementation, turns
             seen.append((implementation, "first" if first_only else "all", kernels, caches))
 
