@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         if figure.metrics:
             options.add_workload(command)
             options.add_comparison(command)
-            command.set_defaults(tasks=["training"], metrics=figure.metrics, by_metric=True, noise=0)
+            command.set_defaults(tasks=list(figure.tasks), metrics=figure.metrics, by_metric=True, noise=0)
         command.set_defaults(run=commands.measure_figures, figures=[name])
     command = _command(commands_, "all", "everything from overhead to plugin-discovery")
     options.add_implementations(command)

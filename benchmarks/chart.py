@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 COLUMNS = 4
 ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".webp")
 """Supported formats. This list avoids importing matplotlib for the check of the path."""
+TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50)
+"""Ratios that are marked, as far as they are among the values."""
 MISSING = "a chart needs matplotlib: pip install matplotlib, or thunder-core with its extra 'benchmarks'"
 
 
@@ -99,6 +101,7 @@ def draw_ratios(rows: Sequence[Row], path: Path) -> None:
         raise ChartError("there is nothing to draw: no row has a ratio to the best of the others")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
     names = list(dict.fromkeys(name for members in groups.values() for row in members for name in row.values))
     heights = [len(members) + 1 for members in groups.values()]
@@ -107,6 +110,9 @@ def draw_ratios(rows: Sequence[Row], path: Path) -> None:
     panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True, height_ratios=heights)
     for axes, (group, members) in zip(panels.flat, groups.items(), strict=True):
         _ratios(axes, group, members, names)
+    low, high = panels.flat[0].get_xlim()
+    panels.flat[0].set_xticks([tick for tick in TICKS if low <= tick <= high], minor=False)
+    panels.flat[0].xaxis.set_minor_locator(NullLocator())
     panels.flat[-1].set_xlabel("ratio to the best of the others; less is better", fontsize=8)
     handles = [panels.flat[0].scatter([], [], color=f"C{index}", label=name) for index, name in enumerate(names)]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(names), fontsize=8)

@@ -1,7 +1,7 @@
 """``report``: the models of the suite on one machine, with ratios, means, and changes since the last report.
 
-A report is one file of results, which is written after each run. The same command continues it: only runs that it lacks are
-started. All runs of a file are of one state of the sources, one machine and one set of versions.
+A report is one file of results, which is written after each run. The same command continues it: only runs that it lacks
+are started. All runs of a file are of one state of the sources, one machine and one set of versions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from benchmarks.comparison import Plan, Run
 from benchmarks.models import catalogue, suite
 from benchmarks.models.model import MissingPackage
 from benchmarks.result_file import InvalidResult
-from benchmarks.row import Row, is_thunder, reached_by_thunder
+from benchmarks.row import BEST, Row, is_thunder, reached_by_thunder
 from benchmarks.selection import InvalidOptions
-from benchmarks.summary import COMPILATIONS, LOSS, TITLES, rows_of, title_of
+from benchmarks.summary import COMPILATIONS, LOSS, TITLES, rows_of, title_of, whole_title_of
 from benchmarks.workload import Workload
 
 IMPLEMENTATIONS = ("eager", "compile", "compile-reduce-overhead", "thunder")
@@ -41,8 +41,10 @@ EACH = {
 """Goals of Thunder's ratio to the best of the others for each model, by device and metric, by task."""
 MEAN = {("cuda", "step"): 0.85}
 """Goals of the geometric means of the ratios."""
-COMPARED = {"step": "time", "allocated": "peak memory", "cold": "first step"}
+COMPARED = {"step": "time", "allocated": "peak memory", "cold": "first step, without eager"}
 """Metrics with geometric means and changes, and their names there."""
+WITH_EAGER = ("step", "allocated")
+"""Those in whose means eager is one of the others. Its first step compiles nothing."""
 MINUTE = 60
 
 
@@ -169,8 +171,9 @@ def _group(runs: Sequence[Run], task: str, metric: str, unavailable: Mapping[str
     """A row for each workload of the task, under a title that names the task."""
     members = [run for run in runs if run.workload.task == task]
     group = rows_of(members, [metric], by_metric=True, unavailable=unavailable)
-    title = title_of(members[0].workload) if members else ""
-    return [row if title in row.group else replace(row, group=f"{row.group}, {title}") for row in group]
+    titles = (title_of(members[0].workload), whole_title_of(members[0].workload)) if members else ("", "")
+    named = [any(title in row.group for title in titles) for row in group]
+    return [row if name else replace(row, group=f"{row.group}, {titles[1]}") for row, name in zip(group, named)]
 
 
 def _with_goal(row: Row, limit: float) -> Row:
@@ -186,7 +189,9 @@ def _absent(workload: Workload, reason: str, group: Sequence[Row]) -> Row:
 
 def _mean(task: str, metric: str, group: Sequence[Row], device: str) -> Row | None:
     """The geometric means of the ratios to the best of the others; None if there is no ratio of Thunder."""
-    ratios = [ratios for row in group if any(map(is_thunder, ratios := row.ratios("best")))]
+    if metric not in WITH_EAGER:
+        group = [replace(row, values={name: x for name, x in row.values.items() if name != "eager"}) for row in group]
+    ratios = [ratios for row in group if any(map(is_thunder, ratios := row.ratios(BEST)))]
     names = dict.fromkeys(name for each in ratios for name in each)
     if not ratios:
         return None

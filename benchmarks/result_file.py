@@ -53,8 +53,6 @@ def default_path(environment: dict[str, Any]) -> Path:
 
 def summary_lines(environment: dict[str, Any]) -> list[str]:
     """The environment as lines of text: its plain entries, the versions, the device."""
-    plain = {
-        key: value for key, value in environment.items() if isinstance(value, str | int | float) and value is not True
-    }
+    plain = {key: value for key, value in environment.items() if type(value) in (str, int, float)}
     nested = [value for key, value in environment.items() if key in ("versions", "device") and isinstance(value, dict)]
     return [", ".join(f"{key} {value}" for key, value in part.items() if value) for part in (plain, *nested)]

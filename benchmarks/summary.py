@@ -155,7 +155,7 @@ def _last_losses(runs: list[Run], expected: list[float], by_metric: bool) -> lis
 
 
 def _titles(workload: Workload, label: str, by_metric: bool) -> tuple[str, str]:
-    title = label.format(title_of(workload), whole=WHOLE.get(workload.task, title_of(workload)))
+    title = label.format(title_of(workload), whole=whole_title_of(workload))
     return (title, workload.label) if by_metric else (f"{workload.task} {workload.label}", title)
 
 
@@ -163,3 +163,8 @@ def title_of(workload: Workload) -> str:
     """What the workload repeats, as it is named in tables."""
     both = workload.task == "training" and workload.optimizer == "none"
     return "forward and backward" if both else TITLES[workload.task]
+
+
+def whole_title_of(workload: Workload) -> str:
+    """A step of the workload, as it is named in tables."""
+    return WHOLE.get(workload.task) or title_of(workload)
