@@ -92,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=commands.measure_operators)
     command = _command(commands_, "show", "results that were written with --json or --keep")
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    command.add_argument("--markdown", action="store_true", help="print Markdown")
+    command.add_argument("--readme", action="store_true", help="write the report into the README's section Benchmarks")
     command.set_defaults(run=commands.show_results)
     return parser
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, machine, options, report, result_file, table
+from benchmarks import chart, machine, markdown, options, report, result_file, table
 from benchmarks.availability import required
 from benchmarks.comparison import Plan, Run, compare, missing
 from benchmarks.figures import FIGURES
@@ -157,14 +157,23 @@ def measure_report(chosen: argparse.Namespace) -> int:
 
 
 def show_results(chosen: argparse.Namespace) -> int:
-    """``show``: tables and charts of result files."""
+    """``show``: tables and charts of result files, also as Markdown, and the README's section of a report."""
     results = [result_file.read(path) for path in chosen.files]
     names = dict.fromkeys(name for _, rows in results for row in rows for name in row.values)
     if chosen.baseline and chosen.baseline not in (*names, BEST):
         raise InvalidOptions(f"--baseline {chosen.baseline} is in none of the results; there are {', '.join(names)}")
+    if chosen.readme:
+        if len(chosen.files) > 1:
+            raise InvalidOptions("--readme takes one report: the README's figures are of one commit")
+        markdown.update_readme(chosen.files[0])
+        return 0
     every: list[Row] = []
     for path, (environment, rows) in zip(chosen.files, results, strict=True):
-        table.show(rows, chosen.baseline or environment.get("baseline"))
+        baseline = chosen.baseline or environment.get("baseline")
+        if chosen.markdown:
+            print(markdown.tables(rows, baseline))
+        else:
+            table.show(rows, baseline)
         table.notes([str(path), *result_file.summary_lines(environment)])
         every += rows
     _draw(chosen, every)

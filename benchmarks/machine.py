@@ -22,7 +22,7 @@ def describe(threads: int) -> dict[str, object]:
     """The environment of a measurement, as plain data."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "commit": commit(),
         "sources": sources.checksum(),
         "python": platform.python_version(),
         "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES} | _plugins(),
@@ -30,6 +30,11 @@ def describe(threads: int) -> dict[str, object]:
         "cores": os.cpu_count(),
         "threads": threads,
     }
+
+
+def commit() -> str:
+    """The commit of this checkout, with ``+changes`` if there are any; empty without Git."""
+    return _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else "")
 
 
 def device(name: str) -> dict[str, Any]:

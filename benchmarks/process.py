@@ -136,7 +136,7 @@ class FreshProcess:
         while self.run_turn():
             pass
         if self._child.wait() and self.timed_out:
-            raise TimeLimit(f"{self._call}:\nno result within {self._limit:.0f} s")
+            raise TimeLimit(f"{self._call}:\nno result within {self._limit:.3g} s")
         if self._child.returncode:
             tail = "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-30:])
             raise ChildFailed(f"{self._call} failed:\n{tail}")

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import options, result_file
 from benchmarks.comparison import Plan, Run
 from benchmarks.models import catalogue, suite
-from benchmarks.models.model import MissingPackage
+from benchmarks.models.model import MissingPackage, UnknownModel
 from benchmarks.result_file import InvalidResult
 from benchmarks.row import BEST, Row, is_thunder, reached_by_thunder
 from benchmarks.selection import InvalidOptions
@@ -60,8 +60,7 @@ def selected(chosen: argparse.Namespace, device: str) -> Selected:
     """What the options select of the suite, and of other models that ``--model`` names.
 
     Raises:
-        UnknownModel: there is no such model.
-        InvalidOptions: nothing is selected.
+        InvalidOptions: there is no such model, or nothing is selected.
     """
     small = device == "cpu" if chosen.small is None else chosen.small
     workloads: list[Workload] = []
@@ -72,6 +71,8 @@ def selected(chosen: argparse.Namespace, device: str) -> Selected:
             catalogue.check(name)
         except MissingPackage as error:
             reason = str(error)
+        except UnknownModel as error:
+            raise InvalidOptions(str(error)) from error
         for workload in _workloads(name, chosen, device):
             if reason:
                 skipped.append((workload, reason))
