@@ -37,7 +37,10 @@ INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 if a run failed, 130 after ctrl-c. Invalid options exit with 2."""
+    """Run a command and return its exit code: 0, 1 if a run failed, 3 if `report` has runs left, 130 after ctrl-c.
+
+    Invalid options exit with 2.
+    """
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:

@@ -182,7 +182,10 @@ def _round(
 def _noise(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[tuple[Run, Path]]:
     if "eager" not in plan.implementations:
         yield Run(workload, "eager", reference=True), next(empty_folders)
-    for kernels in list(OTHER_KERNELS[workload.device])[: plan.noise]:
+    others = list(OTHER_KERNELS[workload.device])
+    if not workload.sequence:
+        others.reverse()  # the last ones have other convolutions
+    for kernels in others[: plan.noise]:
         yield Run(workload, "eager", kernels=kernels, reference=True), next(empty_folders)
 
 

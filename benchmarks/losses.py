@@ -84,4 +84,4 @@ OTHER_KERNELS: dict[str, dict[str, Kernels]] = {
         "no oneDNN": _without_one_dnn,
     },
 }
-"""Contexts in which eager runs other kernels, by device type, in the order of use."""
+"""Contexts in which eager runs other kernels, by device type, in the order of use; for images in the reverse order."""

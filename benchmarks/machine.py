@@ -15,7 +15,7 @@ from benchmarks import sources
 from benchmarks.process import ROOT
 from thunder import __version__
 
-PACKAGES = ("torch", "triton", "litgpt", "transformers", "numpy")
+PACKAGES = ("torch", "triton", "litgpt", "transformers", "torchvision", "timm", "diffusers", "numpy")
 
 
 def describe(threads: int) -> dict[str, object]:

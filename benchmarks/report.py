@@ -212,8 +212,9 @@ def _mean(task: str, metric: str, group: Sequence[Row], device: str) -> Row | No
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean of positive numbers."""
-    return math.exp(statistics.mean(map(math.log, values)))
+    """The geometric mean of those that are positive (a peak of memory may be 0); nan if none is."""
+    logarithms = [math.log(value) for value in values if value > 0]
+    return math.exp(statistics.mean(logarithms)) if logarithms else math.nan
 
 
 def incomplete_means(found: Sequence[Row]) -> list[str]:

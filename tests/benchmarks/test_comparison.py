@@ -1,5 +1,7 @@
 """Which processes a comparison starts, with which caches, and what becomes of one that fails."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import comparison
@@ -83,6 +85,11 @@ def test_noise_is_eager_with_other_kernels(started):
         ("eager", "no oneDNN"),
     ]
     assert [run.reference for run in runs] == [False, True, True, True]
+
+
+def test_noise_of_models_of_images_is_of_their_convolutions(started):
+    compare(Plan([replace(WORKLOAD, sequence=0)], ["eager"], noise=1), after=len)
+    assert [kernels for _, _, kernels, _ in started] == [None, "no oneDNN"]
 
 
 def test_a_failure_ends_nothing_and_is_kept(started):

@@ -1,6 +1,7 @@
 """The command ``report``: what it runs, what it keeps, and its comparisons. No figure is checked."""
 
 import json
+import math
 import time
 from types import SimpleNamespace
 
@@ -261,6 +262,11 @@ def test_the_mean_of_fewer_models_is_told():
     assert mean.reached is False
     assert report.incomplete_means(found)[0] == "time, inference, 2 models: the mean of compile is over 1"
     assert [row.reached for row in found if row.group == "inference"] == [True, False]
+
+
+def test_a_geometric_mean_leaves_out_what_has_no_logarithm():
+    assert report.geometric_mean([1, 4, 0]) == 2
+    assert math.isnan(report.geometric_mean([0]))
 
 
 def test_ratios_to_the_best_of_the_others():
