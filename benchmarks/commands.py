@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import chart, machine, markdown, options, report, result_file, table
 from benchmarks.availability import required
-from benchmarks.comparison import Plan, Run, compare, missing
+from benchmarks.comparison import Plan, Run, compare, missing, omitted
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import checked
 from benchmarks.operators import command as operators
@@ -42,6 +42,7 @@ def compare_models(chosen: argparse.Namespace) -> int:
         selection.workloads, selection.names, chosen.rounds, chosen.cache, chosen.noise, selection.threads, turns
     )
     metrics = chosen.metrics or ALL
+    table.notes(omitted(plan))
     return _run(
         chosen,
         selection,
@@ -139,7 +140,7 @@ def measure_report(chosen: argparse.Namespace) -> int:
     runs = compare(plan, write, finished)
     rows = write(runs)
     table.show(rows, chosen.baseline)
-    notes = report.incomplete_means(rows)
+    notes = [*omitted(plan), *report.incomplete_means(rows)]
     if against:
         changes, more = report.changes(runs, against)
         table.show(changes)

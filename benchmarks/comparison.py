@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.implementations import compiles
+from benchmarks.implementations import WITH_GRAPHS, compiles
 from benchmarks.losses import OTHER_KERNELS
 from benchmarks.measurement import measure
 from benchmarks.process import ChildFailed, FreshProcess
@@ -109,7 +109,8 @@ def compare(plan: Plan, after: Callable[[list[Run]], None], finished: Iterable[R
     """Execute the plan, and return its runs.
 
     Args:
-        plan: what is run. Runs that the deadline ends, or that would start after it, are not among the results.
+        plan: what is run, except for what `omitted` names. Runs that the deadline ends, or that would start after it,
+            are not among the results.
         after: called after each run with all runs so far, so that they survive interruptions.
         finished: runs of earlier comparisons, which are among the results. They are not run again, except together with
             runs that have to be side by side, or that fill their caches.
@@ -130,6 +131,23 @@ def compare(plan: Plan, after: Callable[[list[Run]], None], finished: Iterable[R
                 if plan.late:
                     return done
     return done
+
+
+def unsuited(workload: Workload, implementation: str) -> str:
+    """The reason why a pair of a plan is not run; empty if it is."""
+    if workload.task == "generation" and workload.kv_cache == "dynamic" and implementation in WITH_GRAPHS:
+        return "CUDA graphs need a static cache"
+    return ""
+
+
+def omitted(plan: Plan) -> list[str]:
+    """A line for each pair of the plan that is not run."""
+    pairs = itertools.product(plan.workloads, plan.implementations)
+    return [
+        f"{workload.task} {workload.label}: {name} is not run: {reason}"
+        for workload, name in pairs
+        if (reason := unsuited(workload, name))
+    ]
 
 
 def missing(plan: Plan, runs: Iterable[Run]) -> list[Run]:
@@ -168,6 +186,8 @@ def _round(
     workload: Workload, plan: Plan, number: int, filled: dict[str, Path], empty_folders: Iterator[Path]
 ) -> Iterator[tuple[Run, Path]]:
     for name in plan.implementations:
+        if unsuited(workload, name):
+            continue
         run = Run(workload, name, number)
         if plan.cache == "cold" or not compiles(name):
             yield run, next(empty_folders)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from benchmarks import table
 from benchmarks.availability import unavailable
-from benchmarks.comparison import Plan, compare
+from benchmarks.comparison import Plan, compare, omitted
 from benchmarks.row import Row, reached_by_thunder
 from benchmarks.summary import COMPILATIONS, rows_of
 from benchmarks.workload import Workload
@@ -30,7 +31,9 @@ def measure(threads: int, implementations: Sequence[str]) -> list[Row]:
     names = [name for name in implementations if name not in skipped]
     sizes = {"batch": 1, "sequence": PROMPT, "steps": STEPS, "new_tokens": TOKENS}
     workloads = [Workload(model, "generation", "float32", "cpu", **sizes, kv_cache=cache) for model, cache in CASES]
-    runs = compare(Plan(workloads, names, noise=0, threads=threads, turns=TURNS), after=len)
+    plan = Plan(workloads, names, noise=0, threads=threads, turns=TURNS)
+    table.notes(omitted(plan))
+    runs = compare(plan, after=len)
     return [_with_goal(row) for row in rows_of(runs, METRICS, by_metric=True, unavailable=skipped)]
 
 

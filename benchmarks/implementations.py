@@ -25,6 +25,8 @@ MODES = {
     "compile-max-autotune": "max-autotune",
 }
 """The mode of torch.compile, by implementation."""
+WITH_GRAPHS = ("compile-reduce-overhead", "compile-max-autotune")
+"""Those that run CUDA graphs of torch.compile, whose tensors have constant addresses."""
 FLOAT8_RECIPES = {"torchao-float8": "tensorwise", "torchao-float8-rowwise": "rowwise"}
 """torchao's recipe for scaling to float8, by implementation."""
 COMPARED = ("eager", "compile", "thunder")

@@ -126,7 +126,8 @@ def listing() -> str:
             "timm:NAME",
             diffusion.NAME,
         ],
-        "Hugging Face (tested; its other masked and causal language models are accepted)": hugging_face.names(),
+        "Hugging Face (tested; its other models for masked and causal language modeling, text to text and speech are "
+        "accepted)": hugging_face.names(),
         "LitGPT": lit_gpt.names(),
     }
     return "\n\n".join(f"{title}:\n  {', '.join(names) or 'not installed'}" for title, names in groups.items())

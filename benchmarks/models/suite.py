@@ -122,7 +122,7 @@ SUITE: dict[str, Member] = {
             "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
         }),
     ),
-    "nanogpt-124m": Member(
+    "nanogpt-163m": Member(
         Sizes("nanogpt", 16, 1024, {"embedding": 768, "layers": 12, "heads": 12, "vocabulary": 50304}),
         Sizes("nanogpt", 2, 32, _SMALL | {"vocabulary": 500}),
     ),
@@ -134,6 +134,7 @@ SUITE: dict[str, Member] = {
         Sizes("tiny-llama-1.1b", 4, 2048), Sizes("small-llama", 2, 64), TRAINING, ("bf16-true", "bf16-autocast")
     ),
     "Llama-2-7b-hf": Member(Sizes("Llama-2-7b-hf", 1, 4096), None, TRAINING, ("bf16-true",)),
+    # Each token reads 1.2 billion weights; the embedding has 0.3 billion more.
     "llama-1.2b": Member(
         Sizes("hf:llama", 1, 128, {"embedding": 2048, "layers": 16, "heads": 32, "num_key_value_heads": 8,
                                    "intermediate_size": 8192, "vocabulary": 128256, "head_dim": 64}),

@@ -52,7 +52,7 @@ def _report(path, *more):
 
 
 def _one(path, *more):
-    return _report(path, "--model", "nanogpt-124m-small", "--task", "training", *more)
+    return _report(path, "--model", "nanogpt-163m-small", "--task", "training", *more)
 
 
 def _rows(path, group):
@@ -93,7 +93,7 @@ def test_the_same_command_runs_what_is_left(started, tmp_path, capsys, monkeypat
     started.clear()
     assert _one(path) == 0
     assert started == []
-    assert _report(path, "--model", "nanogpt-124m-small", "--task", "forward", "--impl", "eager", "thunder") == 0
+    assert _report(path, "--model", "nanogpt-163m-small", "--task", "forward", "--impl", "eager", "thunder") == 0
     assert [(task, name) for _, task, name in started] == [("forward", "eager"), ("forward", "thunder")]
     assert _rows(path, "training step")
     assert _rows(path, "inference")
@@ -156,7 +156,7 @@ def test_after_the_budget_nothing_starts_and_what_it_ended_is_no_failure(started
     assert _one(path, "--budget", "1") == commands.INCOMPLETE
     assert [name for *_, name in started] == ["eager", "compile"]
     assert [run["implementation"] for run in json.loads(path.read_text())["runs"]] == ["eager"]
-    assert "3 runs are left, the first is training nanogpt-124m-small" in capsys.readouterr().out
+    assert "3 runs are left, the first is training nanogpt-163m-small" in capsys.readouterr().out
 
 
 def test_a_report_is_of_one_state_of_the_sources(started, tmp_path, capsys, monkeypatch):
@@ -175,11 +175,11 @@ def test_a_package_that_is_missing_is_a_row_with_advice(started, tmp_path, capsy
         model.importlib.util, "find_spec", lambda name: None if name == "torchvision" else find_spec(name)
     )
     path = tmp_path / "r.json"
-    assert _report(path, "--model", "resnet-50-small", "nanogpt-124m-small", "--task", "forward") == 0
+    assert _report(path, "--model", "resnet-50-small", "nanogpt-163m-small", "--task", "forward") == 0
     rows = _rows(path, "inference")
     assert rows["resnet-50-small, batch 4, float32"]["values"] == {}
     assert "needs the package torchvision, which is not installed: pip install torchvision" in capsys.readouterr().out
-    assert {name for name, *_ in started} == {"nanogpt-124m-small"}
+    assert {name for name, *_ in started} == {"nanogpt-163m-small"}
     with pytest.raises(model.MissingPackage, match="pip install torchvision"):
         catalogue.check("torchvision:resnet50")
 
@@ -217,8 +217,8 @@ def test_changes_since_the_last_report_of_this_kind_of_machine(started, tmp_path
     rows, notes = report.changes(report.runs_of(new, json.loads(new.read_text())), old)
     assert notes == []
     assert rows[0].values == pytest.approx({"eager": 1, "compile": 1, "compile-reduce-overhead": 1, "thunder": 0.8})
-    assert _report(tmp_path / "third.json", "--model", "nanogpt-124m-small", "--task", "forward", "--against", old) == 0
-    assert "only in old.json: training nanogpt-124m-small" in capsys.readouterr().out
+    assert _report(tmp_path / "third.json", "--model", "nanogpt-163m-small", "--task", "forward", "--against", old) == 0
+    assert "only in old.json: training nanogpt-163m-small" in capsys.readouterr().out
 
 
 def test_a_file_that_is_no_report_is_refused_before_anything_is_measured(started, tmp_path, capsys):
@@ -283,7 +283,7 @@ def test_markdown_and_the_section_of_the_readme(started, tmp_path, capsys, monke
     assert _one(path) == 0
     capsys.readouterr()
     assert command_line.main(["show", str(path), "--markdown"]) == 0
-    assert "| nanogpt-124m-small, 2x32, float32, AdamW | 200 ms | 100 ms | 150 ms | 50 ms, 0.50x |" in (
+    assert "| nanogpt-163m-small, 2x32, float32, AdamW | 200 ms | 100 ms | 150 ms | 50 ms, 0.50x |" in (
         capsys.readouterr().out
     )
     monkeypatch.setattr(markdown, "ROOT", tmp_path)
