@@ -134,7 +134,7 @@ def measure_report(chosen: argparse.Namespace) -> int:
         _write(chosen, environment, rows, baseline=chosen.baseline, runs=[run.as_json() for run in runs])
         return rows
 
-    against = chosen.against or report.last_of_machine(environment, chosen.json)
+    against = chosen.against or report.last_of_machine(environment)
     if against:
         report.changes([], against)  # before the measurement, which takes long
     runs = compare(plan, write, finished)

@@ -227,15 +227,15 @@ def incomplete_means(found: Sequence[Row]) -> list[str]:
     return lines
 
 
-def last_of_machine(environment: Mapping[str, Any], own: Path, folder: Path | None = None) -> Path | None:
-    """The newest report in a folder, by default that of results, of the same kind of machine; not ``own``."""
-    machine = _machine(environment)
+def last_of_machine(environment: Mapping[str, Any]) -> Path | None:
+    """The newest report among the results that is of the same kind of machine and of other sources."""
     found = []
-    for path in (folder or result_file.RESULTS).glob("*.json"):
-        if path.resolve() != own.resolve():
-            content, _ = result_file.read(path)
-            if content.get("report") and _machine(content) == machine:
-                found.append((content["date"], path))
+    for path in result_file.RESULTS.glob("*.json"):
+        content, _ = result_file.read(path)
+        if not content.get("report") or content["sources"] == environment["sources"]:
+            continue
+        if _machine(content) == _machine(environment):
+            found.append((content["date"], path))
     return max(found)[1] if found else None
 
 

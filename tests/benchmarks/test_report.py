@@ -208,9 +208,11 @@ def test_changes_since_the_last_report_of_this_kind_of_machine(started, tmp_path
     monkeypatch.setitem(SECONDS, "thunder", 0.04)
     monkeypatch.setattr(report.result_file, "RESULTS", tmp_path)
     content = json.loads(old.read_text())
+    assert report.last_of_machine(content) is None  # the same sources: it is this report
+    monkeypatch.setattr(machine.sources, "checksum", lambda: "other")
     for name, change in {"older": {"date": "2020"}, "other": {"processor": "Z80"}, "no": {"report": False}}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content | change))
-    assert report.last_of_machine(content, new) == old
+    assert report.last_of_machine(content | {"sources": "other"}) == old
     assert _one(new) == 0
     output = capsys.readouterr().out
     assert "training step, divided by those of old.json" in output
