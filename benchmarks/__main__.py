@@ -37,7 +37,10 @@ INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 if a run failed, 130 after ctrl-c. Invalid options exit with 2."""
+    """Run a command and return its exit code: 0, 1 if a run failed, 3 if `report` has runs left, 130 after ctrl-c.
+
+    Invalid options exit with 2.
+    """
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
@@ -78,16 +81,22 @@ def _parser() -> argparse.ArgumentParser:
         if figure.metrics:
             options.add_workload(command)
             options.add_comparison(command)
-            command.set_defaults(tasks=["training"], metrics=figure.metrics, by_metric=True, noise=0)
+            command.set_defaults(tasks=list(figure.tasks), metrics=figure.metrics, by_metric=True, noise=0)
         command.set_defaults(run=commands.measure_figures, figures=[name])
     command = _command(commands_, "all", "everything from overhead to plugin-discovery")
     options.add_implementations(command)
     command.set_defaults(run=commands.measure_figures, figures=list(FIGURES))
+    command = _command(commands_, "report", "the suite of models on this machine, resumable, against the last report")
+    options.add_implementations(command)
+    options.add_report(command)
+    command.set_defaults(run=commands.measure_report, noise=1)
     command = _command(commands_, "operators", "single operators: time, share of the machine's limit, error, claims")
     operators.add_options(command)
     command.set_defaults(run=commands.measure_operators)
     command = _command(commands_, "show", "results that were written with --json or --keep")
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    command.add_argument("--markdown", action="store_true", help="print Markdown")
+    command.add_argument("--readme", action="store_true", help="write the report into the README's section Benchmarks")
     command.set_defaults(run=commands.show_results)
     return parser
 

@@ -8,19 +8,25 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, machine, options, result_file, table
+from benchmarks import chart, machine, markdown, options, report, result_file, table
 from benchmarks.availability import required
-from benchmarks.comparison import Plan, Run, compare
+from benchmarks.comparison import Plan, Run, compare, missing, omitted
 from benchmarks.figures import FIGURES
 from benchmarks.implementations import checked
 from benchmarks.operators import command as operators
 from benchmarks.profiling.processes import profile_all
 from benchmarks.profiling.rows import rows_of as profile_rows
-from benchmarks.row import Row
-from benchmarks.selection import InvalidOptions, Selection, device_of, select
+from benchmarks.row import BEST, Row
+from benchmarks.selection import InvalidOptions, Selection, device_of, implementations, select
 from benchmarks.summary import ALL, rows_of
+
+REPORT = "report.json"
+"""The file of ``report`` in the current folder, without ``--json``."""
+INCOMPLETE = 3
+"""The exit code of ``report`` if its budget did not suffice."""
 
 
 def compare_models(chosen: argparse.Namespace) -> int:
@@ -36,6 +42,7 @@ def compare_models(chosen: argparse.Namespace) -> int:
         selection.workloads, selection.names, chosen.rounds, chosen.cache, chosen.noise, selection.threads, turns
     )
     metrics = chosen.metrics or ALL
+    table.notes(omitted(plan))
     return _run(
         chosen,
         selection,
@@ -106,15 +113,68 @@ def measure_operators(chosen: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def measure_report(chosen: argparse.Namespace) -> int:
+    """``report``: the models of the suite. Returns 1 if a run failed, `INCOMPLETE` if the time was too short."""
+    if chosen.list_models:
+        return _list_models()
+    device = device_of(chosen.device)
+    kind = device["type"]
+    chosen.baseline = chosen.baseline or BEST
+    names, unavailable = implementations(chosen, kind, report.IMPLEMENTATIONS)
+    selection = report.selected(chosen, kind)
+    plan = report.plan_of(chosen, selection.workloads, names, kind)
+    environment = _environment(plan.threads) | {"device": device, "report": True}
+    chosen.json = chosen.json or Path(REPORT)
+    finished = [] if chosen.restart else report.earlier_runs(chosen.json, environment)
+    if chosen.retry:
+        finished = [run for run in finished if not run.failure]
+
+    def write(runs: list[Run]) -> list[Row]:
+        rows = report.rows(runs, selection.skipped, unavailable, kind)
+        _write(chosen, environment, rows, baseline=chosen.baseline, runs=[run.as_json() for run in runs])
+        return rows
+
+    against = chosen.against or report.last_of_machine(environment)
+    if against:
+        report.changes([], against)  # before the measurement, which takes long
+    runs = compare(plan, write, finished)
+    rows = write(runs)
+    table.show(rows, chosen.baseline)
+    notes = [*omitted(plan), *report.incomplete_means(rows)]
+    if against:
+        changes, more = report.changes(runs, against)
+        table.show(changes)
+        notes += more
+    table.notes([*notes, *result_file.summary_lines(environment), f"wrote {chosen.json}"])
+    if chosen.chart:
+        chart.draw_ratios([row for row in rows if row.unit == "ms" and row.goal], chosen.chart)
+        table.notes([f"wrote the chart {chosen.chart}"])
+    left, failures = missing(plan, runs), [run for run in runs if run.failure]
+    table.notes(f"FAILED: {run.name}: {run.failure.splitlines()[-1]}" for run in failures)
+    if left:
+        table.notes([f"{len(left)} runs are left, the first is {left[0].name}; the same command continues"])
+        return INCOMPLETE
+    return 1 if failures else 0
+
+
 def show_results(chosen: argparse.Namespace) -> int:
-    """``show``: tables and charts of result files."""
+    """``show``: tables and charts of result files, also as Markdown, and the README's section of a report."""
     results = [result_file.read(path) for path in chosen.files]
     names = dict.fromkeys(name for _, rows in results for row in rows for name in row.values)
-    if chosen.baseline and chosen.baseline not in names:
+    if chosen.baseline and chosen.baseline not in (*names, BEST):
         raise InvalidOptions(f"--baseline {chosen.baseline} is in none of the results; there are {', '.join(names)}")
+    if chosen.readme:
+        if len(chosen.files) > 1:
+            raise InvalidOptions("--readme takes one report: the README's figures are of one commit")
+        markdown.update_readme(chosen.files[0])
+        return 0
     every: list[Row] = []
     for path, (environment, rows) in zip(chosen.files, results, strict=True):
-        table.show(rows, chosen.baseline or environment.get("baseline"))
+        baseline = chosen.baseline or environment.get("baseline")
+        if chosen.markdown:
+            print(markdown.tables(rows, baseline))
+        else:
+            table.show(rows, baseline)
         table.notes([str(path), *result_file.summary_lines(environment)])
         every += rows
     _draw(chosen, every)

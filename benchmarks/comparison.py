@@ -7,13 +7,14 @@ import itertools
 import statistics
 import sys
 import tempfile
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.implementations import compiles
+from benchmarks.implementations import WITH_GRAPHS, compiles
 from benchmarks.losses import OTHER_KERNELS
 from benchmarks.measurement import measure
 from benchmarks.process import ChildFailed, FreshProcess
@@ -53,9 +54,22 @@ class Run:
         implementation = self.implementation + (f" ({self.kernels})" if self.kernels else "")
         return f"{self.workload.task} {self.workload.label}: {implementation}, round {self.round + 1}, {self.cache}"
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for two runs of the same measurement."""
+        return repr(replace(self, result=None, failure=""))
+
     def as_json(self) -> dict[str, Any]:
         """The run as plain data."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Run:
+        """The run of plain data. Raises KeyError or TypeError for other data."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known} | {
+            "workload": Workload(**data["workload"])
+        })  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,8 @@ class Plan:
         threads: number of CPU threads of each process.
         turns: number of timed turns of each process, on a CPU. All processes of a round are alive at once and take
             turns, so that changes in the machine's speed affect all of them alike. 0: one process after the other.
+        limit: seconds that a process may run; None: any time.
+        deadline: the time of `time.monotonic` at which the comparison ends, also within a run; None: it has none.
     """
 
     workloads: Sequence[Workload]
@@ -80,11 +96,26 @@ class Plan:
     noise: int = 2
     threads: int = 1
     turns: int = 0
+    limit: float | None = None
+    deadline: float | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
 
 
-def compare(plan: Plan, after: Callable[[list[Run]], None]) -> list[Run]:
-    """Execute the plan. ``after`` is called after each run with all runs so far, so that they survive interruptions."""
-    done: list[Run] = []
+def compare(plan: Plan, after: Callable[[list[Run]], None], finished: Iterable[Run] = ()) -> list[Run]:
+    """Execute the plan, and return its runs.
+
+    Args:
+        plan: what is run, except for what `omitted` names. Runs that the deadline ends, or that would start after it,
+            are not among the results.
+        after: called after each run with all runs so far, so that they survive interruptions.
+        finished: runs of earlier comparisons, which are among the results. They are not run again, except together with
+            runs that have to be side by side, or that fill their caches.
+    """
+    done = list(finished)
 
     def add(run: Run) -> None:
         done.append(run)
@@ -93,9 +124,53 @@ def compare(plan: Plan, after: Callable[[list[Run]], None]) -> list[Run]:
     with tempfile.TemporaryDirectory() as folder:
         empty_folders = (Path(folder, str(number)) for number in itertools.count())
         for workload in plan.workloads:
+            again = _unfinished(workload, plan, {run.key for run in done})
+            done[:] = [run for run in done if run.key not in again]
             for round_ in _rounds(workload, plan, empty_folders):
-                _execute(round_, plan, add)
+                _execute(((run, caches) for run, caches in round_ if run.key in again), plan, add)
+                if plan.late:
+                    return done
     return done
+
+
+def unsuited(workload: Workload, implementation: str) -> str:
+    """The reason why a pair of a plan is not run; empty if it is."""
+    if workload.task == "generation" and workload.kv_cache == "dynamic" and implementation in WITH_GRAPHS:
+        return "CUDA graphs need a static cache"
+    return ""
+
+
+def omitted(plan: Plan) -> list[str]:
+    """A line for each pair of the plan that is not run."""
+    pairs = itertools.product(plan.workloads, plan.implementations)
+    return [
+        f"{workload.task} {workload.label}: {name} is not run: {reason}"
+        for workload, name in pairs
+        if (reason := unsuited(workload, name))
+    ]
+
+
+def missing(plan: Plan, runs: Iterable[Run]) -> list[Run]:
+    """The runs of the plan that are not among ``runs``."""
+    done = {run.key for run in runs}
+    return [run for workload in plan.workloads for run in _planned(workload, plan) if run.key not in done]
+
+
+def _planned(workload: Workload, plan: Plan) -> list[Run]:
+    return [run for round_ in _rounds(workload, plan, itertools.repeat(Path())) for run, _ in round_]
+
+
+def _unfinished(workload: Workload, plan: Plan, done: Collection[Hashable]) -> set[Hashable]:
+    """The keys of the runs to execute: those that are not done, and those that belong to them."""
+
+    def together(run: Run) -> Hashable:
+        # The processes of a round take turns; filled caches are those of earlier runs of an implementation.
+        by_turns = run.round if plan.turns and not run.reference else run.key
+        return by_turns if plan.cache == "cold" else plan.turns or (run.implementation, run.reference)
+
+    runs = _planned(workload, plan)
+    incomplete = {together(run) for run in runs if run.key not in done}
+    return {run.key for run in runs if together(run) in incomplete}
 
 
 def _rounds(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[Iterator[tuple[Run, Path]]]:
@@ -111,6 +186,8 @@ def _round(
     workload: Workload, plan: Plan, number: int, filled: dict[str, Path], empty_folders: Iterator[Path]
 ) -> Iterator[tuple[Run, Path]]:
     for name in plan.implementations:
+        if unsuited(workload, name):
+            continue
         run = Run(workload, name, number)
         if plan.cache == "cold" or not compiles(name):
             yield run, next(empty_folders)
@@ -125,41 +202,56 @@ def _round(
 def _noise(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[tuple[Run, Path]]:
     if "eager" not in plan.implementations:
         yield Run(workload, "eager", reference=True), next(empty_folders)
-    for kernels in list(OTHER_KERNELS[workload.device])[: plan.noise]:
+    others = list(OTHER_KERNELS[workload.device])
+    if not workload.sequence:
+        others.reverse()  # the last ones have other convolutions
+    for kernels in others[: plan.noise]:
         yield Run(workload, "eager", kernels=kernels, reference=True), next(empty_folders)
 
 
-def _execute(round_: Iterator[tuple[Run, Path]], plan: Plan, add: Callable[[Run], None]) -> None:
+def _execute(round_: Iterable[tuple[Run, Path]], plan: Plan, add: Callable[[Run], None]) -> None:
     """Start each run up to its first turn, or to its end if it has no turns; then let the waiting ones take turns."""
     with contextlib.ExitStack() as processes:
         waiting: deque[tuple[Run, FreshProcess]] = deque()
+
+        def resume(run: Run, process: FreshProcess) -> None:
+            if process.run_turn():
+                waiting.append((run, process))
+                return
+            ended = finish(run, process)
+            # What the deadline has ended is not a failure: it is run again.
+            if not (plan.late and process.timed_out):
+                add(ended)
+
         for run, caches in round_:
+            if plan.late:
+                return
             turns = plan.turns if run.timed and not run.reference else 0
             print(f"{run.name} ...", flush=True, file=sys.stderr)
-            process = processes.enter_context(_process(run, caches, plan.threads, turns))
-            if process.run_turn():
-                waiting.append((run, process))
-            else:
-                add(finish(run, process))
-        while waiting:
-            run, process = waiting.popleft()
-            if process.run_turn():
-                waiting.append((run, process))
-            else:
-                add(finish(run, process))
+            resume(run, processes.enter_context(_process(run, caches, plan, turns)))
+        while waiting and not plan.late:
+            resume(*waiting.popleft())
 
 
-def _process(run: Run, caches: Path, threads: int, turns: int) -> FreshProcess:
+def _process(run: Run, caches: Path, plan: Plan, turns: int) -> FreshProcess:
     return FreshProcess(
         measure,
-        threads=threads,
+        threads=plan.threads,
         caches=caches,
+        limit=_seconds_left(plan),
         workload=run.workload.as_json(),
         implementation=run.implementation,
         kernels=run.kernels,
         first_only=not run.timed,
         turns=turns,
     )
+
+
+def _seconds_left(plan: Plan) -> float | None:
+    """The seconds that a process which starts now may run."""
+    limits = [plan.limit] if plan.limit is not None else []
+    limits += [plan.deadline - time.monotonic()] if plan.deadline is not None else []
+    return max(min(limits), 0.001) if limits else None
 
 
 def finish(run: Run, process: FreshProcess) -> Run:

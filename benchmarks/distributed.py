@@ -124,7 +124,8 @@ def _measure(workload: Workload, wrapper: str, name: str, accumulate: int) -> di
 
     def batch(index: int) -> torch.Tensor:
         with autocast:
-            loss: torch.Tensor = compiled(*pairs[index % len(pairs)])
+            pair = pairs[index % len(pairs)]
+            loss: torch.Tensor = compiled(pair.inputs, pair.targets, **pair.more)
         loss.backward()
         return loss
 

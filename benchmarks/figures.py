@@ -34,12 +34,14 @@ class Figure:
         measure: from the number of threads, and implementations if ``implementations`` is not empty, to rows.
         implementations: the default implementations; empty if ``--impl`` is not supported.
         metrics: the metrics that are shown with ``--model``; empty if ``--model`` is not supported.
+        tasks: the tasks of the models of ``--model``.
     """
 
     help: str
     measure: Callable[..., list[Row]]
     implementations: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ("training",)
 
     def rows(self, threads: int, names: list[str] | None = None) -> list[Row]:
         """Measure, with ``names`` as the implementations if they can be chosen."""
@@ -62,7 +64,13 @@ FIGURES = {
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
     "shapes": Figure("programs with symbolic and with constant sizes", shapes.measure),
     "values": Figure("programs whose control flow depends on values of tensors", values.measure),
-    "generation": Figure("text generation with Hugging Face models", generation.measure),
+    "generation": Figure(
+        "text generation with Hugging Face models, per token",
+        generation.measure,
+        generation.COMPARED,
+        generation.METRICS,
+        ("generation",),
+    ),
     "dynamo": Figure("cached calls with Dynamo as the front end, and without", dynamo.measure),
     "memory": Figure(
         "peak memory of forward calls; with --model, of its training",

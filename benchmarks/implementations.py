@@ -25,6 +25,8 @@ MODES = {
     "compile-max-autotune": "max-autotune",
 }
 """The mode of torch.compile, by implementation."""
+WITH_GRAPHS = ("compile-reduce-overhead", "compile-max-autotune")
+"""Those that run CUDA graphs of torch.compile, whose tensors have constant addresses."""
 FLOAT8_RECIPES = {"torchao-float8": "tensorwise", "torchao-float8-rowwise": "rowwise"}
 """torchao's recipe for scaling to float8, by implementation."""
 COMPARED = ("eager", "compile", "thunder")
@@ -133,7 +135,13 @@ def compiles(name: str) -> bool:
 
 
 def compile_with(
-    name: str, program: Callable[..., Any], *, entries: int = 8, backend: str = "inductor", **options: Any
+    name: str,
+    program: Callable[..., Any],
+    *,
+    entries: int = 8,
+    backend: str = "inductor",
+    dynamic: bool | None = False,
+    **options: Any,
 ) -> Callable[..., Any]:
     """``program`` compiled by an implementation, or ``program`` itself for eager.
 
@@ -142,6 +150,7 @@ def compile_with(
         program: a function or a module.
         entries: number of specializations that may be compiled. Shapes and values are constants in each.
         backend: of torch.compile.
+        dynamic: of torch.compile: whether sizes are symbolic; None: those that have changed.
         options: further options of ``thunder.jit``.
     """
     if name == "eager":
@@ -164,7 +173,7 @@ def compile_with(
     torch._dynamo.config.recompile_limit = max(entries, 8)
     torch._dynamo.config.allow_unspec_int_on_nn_module = False
     mode = MODES.get(name, "default") if backend == "inductor" else None
-    return torch.compile(program, dynamic=False, backend=backend, mode=mode)
+    return torch.compile(program, dynamic=dynamic, backend=backend, mode=mode)
 
 
 def _chosen(match: re.Match[str]) -> dict[str, Any]:
@@ -192,6 +201,19 @@ def stages_of(implementation: str, compiled: Any) -> Stages | None:
     import thunder
 
     return reported_stages(thunder.explain(compiled))
+
+
+def compilations_of(implementation: str, compiled: Any) -> int | None:
+    """The number of programs that Thunder or torch.compile has compiled in this process; None for others."""
+    if jit_options(implementation) is not None:
+        import thunder
+
+        return thunder.cache_misses(compiled)
+    if implementation not in MODES:
+        return None
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def reported_stages(report: CompileReport) -> Stages:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 NOISE_LIMIT = 2
@@ -58,10 +59,15 @@ def _other_blas() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext()
 
 
-def _without_one_dnn() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _without_one_dnn() -> Iterator[None]:
     import torch
 
-    return torch.backends.mkldnn.flags(enabled=False)
+    with warnings.catch_warnings():
+        # `flags` sets what is only for Intel's GPUs, too.
+        warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
 
 
 def _without_cudnn() -> contextlib.AbstractContextManager[Any]:
@@ -84,4 +90,4 @@ OTHER_KERNELS: dict[str, dict[str, Kernels]] = {
         "no oneDNN": _without_one_dnn,
     },
 }
-"""Contexts in which eager runs other kernels, by device type, in the order of use."""
+"""Contexts in which eager runs other kernels, by device type, in the order of use; for images in the reverse order."""

@@ -11,23 +11,30 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sources
 from benchmarks.process import ROOT
 from thunder import __version__
 
-PACKAGES = ("torch", "triton", "litgpt", "transformers", "numpy")
+PACKAGES = ("torch", "triton", "litgpt", "transformers", "torchvision", "timm", "diffusers", "numpy")
 
 
 def describe(threads: int) -> dict[str, object]:
     """The environment of a measurement, as plain data."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "commit": commit(),
+        "sources": sources.checksum(),
         "python": platform.python_version(),
         "versions": {"thunder": __version__} | {name: _version(name) for name in PACKAGES} | _plugins(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads,
     }
+
+
+def commit() -> str:
+    """The commit of this checkout, with ``+changes`` if there are any; empty without Git."""
+    return _git("rev-parse", "--short=12", "HEAD") + ("+changes" if _git("status", "--porcelain") else "")
 
 
 def device(name: str) -> dict[str, Any]:

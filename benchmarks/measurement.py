@@ -36,31 +36,37 @@ def measure(
     Args:
         workload: the fields of a `Workload`.
         implementation: see `benchmarks.implementations`.
-        kernels: a key of `OTHER_KERNELS`, to run with kernels that round differently.
+        kernels: a key of `OTHER_KERNELS`, to run with kernels that round differently, and with other random numbers.
         first_only: stop after `FIRST_STEPS`.
         turns: number of turns with timed steps, on a CPU. The process pauses before each. 0: no turns.
 
     Returns:
         ``losses`` of the compared steps; seconds of the ``first`` step, compilation included; Thunder's ``stages``;
+        number of ``compilations``, see `compilations_of`;
         seconds of the timed ``steps`` (from CUDA events on a GPU); seconds that the ``host`` needs to enqueue a step on
         an idle device (on a GPU; it waits for the device if more than a thousand kernels are queued); ``items`` of a
         step; and ``memory`` in bytes.
     """
     import torch
 
-    from benchmarks.implementations import compile_with, stages_of
+    from benchmarks.implementations import compilations_of, stages_of
     from benchmarks.losses import OTHER_KERNELS
-    from benchmarks.tasks import Decode, Prefill, Training
+    from benchmarks.tasks import TASKS
 
     work = Workload(**workload)
     cuda = work.device == "cuda"
-    task: Task = {"training": Training, "prefill": Prefill, "decode": Decode}[work.task](work)
+    if cuda and work.precision == "bf16-autocast":
+        # What autocast leaves in float32 runs in TF32, as in most users' programs.
+        torch.set_float32_matmul_precision("high")
+    task: Task = TASKS[work.task](work)
+    if kernels:
+        torch.manual_seed(1)  # the random numbers of dropout are as arbitrary as the rounding of kernels
     if cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     with OTHER_KERNELS[work.device][kernels]() if kernels else contextlib.nullcontext():
         start = time.perf_counter()
-        compiled = compile_with(implementation, task.program)
+        compiled = task.compile(implementation)
         result = task.step(compiled, 0)
         synchronize(work.device)
         first = time.perf_counter() - start
@@ -83,11 +89,17 @@ def measure(
             "losses": [loss.item() for loss in losses],
             "first": first,
             "stages": stages,
+            "compilations": compilations_of(implementation, compiled),
             "steps": times,
-            "host": _host_seconds(task, compiled, work.steps) if cuda and not first_only else [],
+            "host": _host_seconds(task, compiled, work.steps) if _enqueues(work) and not first_only else [],
             "items": task.items,
             "memory": peak_memory(cuda, lambda: task.step(compiled, work.steps + HOST_STEPS)),
         }
+
+
+def _enqueues(work: Workload) -> bool:
+    """Whether the host enqueues whole steps on a device. `generate` waits for each token."""
+    return work.device == "cuda" and work.task != "generation"
 
 
 def _in_turns(step: Callable[[], Any], turns: int) -> list[float]:

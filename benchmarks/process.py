@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 class ChildFailed(RuntimeError):
     """The process failed; the message contains the last lines of its output."""
+
+
+class TimeLimit(ChildFailed):
+    """The process had no result within its limit."""
 
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "THUNDER_CACHE_DIR": "thunder"}
@@ -39,16 +44,26 @@ class FreshProcess:
         function: defined at the top level of a module.
         threads: number of CPU threads.
         caches: a folder with caches of compiled code. By default the caches are empty.
+        limit: seconds that it may run, without its pauses; then it is killed, and `result` raises `TimeLimit`.
         arguments: keyword arguments of the function; arguments and result must be JSON data.
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, threads: int, caches: Path | None = None, **arguments: Any
+        self,
+        function: Callable[..., Any],
+        *,
+        threads: int,
+        caches: Path | None = None,
+        limit: float | None = None,
+        **arguments: Any,
     ) -> None:
         self._call = f"{function.__module__}.{function.__qualname__}({arguments})"
         self._job = [function.__module__, function.__qualname__, json.dumps(arguments)]
         self._threads = threads
         self._caches = caches
+        self._limit = limit
+        self._left = limit
+        """Seconds that the process may still run."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
@@ -89,21 +104,40 @@ class FreshProcess:
             return False
 
     def wait(self) -> bool:
-        """Wait until the process pauses (True) or ends (False)."""
+        """Wait until the process pauses (True) or ends (False). At its limit it is killed."""
+        if self.timed_out:
+            return False
+        start = time.monotonic()
+        self._peer.settimeout(self._left)
         try:
             return bool(self._peer.recv(1))
+        except TimeoutError:
+            self._child.kill()
+            self._left = 0.0
+            return False
         except ConnectionError:  # the process has ended
             return False
+        finally:
+            if self._left:
+                self._left = max(self._left - (time.monotonic() - start), 0.001)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the process has been killed at its limit."""
+        return self._left == 0
 
     def result(self) -> Any:
         """Run the process to its end and return the function's result.
 
         Raises:
             ChildFailed: the function raised, or the process died.
+            TimeLimit: it had no result within its limit.
         """
         while self.run_turn():
             pass
-        if self._child.wait():
+        if self._child.wait() and self.timed_out:
+            raise TimeLimit(f"{self._call}:\nno result within {self._limit:.3g} s")
+        if self._child.returncode:
             tail = "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-30:])
             raise ChildFailed(f"{self._call} failed:\n{tail}")
         return json.loads(self._result.read_text())

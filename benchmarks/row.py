@@ -8,6 +8,8 @@ from typing import Any
 
 BASELINES = ("compile", "torch.compile", "eager")
 """Default baselines of ratios: the first of these that was measured."""
+BEST = "best"
+"""The baseline that is the best value of the implementations that are not Thunder."""
 WITHOUT_RATIO = ("", "%", "x", "GB/s", "TFLOP/s")
 """Units for which no ratios are shown."""
 
@@ -43,11 +45,31 @@ class Row:
         return asdict(self)
 
     def ratios(self, baseline: str | None = None) -> dict[str, float]:
-        """Each value divided by the baseline's. Empty if the baseline was not measured, or for `WITHOUT_RATIO`."""
+        """Each value divided by the baseline's. Empty if the baseline was not measured, or for `WITHOUT_RATIO`.
+
+        With `BEST`, that of the best has the ratio 1; with other baselines it has none.
+        """
+        if self.unit in WITHOUT_RATIO:
+            return {}
+        if baseline == BEST:
+            best = self.best_of_others()
+            return {name: value / best for name, value in self.values.items()} if best else {}
         name = baseline or next((name for name in BASELINES if name in self.values), "")
-        if self.unit in WITHOUT_RATIO or not self.values.get(name):
+        if not self.values.get(name):
             return {}
         return {other: value / self.values[name] for other, value in self.values.items() if other != name}
+
+    def best_of_others(self) -> float | None:
+        """The least value of the implementations that are not Thunder, for rates the largest; None without a value."""
+        others = [value for name, value in self.values.items() if not is_thunder(name)]
+        if not others:
+            return None
+        return max(others) if self.unit == "1/s" else min(others)
+
+
+def is_thunder(name: str) -> bool:
+    """Whether an implementation is Thunder."""
+    return name.startswith("thunder")
 
 
 def reached_by_thunder(values: dict[str, float], test: Callable[[float], bool]) -> bool | None:
@@ -56,7 +78,7 @@ def reached_by_thunder(values: dict[str, float], test: Callable[[float], bool]) 
     None if there are none, or if the test raises KeyError because a value for the comparison is missing.
     """
     try:
-        verdicts = [test(value) for name, value in values.items() if name.startswith("thunder")]
+        verdicts = [test(value) for name, value in values.items() if is_thunder(name)]
     except KeyError:
         return None
     return all(verdicts) if verdicts else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import machine, options
@@ -10,6 +11,7 @@ from benchmarks.availability import unavailable
 from benchmarks.implementations import COMPARED, checked
 from benchmarks.models.model import UnknownModel
 from benchmarks.process import ChildFailed, in_fresh_process
+from benchmarks.row import BEST
 from benchmarks.workload import Workload
 
 
@@ -46,15 +48,26 @@ def select(chosen: argparse.Namespace) -> Selection:
         workloads = options.workloads(chosen, chosen.tasks, device["type"])
     except (UnknownModel, ModuleNotFoundError, ValueError) as error:
         raise InvalidOptions(str(error)) from error
-    names = checked(chosen.impl or COMPARED)
-    reasons = unavailable(names, device["type"])
+    names, messages = implementations(chosen, device["type"], COMPARED)
+    return Selection(device, workloads, names, messages, chosen.threads or options.THREADS[device["type"]])
+
+
+def implementations(
+    chosen: argparse.Namespace, device: str, default: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The selected implementations that can run on this machine, and the reasons why others cannot.
+
+    Raises:
+        InvalidOptions: none can run, or the baseline is not among them.
+    """
+    names = checked(chosen.impl or default)
+    reasons = unavailable(names, device)
     names = [name for name in names if name not in reasons]
     if not names:
         raise InvalidOptions("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
-    if chosen.baseline and chosen.baseline not in names:
+    if chosen.baseline and chosen.baseline not in (*names, BEST):
         raise InvalidOptions(f"--baseline {chosen.baseline} is not among the implementations: {', '.join(names)}")
-    messages = {name: f"not available: {reason}" for name, reason in reasons.items()}
-    return Selection(device, workloads, names, messages, chosen.threads or options.THREADS[device["type"]])
+    return names, {name: f"not available: {reason}" for name, reason in reasons.items()}
 
 
 def device_of(name: str) -> dict[str, Any]:

@@ -14,7 +14,16 @@ from benchmarks.row import Row
 from benchmarks.workload import Workload
 
 MIB = 2**20
-TITLES = {"training": "training step", "prefill": "prefill", "decode": "next token"}
+COMPILATIONS = "compilations"
+TITLES = {
+    "training": "training step",
+    "forward": "inference",
+    "prefill": "prefill",
+    "decode": "next token",
+    "generation": "generated token",
+}
+WHOLE = {"generation": "generation"}
+"""The name of a whole step, where a time is not that of a step."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +32,7 @@ class Metric:
 
     Attributes:
         name: its name in ``metrics``.
-        label: its name in tables; ``{}`` is replaced by the task.
+        label: its name in tables; ``{}`` is replaced by what the task repeats, ``{whole}`` by its step.
         unit: see `Row`.
         samples: from a run and its result to values in this unit; empty if the run did not measure it.
     """
@@ -39,25 +48,33 @@ def _memory(kind: str) -> Callable[[Run, dict[str, Any]], list[float]]:
 
 
 def _scaled(key: str, scale: float) -> Callable[[Run, dict[str, Any]], list[float]]:
-    return lambda run, result: [second * scale for second in result[key]] if run.timed else []
+    """Seconds of each step, or of each of its tokens for ``generation``, times ``scale``."""
+    return lambda run, result: [second * scale / run.workload.repeats for second in result[key]] if run.timed else []
 
 
 def _throughput(run: Run, result: dict[str, Any]) -> list[float]:
     return [result["items"] / second for second in result["steps"]] if run.timed else []
 
 
+def _compilations(run: Run, result: dict[str, Any]) -> list[float]:
+    count = result.get("compilations")
+    return [float(count)] if run.timed and count is not None else []
+
+
 METRICS = (
     Metric("step", "{}", "ms", _scaled("steps", 1e3)),
     Metric("throughput", "tokens or samples", "1/s", _throughput),
     Metric("host", "host time to enqueue it", "ms", _scaled("host", 1e3)),
-    Metric("cold", "first {}, empty caches", "s", lambda run, result: [result["first"]] * (run.cache == "cold")),
-    Metric("warm", "first {}, filled caches", "s", lambda run, result: [result["first"]] * (run.cache == "warm")),
+    Metric("cold", "first {whole}, empty caches", "s", lambda run, result: [result["first"]] * (run.cache == "cold")),
+    Metric("warm", "first {whole}, filled caches", "s", lambda run, result: [result["first"]] * (run.cache == "warm")),
     Metric("allocated", "peak memory", "MiB", _memory("allocated")),
     Metric("reserved", "peak memory reserved", "MiB", _memory("reserved")),
     Metric("resident", "peak memory of the process", "MiB", _memory("resident")),
+    Metric(COMPILATIONS, "compiled programs", "", _compilations),
 )
 LOSS = "loss"
-ALL = (*(metric.name for metric in METRICS), LOSS)
+ALL = (*(metric.name for metric in METRICS if metric.name != COMPILATIONS), LOSS)
+"""The metrics that are shown by default."""
 
 
 def rows_of(
@@ -138,6 +155,16 @@ def _last_losses(runs: list[Run], expected: list[float], by_metric: bool) -> lis
 
 
 def _titles(workload: Workload, label: str, by_metric: bool) -> tuple[str, str]:
-    both = workload.task == "training" and workload.optimizer == "none"
-    title = label.format("forward and backward" if both else TITLES[workload.task])
+    title = label.format(title_of(workload), whole=whole_title_of(workload))
     return (title, workload.label) if by_metric else (f"{workload.task} {workload.label}", title)
+
+
+def title_of(workload: Workload) -> str:
+    """What the workload repeats, as it is named in tables."""
+    both = workload.task == "training" and workload.optimizer == "none"
+    return "forward and backward" if both else TITLES[workload.task]
+
+
+def whole_title_of(workload: Workload) -> str:
+    """A step of the workload, as it is named in tables."""
+    return WHOLE.get(workload.task) or title_of(workload)

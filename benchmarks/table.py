@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.row import Row
+from benchmarks.row import BEST, Row
 
 VERDICTS = {True: "reached", False: "NOT reached", None: ""}
 
@@ -21,7 +21,7 @@ def show(rows: Sequence[Row], baseline: str | None = None, console: Console | No
     for group, members in itertools.groupby(rows, key=lambda row: row.group):
         console.print()
         console.print(_table(group, list(members), order, baseline))
-    if baseline and not any(baseline in row.values for row in rows):
+    if baseline and baseline != BEST and not any(baseline in row.values for row in rows):
         console.print(Text(f"no ratios: there is no value of the baseline {baseline!r}"))
     for reason in dict.fromkeys(f"{name} skipped: {why}" for row in rows for name, why in row.skipped.items()):
         console.print(Text(reason))

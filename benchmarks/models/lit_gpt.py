@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any, NoReturn
 
-from benchmarks.models.model import BenchmarkModel, native_settings
+from benchmarks.models.model import BenchmarkModel, native_settings, require
 
 WORDS = {"layers": "n_layer", "embedding": "n_embd", "heads": "n_head", "vocabulary": "padded_vocab_size"}
 SMALL_LLAMA = {
@@ -34,6 +34,16 @@ def names() -> list[str]:
     from litgpt.config import name_to_config
 
     return list(name_to_config)
+
+
+def require_packages(name: str) -> None:
+    """Raise `MissingPackage` if LitGPT is not on the path."""
+    require("litgpt", name)
+
+
+def has_sequences(name: str) -> bool:
+    """All are language models."""
+    return True
 
 
 def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -13,21 +14,63 @@ class UnknownModel(ValueError):
     """There is no such model, or it has no such setting."""
 
 
+class MissingPackage(UnknownModel):
+    """The model needs a package that is not installed."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids ``(batch, length)``, where ``length`` is that of the workload, divided by ``divisor``."""
+
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
+class Features:
+    """Normally distributed numbers ``(batch, *shape)`` in the dtype of the weights."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Random integers ``(batch,)`` from 0 to ``limit - 1``."""
+
+    limit: int
+
+
+Input = Tokens | Features | Integers
+
+
 @dataclass(frozen=True)
 class BenchmarkModel:
-    """A model and the shape of its inputs.
+    """A model and its inputs and targets.
+
+    A model of tokens is trained to predict the following tokens, of its last input if several are tokens. Another one
+    is trained to predict random classes, or, without classes, random numbers of the shape of its first input.
 
     Attributes:
-        module: from one tensor to logits ``(..., classes)``, or to an object with an attribute ``logits``.
-        classes: number of classes; the size of the vocabulary for a language model.
-        shape: shape of one input without the batch dimension; None for a language model.
+        module: called with one tensor, and with the tensors ``more`` by name. Its output has to be one that
+            `benchmarks.tasks.predictions` accepts.
+        classes: number of classes; the size of the vocabulary for a language model; 0 for numbers as targets.
+        input: the first input.
+        more: further inputs, by the names of the module's parameters.
+        positions: shape of the predictions of one sample, without classes: ``(height, width)`` for one per pixel.
         cached: whether the module has LitGPT's ``set_kv_cache`` and takes positions as its second argument.
     """
 
     module: nn.Module
     classes: int
-    shape: tuple[int, ...] | None = None
+    input: Tokens | Features = Tokens()
+    more: Mapping[str, Input] = field(default_factory=dict)
+    positions: tuple[int, ...] = ()
     cached: bool = False
+
+
+def require(package: str, name: str) -> None:
+    """Raise `MissingPackage` if ``package``, which the model ``name`` needs, is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise MissingPackage(f"{name} needs the package {package}, which is not installed: pip install {package}")
 
 
 def native_settings(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.models.model import BenchmarkModel, native_settings
+from benchmarks.models.model import BenchmarkModel, Features, native_settings
 
 
 class GPT(nn.Module):
@@ -85,13 +85,13 @@ def resnet(layers: int = 6, width: int = 32, image: int = 64, classes: int = 10)
         nn.Flatten(),
         nn.Linear(width, classes),
     )
-    return BenchmarkModel(module, classes, shape=(3, image, image))
+    return BenchmarkModel(module, classes, Features((3, image, image)))
 
 
 def mlp(layers: int = 4, width: int = 256, classes: int = 10) -> BenchmarkModel:
     """Linear layers of equal width with GELU and layer norms between."""
     hidden = [nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)) for _ in range(layers)]
-    return BenchmarkModel(nn.Sequential(*hidden, nn.Linear(width, classes)), classes, shape=(width,))
+    return BenchmarkModel(nn.Sequential(*hidden, nn.Linear(width, classes)), classes, Features((width,)))
 
 
 MODELS: dict[str, Callable[..., BenchmarkModel]] = {"nanogpt": nanogpt, "resnet": resnet, "mlp": mlp}
@@ -102,6 +102,15 @@ WITHOUT_TOKENS = ("resnet", "mlp")
 def names() -> list[str]:
     """The names of the models."""
     return list(MODELS)
+
+
+def require_packages(name: str) -> None:
+    """These models need PyTorch alone."""
+
+
+def has_sequences(name: str) -> bool:
+    """Whether the inputs of a model have the length of the workload."""
+    return name not in WITHOUT_TOKENS
 
 
 def settings(name: str) -> tuple[dict[str, Any], dict[str, str]]:

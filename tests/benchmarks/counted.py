@@ -1,6 +1,8 @@
-"""A function for new processes, which import this file: it is light."""
+"""Functions for new processes, which import this file: it is light."""
 
 from __future__ import annotations
+
+import time
 
 from benchmarks.process import yield_turn
 
@@ -10,3 +12,8 @@ def counted(count: int) -> int:
     for _ in range(count):
         yield_turn()
     return count if 1 / count else 0
+
+
+def asleep() -> None:
+    """Has no result within a minute."""
+    time.sleep(60)

@@ -10,7 +10,15 @@ from typing import Any
 class Here:
     """A `FreshProcess` that is none."""
 
-    def __init__(self, function: Callable[..., Any], *, threads: int, caches: object = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        threads: int,
+        caches: object = None,
+        limit: object = None,
+        **arguments: Any,
+    ) -> None:
         self._call = functools.partial(function, **arguments)
 
     def __enter__(self) -> Here:

@@ -1,9 +1,11 @@
 """Which processes a comparison starts, with which caches, and what becomes of one that fails."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import comparison
-from benchmarks.comparison import Plan, compare
+from benchmarks.comparison import Plan, compare, missing, omitted
 from benchmarks.process import ChildFailed
 from benchmarks.workload import Workload
 
@@ -25,7 +27,7 @@ def started(monkeypatch, turns):
     class Process:
         """A `FreshProcess` that gives way ``turns`` times and does nothing."""
 
-        def __init__(self, function, *, threads, caches, workload, implementation, kernels, first_only, turns):
+        def __init__(self, function, *, threads, caches, limit, workload, implementation, kernels, first_only, turns):
             self.name, self.turns = implementation, turns
             seen.append((implementation, "first" if first_only else "all", kernels, caches))
 
@@ -83,6 +85,25 @@ def test_noise_is_eager_with_other_kernels(started):
         ("eager", "no oneDNN"),
     ]
     assert [run.reference for run in runs] == [False, True, True, True]
+
+
+def test_noise_of_models_of_images_is_of_their_convolutions(started):
+    compare(Plan([replace(WORKLOAD, sequence=0)], ["eager"], noise=1), after=len)
+    assert [kernels for _, _, kernels, _ in started] == [None, "no oneDNN"]
+
+
+def test_cuda_graphs_are_not_run_with_a_cache_that_grows(started):
+    growing = replace(WORKLOAD, task="generation", kv_cache="dynamic")
+    names = ["compile", "compile-reduce-overhead"]
+    plan = Plan([growing, replace(growing, kv_cache="static")], names, noise=0)
+    runs = compare(plan, after=len)
+    assert [(run.workload.kv_cache, run.implementation) for run in runs] == [
+        ("dynamic", "compile"),
+        ("static", "compile"),
+        ("static", "compile-reduce-overhead"),
+    ]
+    assert ["compile-reduce-overhead is not run: CUDA graphs" in line for line in omitted(plan)] == [True]
+    assert missing(plan, runs) == []
 
 
 def test_a_failure_ends_nothing_and_is_kept(started):

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import __main__ as command_line
 from benchmarks.measurement import measure
-from benchmarks.process import ROOT, ChildFailed, FreshProcess, in_fresh_process
+from benchmarks.process import ROOT, ChildFailed, FreshProcess, TimeLimit, in_fresh_process
 from benchmarks.workload import Workload
-from tests.benchmarks.counted import counted
+from tests.benchmarks.counted import asleep, counted
 from thunder_testing.forked import run_forked
 
 # What LitGPT requires and its model does not need.
@@ -71,6 +71,17 @@ def test_processes_give_way_to_each_other_and_die_with_their_context():
         assert (first.result(), second.result()) == (2, 1)
     with pytest.raises(ChildFailed, match="ZeroDivisionError"):
         in_fresh_process(counted, threads=1, count=0)
+
+
+def test_a_process_is_killed_at_its_limit():
+    with FreshProcess(asleep, threads=1, limit=0.2) as process:
+        assert not process.run_turn()
+        assert process.timed_out
+        with pytest.raises(TimeLimit, match=r"no result within 0\.2 s"):
+            process.result()
+    with FreshProcess(counted, threads=1, limit=60, count=1) as process:
+        assert process.result() == 1
+        assert not process.timed_out
 
 
 def test_files_that_are_named_are_in_the_current_folder(tmp_path, monkeypatch):
