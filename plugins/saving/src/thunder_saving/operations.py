@@ -1,0 +1,114 @@
+"""The operations of Thunder and of installed plugins that a file may name, without the front end that records them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+from thunder_core import symbols as public_symbols
+from thunder_core.errors import PluginError
+from thunder_core.ir.symbol import Symbol
+
+_OPERATIONS: Final = "thunder_core.passes.operations"
+"""A module all of whose public functions are operations of traces."""
+
+_EXECUTABLE: Final = {
+    "thunder_core.symbols.checkpointing": ("CHECKPOINT", "CHECKPOINT_WITH_WRITES"),
+    "thunder_core.symbols.checks": ("CHECK_TRUE", "CHECK_METADATA", "CHECK_SHAPES", "CHECK_VALUE", "SIZE_OF"),
+    "thunder_core.symbols.control_flow": ("COND",),
+    "thunder_core.symbols.functions": ("CLEAR_CACHE", "REBASED"),
+    "thunder_core.symbols.printing": ("PRINT_VALUES", "LOG_VALUES", "WARN"),
+}
+"""Modules with symbols of executable programs, and the variables that hold these symbols."""
+
+
+def symbols_of(module: ModuleType) -> Iterator[Symbol]:
+    """The symbols among the global variables of a module, and in their dicts."""
+    for value in [*vars(module).values()]:
+        if isinstance(value, Symbol):
+            yield value
+        elif isinstance(value, dict):
+            yield from [item for pair in value.items() for item in pair if isinstance(item, Symbol)]
+
+
+@cache
+def _executable_symbols() -> dict[str, Symbol]:
+    """The symbols of Thunder's that compiled programs call, by name."""
+    modules = {name: importlib.import_module(name) for name in _EXECUTABLE}
+    symbols = [vars(modules[name])[variable] for name, names in _EXECUTABLE.items() for variable in names]
+    return {symbol.name: symbol for symbol in [*symbols, *symbols_of(importlib.import_module(_GENERATORS))]}
+
+
+_GENERATORS: Final = "thunder_core.symbols.generators"
+
+
+def executable_function(name: str) -> Any:
+    """The function that a compiled program names so: an operation of Thunder's or of a plugin.
+
+    Raises:
+        LookupError: there is none.
+    """
+    symbol = _executable_symbols().get(name)
+    if symbol is not None:
+        return symbol.target
+    path, _, plain = name.rpartition(".")
+    if is_operation(name):
+        return vars(sys.modules[path])[plain]
+    load_plugin(name)
+    if plugin_of(name) is not None and path in sys.modules:
+        for symbol in symbols_of(sys.modules[path]):
+            if symbol.name == name:
+                return symbol.target
+    raise LookupError(name)
+
+
+def is_operation(name: str) -> bool:
+    """Whether this is a public function of Thunder for traces."""
+    path, _, plain = name.rpartition(".")
+    if path == public_symbols.__name__:
+        return plain in public_symbols.__all__ and plain != "recorded"
+    if path == _OPERATIONS:
+        function = vars(importlib.import_module(path)).get(plain)
+        return isinstance(function, FunctionType) and function.__module__ == path and not plain.startswith("_")
+    return False
+
+
+def is_operation_of_plugin(name: str) -> bool:
+    """Whether this is a symbol in a loaded module of a plugin."""
+    module = sys.modules.get(name.rpartition(".")[0])
+    if module is None or plugin_of(name) is None:
+        return False
+    return any(symbol.name == name for symbol in symbols_of(module))
+
+
+def plugin_of(name: str) -> str | None:
+    """The installed plugin in whose package a name is; None if there is none."""
+    from thunder_core.plugins.host import host
+    from thunder_core.plugins.states import PluginState
+
+    package = name.partition(".")[0]
+    if package in ("torch", "thunder_core", ""):
+        return None
+    records = [record for record in host().records if record.target.partition(":")[0].partition(".")[0] == package]
+    usable = [record for record in records if record.state in (PluginState.AVAILABLE, PluginState.LOADED)]
+    return usable[0].name if usable else None
+
+
+def load_plugin(name: str) -> None:
+    """Load the plugin in whose package a name is, with its symbols. Raises LookupError if that fails."""
+    plugin = plugin_of(name)
+    if plugin is None:
+        return
+    from thunder_core.plugins.host import host
+    from thunder_core.plugins.states import Offered
+
+    try:
+        record = host().load(plugin)
+        if record.specs:
+            host().use(Offered(record, record.specs[0]))
+    except PluginError as error:
+        raise LookupError(f"{name}: {error}") from error
