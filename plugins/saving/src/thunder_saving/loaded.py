@@ -151,7 +151,7 @@ class LoadedProgram(torch.nn.Module):
             try:
                 return entry.run(inputs, args, kwargs)
             except WrongGuess as error:
-                reasons.append(f"expected the value {error.expected!r}, got {error.actual!r}")
+                reasons.append(str(error))
         raise SavedProgramError(
             f"no program in {self.path} covers the values that this call of {self.name} reads: {'; '.join(reasons)}",
             advice=("save the programs of calls with these values as well",),

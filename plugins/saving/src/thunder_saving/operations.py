@@ -25,6 +25,9 @@ _EXECUTABLE: Final = {
 }
 """Modules with symbols of executable programs, and the variables that hold these symbols."""
 
+_WITH_AUTOGRAD: Final = {"thunder_core.autodiff.derivatives.by_eager": ("record_graph", "gradients_of")}
+"""Functions of ops whose derivative PyTorch's autograd records in each call; their module imports the compiler."""
+
 
 def symbols_of(module: ModuleType) -> Iterator[Symbol]:
     """The symbols among the global variables of a module, and in their dicts."""
@@ -56,6 +59,8 @@ def executable_function(name: str) -> Any:
     if symbol is not None:
         return symbol.target
     path, _, plain = name.rpartition(".")
+    if plain in _WITH_AUTOGRAD.get(path, ()):
+        return vars(importlib.import_module(path))[plain]
     if is_operation(name):
         return vars(sys.modules[path])[plain]
     load_plugin(name)

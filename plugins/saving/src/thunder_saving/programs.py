@@ -186,7 +186,7 @@ class _Writer:
         taken = {tensor.name.partition(".")[0] for tensor in self.tensors}
         if self.module is not None:
             taken |= set(self.module._modules)
-        new = next(text for text in (name, *(f"{name}_{n}" for n in itertools.count(1))) if text not in taken)
+        new = name if name not in taken else next(n for i in itertools.count(1) if (n := f"{name}_{i}") not in taken)
         kind = "parameter" if isinstance(value, torch.nn.Parameter) and value.is_leaf else "constant"
         self.tensors.append(StateTensor(new, kind, value))
         self._names[id(value)] = new

@@ -15,13 +15,15 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.checks.stored_attributes import set_attributes, set_default_factory
-from thunder_core.contract import Reconstruction
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.symbol import Symbol
 from thunder_saving.guards import class_path, literal_of
+
+if TYPE_CHECKING:
+    from thunder_core.contract import Reconstruction
 
 __all__ = ["class_named", "result_functions", "result_text"]
 

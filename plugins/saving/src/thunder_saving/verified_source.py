@@ -57,6 +57,14 @@ _NUMBERS: Final = {
 """Functions of numbers, by the names that conditions on sizes and numbers use."""
 _MATH: Final = {"inf": math.inf, "nan": math.nan, **{f"math.{name}": getattr(math, name) for name in _CONSTANTS}}
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.Pow)
+_CALLED: Final = {
+    "functools.partial": functools.partial,
+    "tuple.__new__": tuple.__new__,
+    **_CONSTRUCTORS,
+    **_NUMBERS,
+}
+_MARK: Final = "\xb7"
+"""A middle dot, which no name of a value has."""
 _COMPARISONS: Final = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _LONGEST_RANGE: Final = 1 << 20
 Lookup = Callable[[str], Any]
@@ -102,7 +110,7 @@ def constant_named(name: str) -> Any:
 
 
 @dataclass
-class Verifier(ast.NodeTransformer):
+class Verifier:
     """Verifies expressions and statements, and replaces dotted names by names of the objects that they mean.
 
     Attributes:
@@ -131,11 +139,11 @@ class Verifier(ast.NodeTransformer):
 
     # ------------------------------------------------------------ statements
 
-    def function(self, node: ast.FunctionDef, *, boxed: bool = False) -> ast.FunctionDef:
-        """A function whose names are resolved.
+    def function(self, node: ast.FunctionDef, *, boxed: bool = False) -> None:
+        """Verify a function, and resolve its names in place.
 
         Args:
-            boxed: the new function takes its arguments in one list, which it empties.
+            boxed: the function shall take its arguments in one list, which it empties.
         """
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
@@ -143,51 +151,51 @@ class Verifier(ast.NodeTransformer):
         if node.decorator_list or node.returns is not None or getattr(node, "type_params", None):
             raise self.error("a function has no decorators and no annotation of its result", node)
         names = [argument.arg for argument in given.args]
-        for name in names:
-            self._check_name(name, node)
+        for argument in given.args:
+            self._check_name(argument.arg, node)
+            argument.annotation = None
         self.local = set(names)
         *body, last = node.body
         if not isinstance(last, ast.Return) or last.value is None:
             raise self.error("a function ends with a return statement", last)
-        statements: list[ast.stmt] = [self.statement(one) for one in body]
-        statements.append(_at(ast.Return(self.expression(last.value)), last))
-        parameters = [ast.arg(name) for name in names]
+        for statement in body:
+            self.statement(statement)
+        last.value = self.expression(last.value)
         if boxed:
-            parameters, unboxed = [ast.arg("_")], ast.parse(f"{', '.join(names)}{',' if names else '_'} = _\n_.clear()")
-            statements[:0] = unboxed.body if names else []
-        plain = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
-        return _at(ast.FunctionDef(node.name, plain, statements, [], type_params=[]), node)
+            given.args = [_at(ast.arg("_"), node)]
+            text = f"{', '.join(names)}, = _\n_.clear()" if names else "pass"
+            node.body[:0] = ast.parse(text).body
 
-    def statement(self, node: ast.stmt) -> ast.stmt:
-        """A statement whose names are resolved. Raises TraceSyntaxError for one that programs do not have."""
+    def statement(self, node: ast.stmt) -> None:
+        """Verify a statement, and resolve its names in place. Raises TraceSyntaxError for one that programs lack."""
         match node:
             case ast.Assign(targets=[ast.Name() | ast.Tuple() | ast.List() as target], value=value):
-                value = self.expression(value)
+                node.value = self.expression(value)
                 self._define(target)
-                return _at(ast.Assign([target], value), node)
-            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)], value=value) if self.results:
-                self._check_local(name, node)
-                target = ast.Subscript(ast.Name(name, ast.Load()), self.expression(key), ast.Store())
-                return _at(ast.Assign([target], self.expression(value)), node)
             case ast.Expr(value=ast.Constant()) | ast.Pass():
-                return _at(ast.Pass(), node)
+                pass
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name)) as target]) if self.results:
+                self._check_local(name, node)
+                target.slice = self.expression(target.slice)
+                node.value = self.expression(node.value)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[item])) if (
                 self.results and name in self.local and not node.value.keywords
             ):
-                append = ast.Attribute(ast.Name(name, ast.Load()), "append", ast.Load())
-                return _at(ast.Expr(ast.Call(append, [self.expression(item)], [])), node)
+                node.value.args = [self.expression(item)]
             case ast.Expr(value=ast.Call() as call):
-                return _at(ast.Expr(self.expression(call)), node)
+                node.value = self.expression(call)
             case ast.With(items=items, body=body):
-                if any(item.optional_vars is not None for item in items):
-                    raise self.error("a with statement has no 'as'", node)
-                entered = [ast.withitem(self._context(item.context_expr)) for item in items]
-                return _at(ast.With(entered, [self.statement(one) for one in body]), node)
+                for entered in items:
+                    if entered.optional_vars is not None:
+                        raise self.error("a with statement has no 'as'", node)
+                    entered.context_expr = self._context(entered.context_expr)
+                for statement in body:
+                    self.statement(statement)
             case ast.Delete(targets=targets) if all(isinstance(target, ast.Name) for target in targets):
-                for target in targets:
-                    self._check_local(target.id, node)
-                return node
-        raise self.error(f"a program has no {type(node).__name__} statement such as {_text(node)}", node)
+                for deleted in targets:
+                    self._check_local(deleted.id, node)  # type: ignore[attr-defined]
+            case _:
+                raise self.error(f"a program has no {type(node).__name__} statement such as {_text(node)}", node)
 
     def _define(self, target: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -200,7 +208,7 @@ class Verifier(ast.NodeTransformer):
             raise self.error(f"{_text(target)} is not a name", target)
 
     def _check_name(self, name: str, node: ast.AST) -> None:
-        if name.startswith("__") or name in self.functions or "\xb7" in name:
+        if name.startswith("__") or name in self.functions or _MARK in name:
             raise self.error(f"{name} is not the name of a value", node)
 
     def _check_local(self, name: str, node: ast.AST) -> None:
@@ -216,57 +224,52 @@ class Verifier(ast.NodeTransformer):
     # ------------------------------------------------------------ expressions
 
     def expression(self, node: ast.expr) -> ast.expr:
-        """An expression whose names are resolved. Raises TraceSyntaxError for one that programs do not have."""
-        return _at(self._expression(node), node)
-
-    def _expression(self, node: ast.expr) -> ast.expr:
+        """An expression whose names are resolved, mostly in place. Raises TraceSyntaxError for one that programs lack."""
         each = self.expression
         match node:
+            case ast.Name(id=name):
+                if name in self.local or name in self.functions:
+                    return node
+                return self._named(name, constant_named, node)
             case ast.Constant():
                 return node
-            case ast.Name(id=name):
-                return self._value(node, name)
-            case ast.Tuple(elts=items):
-                return ast.Tuple([each(item) for item in items], ast.Load())
-            case ast.List(elts=items):
-                return ast.List([each(item) for item in items], ast.Load())
-            case ast.Set(elts=items):
-                return ast.Set([each(item) for item in items])
-            case ast.Dict(keys=keys, values=values) if None not in keys:
-                return ast.Dict([each(key) for key in keys if key is not None], [each(value) for value in values])
-            case ast.Starred(value=ast.Name(id="inputs")) if self.results:
-                return node
-            case ast.Slice(lower=lower, upper=upper, step=step):
-                return ast.Slice(*[None if part is None else each(part) for part in (lower, upper, step)])
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Invert() | ast.Not() as sign, operand=operand):
-                return ast.UnaryOp(sign, each(operand))
-            case ast.BinOp(left=left, right=right, op=op) if isinstance(op, _ARITHMETIC):
-                return ast.BinOp(each(left), op, each(right))
-            case ast.BoolOp(op=op, values=values):
-                return ast.BoolOp(op, [each(value) for value in values])
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(isinstance(op, _COMPARISONS) for op in ops):
-                return ast.Compare(each(left), ops, [each(other) for other in others])
-            case ast.Attribute():
-                return self._attribute(node)
-            case ast.Subscript(value=value, slice=index):
-                return ast.Subscript(each(value), each(index), ast.Load())
             case ast.Call():
                 return self._call(node)
-        raise self.error(f"a program has no expression such as {_text(node)}", node)
-
-    def _value(self, node: ast.expr, name: str) -> ast.expr:
-        if name in self.local or name in self.functions:
-            return ast.Name(name, ast.Load())
-        return self._named(name, constant_named, node)
+            case ast.Tuple() | ast.List() | ast.Set():
+                node.elts = [each(item) for item in node.elts]
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Invert() | ast.Not()):
+                node.operand = each(node.operand)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Subscript():
+                node.value, node.slice = each(node.value), each(node.slice)
+            case ast.Slice():
+                node.lower, node.upper, node.step = [
+                    None if part is None else each(part) for part in (node.lower, node.upper, node.step)
+                ]
+            case ast.Dict() if None not in node.keys:
+                node.keys = [each(key) for key in node.keys if key is not None]
+                node.values = [each(value) for value in node.values]
+            case ast.Starred(value=ast.Name(id="inputs")) if self.results:
+                pass
+            case ast.BinOp(op=op) if isinstance(op, _ARITHMETIC):
+                node.left, node.right = each(node.left), each(node.right)
+            case ast.BoolOp():
+                node.values = [each(value) for value in node.values]
+            case ast.Compare(ops=ops) if all(isinstance(op, _COMPARISONS) for op in ops):
+                node.left, node.comparators = each(node.left), [each(other) for other in node.comparators]
+            case _:
+                raise self.error(f"a program has no expression such as {_text(node)}", node)
+        return node
 
     def _named(self, name: str, find: Lookup, node: ast.AST) -> ast.expr:
         """The new name of the object that a dotted name means."""
         known = self._names.get(name)
         if known is None:
             value = self._found(name, find, node)
-            known = self._names[name] = name.replace(".", "\xb7") + "\xb7"  # no name of a value has a middle dot
+            known = self._names[name] = name.replace(".", _MARK) + _MARK
             self.namespace[known] = value
-        return ast.Name(known, ast.Load())
+        return _at(ast.Name(known, ast.Load()), node)
 
     def _found(self, name: str, find: Lookup, node: ast.AST) -> Any:
         reason = ""
@@ -286,64 +289,56 @@ class Verifier(ast.NodeTransformer):
 
     def _attribute(self, node: ast.Attribute) -> ast.expr:
         if not self._is_value(node.value):
-            name = dotted(node)
-            return self._named(name or "", self._constant_or_function, node)
-        if self.results is not None and (node.attr == "__dict__" or not node.attr.startswith("_")):
-            return ast.Attribute(self.expression(node.value), node.attr, ast.Load())  # a part of an argument
-        if not is_admitted(node.attr, CallStyle.ATTRIBUTE):
+            return self._named(dotted(node) or "", _constant_or_function, node)
+        of_argument = self.results is not None and (node.attr == "__dict__" or not node.attr.startswith("_"))
+        if not of_argument and not is_admitted(node.attr, CallStyle.ATTRIBUTE):
             raise self.error(f"{node.attr} is not an attribute that a program may read", node)
-        return ast.Attribute(self.expression(node.value), node.attr, ast.Load())
-
-    @staticmethod
-    def _constant_or_function(name: str) -> Any:
-        try:
-            return constant_named(name)
-        except LookupError:
-            pass
-        method = name.removeprefix("torch.Tensor.")
-        if method != name and is_admitted(method, CallStyle.METHOD):
-            return getattr(torch.Tensor, method)
-        return function_named(name)
+        node.value = self.expression(node.value)
+        return node
 
     def _call(self, node: ast.Call) -> ast.expr:
         function = node.func
         if isinstance(function, ast.Attribute) and self._is_value(function.value):
             if not is_admitted(function.attr, CallStyle.METHOD):
                 raise self.error(f"{function.attr} is not a method that a program may call", node)
-            called: ast.expr = ast.Attribute(self.expression(function.value), function.attr, ast.Load())
+            function.value = self.expression(function.value)
         else:
-            called = self._callee(node, dotted(function))
-        return ast.Call(_at(called, node), [self.expression(item) for item in node.args], self._keywords(node))
+            node.func = self._callee(node, dotted(function))
+        node.args = [self.expression(item) for item in node.args]
+        for keyword in node.keywords:
+            if keyword.arg is None and not (isinstance(keyword.value, ast.Dict) and None not in keyword.value.keys):
+                raise self.error("'**' takes a dict of arguments", node)
+            keyword.value = self.expression(keyword.value)
+        return node
 
     def _callee(self, node: ast.Call, name: str | None) -> ast.expr:
         if name is None:
             raise self.error(f"{_text(node.func)} is not the name of a function", node)
         if name in self.functions and name not in self.local:
-            return ast.Name(name, ast.Load())
+            return node.func
         if name == "functools.partial":  # a body with the sizes of the program
             first = node.args[0] if node.args else None
             if not (isinstance(first, ast.Name) and first.id in self.functions):
                 raise self.error("functools.partial takes a function of this file", node)
-            return self._named(name, lambda _: functools.partial, node)
-        if name == "tuple.__new__":
-            return self._named(name, lambda _: tuple.__new__, node)
-        if name in _CONSTRUCTORS:
-            return self._named(name, _CONSTRUCTORS.__getitem__, node)
-        if name in _NUMBERS:
-            return self._named(name, _NUMBERS.__getitem__, node)
-        return self._named(name, _function_or_result_type, node)
-
-    def _keywords(self, node: ast.Call) -> list[ast.keyword]:
-        keywords = []
-        for keyword in node.keywords:
-            if keyword.arg is None and not (isinstance(keyword.value, ast.Dict) and None not in keyword.value.keys):
-                raise self.error("'**' takes a dict of arguments", node)
-            keywords.append(ast.keyword(keyword.arg, self.expression(keyword.value)))
-        return keywords
+        return self._named(name, _function_or_type, node)
 
 
-def _function_or_result_type(name: str) -> Any:
-    """A function of traces, or a named tuple of PyTorch's, as `torch.max` returns one."""
+def _constant_or_function(name: str) -> Any:
+    """What an argument may name."""
+    try:
+        return constant_named(name)
+    except LookupError:
+        pass
+    method = name.removeprefix("torch.Tensor.")
+    if method != name and is_admitted(method, CallStyle.METHOD):
+        return getattr(torch.Tensor, method)
+    return function_named(name)
+
+
+def _function_or_type(name: str) -> Any:
+    """What a program may call: a function of traces, or a class of which it creates literals."""
+    if name in _CALLED:
+        return _CALLED[name]
     if name.startswith("torch.return_types."):
         kind = getattr(torch.return_types, name.rpartition(".")[2], None)
         if isinstance(kind, type) and issubclass(kind, tuple):
@@ -389,7 +384,8 @@ def verified(
             case ast.FunctionDef():
                 if node.name in verifier.functions or node.name.startswith("__"):
                     raise verifier.error(f"{node.name} is defined twice", node)
-                functions.append(verifier.function(node, boxed=node.name == boxed))
+                verifier.function(node, boxed=node.name == boxed)
+                functions.append(node)
                 verifier.functions.add(node.name)
             case ast.Import() | ast.ImportFrom():
                 pass  # for readers; names are looked up in tables
@@ -397,7 +393,7 @@ def verified(
                 pass
             case _:
                 raise verifier.error(f"a program has no {type(node).__name__} statement", node)
-    return ast.fix_missing_locations(ast.Module(functions, []))
+    return ast.Module(functions, [])
 
 
 def compile_functions(
@@ -428,10 +424,26 @@ def value_of(text: str, filename: str = "<value>") -> Any:
 
     Raises TraceSyntaxError for any other expression.
     """
+    try:
+        return _immutable_value(text)
+    except TypeError:
+        pass
+    return _parsed_value(text, filename)
+
+
+def _parsed_value(text: str, filename: str) -> Any:
     node = parsed(text, filename).body
     if len(node) != 1 or not isinstance(node[0], ast.Expr):
         raise TraceSyntaxError(f"{filename}: {text[:80]!r} is not an expression")
     return _literal(node[0].value, Verifier(filename))
+
+
+@functools.lru_cache(maxsize=4096)
+def _immutable_value(text: str) -> Any:
+    """The value of a hashable literal; of others it raises TypeError, and is not cached."""
+    value = _parsed_value(text, "<value>")
+    hash(value)
+    return value
 
 
 def _literal(node: ast.expr, verifier: Verifier) -> Any:
