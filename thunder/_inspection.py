@@ -149,8 +149,8 @@ def load_trace(path: Any, functions: Mapping[str, Any] | None = None) -> Callabl
 def save(model: Any, path: Any, example: Any = None) -> None:
     """Write the compiled programs of a function or module, with its state, to a file that `load` reads.
 
-    The file has the final forward and backward as Python source, guards on arguments, sizes and modes, and the parameters
-    and buffers. What else a program was compiled for is an assumption, which ``thunder show FILE`` prints.
+    The file has the final forward and backward as Python source, guards on arguments, sizes and modes, and the
+    parameters and buffers. What else a program was compiled for is an assumption, which ``thunder show FILE`` prints.
 
     Args:
         model: a result of `thunder.jit`.
@@ -160,7 +160,8 @@ def save(model: Any, path: Any, example: Any = None) -> None:
             already are saved as well. None: these alone.
 
     Raises:
-        OptionError: ``model`` was not returned by `thunder.jit`, has no compiled program, or ``example`` is no arguments.
+        OptionError: ``model`` was not returned by `thunder.jit`, or has no compiled program; or ``example`` is no
+            arguments.
         PluginError: the package ``thunder-saving`` is not installed.
         UnsupportedError: a program has an operation, a result or a guard that no file can have; with its location.
         OSError: the file cannot be written.
@@ -173,8 +174,8 @@ def load(path: Any, module: Any = None, classes: Sequence[type] = ()) -> Any:
 
     Args:
         path: the file.
-        module: None for the parameters and buffers in the file; or a state dict or a module that replaces them, with the
-            same names, shapes and dtypes. Gradients then reach the parameters of the module.
+        module: None for the parameters and buffers in the file; or a state dict or a module that replaces them, with
+            the same names, shapes and dtypes. Gradients then reach the parameters of the module.
         classes: classes of your own of which results have instances, and which are no data classes or named tuples.
 
     Returns:

@@ -131,8 +131,8 @@ class DifferentiatedProgram:
         if all(present) and all(wanted) and kernel_settings() == self._settings:
             consumed = self._consumed(self.partitioned.backward)
             function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.symbols)
-            every = tuple(range(len(saved)))
-            return Backward(self._without_torch_function(function), every, consumed, self.backward_trace), False
+            used = tuple(range(len(saved)))
+            return Backward(self._without_torch_function(function), used, consumed, self.backward_trace), False
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, has_value in zip(cotangents, present, strict=True) if not has_value)
         unwanted = frozenset(index for index, needed in enumerate(wanted) if not needed)

@@ -249,7 +249,7 @@ class ProgramCache:
             return new
 
     @calls_program
-    def entry_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+    def compiled_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
         """The entry for a call, which does not run: a cached one, or one that is compiled now.
 
         Raises:

@@ -1,12 +1,12 @@
 """The file of saved programs: a zip archive of text and tensors, whose members are verified before anything is used.
 
-| member | content |
-|---|---|
-| ``manifest.json`` | the format, the versions of PyTorch and of the packages, devices; modules and the table of the state; for each program its guards, inputs, results and assumptions |
-| ``state.safetensors`` | parameters, buffers, and other tensors that the programs use |
-| ``programs/0/forward.py`` | the executable program, as `thunder_core.ir.printer` prints it; likewise ``epilogue.py``, ``backward.py``, ``backward_1.py``, ... |
-| ``programs/0/run.py`` | the function that calls these and creates the result |
-| ``hashes.txt`` | the SHA-256 of each other member |
+- ``manifest.json``: the format, the versions of PyTorch and of the packages, the modules and the table of the state; for
+  each program its guards, inputs, results and assumptions.
+- ``state.safetensors``: parameters, buffers, and other tensors that the programs use.
+- ``programs/0/forward.py``: the executable program, as `thunder_core.ir.printer` prints it; likewise ``epilogue.py``,
+  ``backward.py``, ``backward_1.py``, ... A backward is for some of the gradients of the results.
+- ``programs/0/run.py``: the function that calls these and creates the result.
+- ``hashes.txt``: the SHA-256 of each other member.
 
 No member is a pickle, and none is compressed. `read_archive` checks names, sizes and hashes of all members;
 `thunder_saving.verified_source` then checks the syntax and all names of the programs. Hashes detect damage. They do not

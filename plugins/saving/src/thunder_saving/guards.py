@@ -4,7 +4,7 @@ A file has the guards on arguments, on sizes and numbers, on PyTorch's modes, on
 ``training`` of modules. Everything else that a program was compiled for, such as a global variable or an attribute of a
 configuration, is not there when the file is loaded: it becomes an *assumption*, a line of text.
 
-A path is a list. Its first item is a root, ``["args", 0, "x"]``, ``["kwargs", "x"]`` or ``["state", "layers.0.weight"]``;
+A path is a list. Its first item is a root, ``["args", 0, "x"]``, ``["kwargs", "x"]`` or ``["state", "layer.weight"]``;
 each other item is a step, ``["attribute", "name"]``, ``["item", "'key'"]``. Expected values are literals.
 """
 
@@ -18,6 +18,7 @@ import torch
 
 from thunder_core.checks import conditions
 from thunder_core.checks.check import EQUAL, Check, Comparison, Condition
+from thunder_core.checks.distinct_guard import DistinctGuard
 from thunder_core.checks.global_state import READERS, GlobalState
 from thunder_core.checks.guard import CallShape, Guard, type_name
 from thunder_core.checks.prologue import Prologue, prologue_of
@@ -122,11 +123,13 @@ class Paths:
     Attributes:
         state: the names of the tensors of the state, by the ids of their paths, when a program is saved.
         tensors: likewise by the ids of the tensors.
+        constants: the names of tensors that are no state of a module, with their values.
         root: the module with the state, when it is loaded.
     """
 
     state: Mapping[int, str] = field(default_factory=dict)
     tensors: Mapping[int, str] = field(default_factory=dict)
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     root: torch.nn.Module | None = None
     _known: dict[str, Source] = field(default_factory=dict)
 
@@ -196,7 +199,9 @@ class Paths:
         raise ValueError(f"{step!r} is not a step")
 
     def in_module(self, name: str) -> Source:
-        """The path to a parameter or buffer of `root` by its dotted name; to a constant that no module has."""
+        """The path to a parameter or buffer of `root` by its dotted name, or to a constant."""
+        if name in self.constants:
+            return ConstantSource(self.constants[name], name)
         assert self.root is not None
         owner, _, attribute = name.rpartition(".")
         base = self.module(owner)
@@ -305,7 +310,9 @@ def modes_of(state: GlobalState) -> dict[str, str]:
     for name, value in state.values.items():
         text = literal_of(value)
         if text is None or (name in ("module_hooks", "functorch_level") and value):
-            raise UnsupportedError(f"the program was compiled under the mode {name} = {value!r}, which no file can have")
+            raise UnsupportedError(
+                f"the program was compiled under the mode {name} = {value!r}, which no file can have"
+            )
         texts[name] = text
     return texts
 
@@ -420,6 +427,7 @@ def guard_texts(prologue: Prologue, names: Mapping[int, str], paths: Paths) -> G
     training: dict[str, bool] = {}
     apart: list[list[str]] = []
     sharing: list[Any] = []
+    distinct: list[Any] = []
     sizes: dict[str, Any] | None = None
     assumptions: list[str] = []
     for guard in prologue.guards:
@@ -427,8 +435,9 @@ def guard_texts(prologue: Prologue, names: Mapping[int, str], paths: Paths) -> G
         flag = training_of(guard)
         row = row_of(guard, paths) if isinstance(guard, Check) else None
         if isinstance(guard, TensorGuard) and name is not None:
-            if paths.text(guard.source) is None:
-                assumptions.append(f"{guard.source.describe()}: its value, which is in the file")
+            path = paths.text(guard.source)
+            if path is None or (path[0][0] == "state" and path[0][1] in paths.constants):
+                assumptions.append(f"{guard.source.describe()}: the tensor, whose values are in the file")
             else:
                 tensors[name] = rows_of(guard)
         elif isinstance(guard, SizesGuard):
@@ -438,6 +447,12 @@ def guard_texts(prologue: Prologue, names: Mapping[int, str], paths: Paths) -> G
         elif isinstance(guard, SharedMemoryGuard):
             members = [names[id(source)] for source in (guard.source, *guard.others)]
             sharing.append([members, literal_of(guard.relations)])
+        elif isinstance(guard, DistinctGuard):
+            known = [paths.text(source) for source in (guard.source, *guard.others)]
+            found = [path for path in known if path is not None]
+            distinct += [found] if len(found) > 1 else []
+            if len(found) < len(known):
+                assumptions.append(guard.describe())
         elif flag is not None:
             training[flag[0]] = flag[1]
         elif row is not None:
@@ -459,6 +474,7 @@ def guard_texts(prologue: Prologue, names: Mapping[int, str], paths: Paths) -> G
         "sizes": sizes,
         "apart": apart,
         "sharing": sharing,
+        "distinct": distinct,
     }
     return GuardTexts(texts, assumptions)
 
@@ -481,7 +497,9 @@ def prologue_from(
     if modes.keys() != READERS.keys():
         raise SavedProgramError("the file has other modes of PyTorch than this version of Thunder")
     guards = {name: tensor_guard(sources[name], rows) for name, rows in texts["tensors"].items()}
-    checks = [check_of(row, paths) for row in texts["checks"]]
+    checks: list[Guard] = [check_of(row, paths) for row in texts["checks"]]
+    for first, *others in [[paths.source(path) for path in group] for group in texts["distinct"]]:
+        checks.append(DistinctGuard(first, tuple(others)))
     for name, flag in texts["training"].items():
         place = StoredAttributeSource(paths.module(name), "training", "__dict__")
         checks.append(Check(place, TRAINING, bool(flag)))

@@ -1,7 +1,7 @@
 """`thunder.load`: saved programs as a module, without the compiler.
 
-The call of a `LoadedProgram` finds the program whose guards hold, as a compiled module does, with the same prologues and
-dispatcher. It never compiles: a call that no program covers raises an error that lists what is covered.
+The call of a `LoadedProgram` finds the program whose guards hold, by the prologues and the dispatcher of compiled
+modules. It never compiles: a call that no program covers raises an error that lists what is covered.
 """
 
 from __future__ import annotations
@@ -106,20 +106,20 @@ class LoadedProgram(torch.nn.Module):
 
     The submodules hold state and the flag ``training``; they cannot be called.
 
-    Attributes:
+    Args:
         name: of the function or module that was compiled.
         path: of the file.
     """
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__()
-        self.name = name
-        self.path = path
+        self._name = name
+        self._path = path
         self._dispatcher = Dispatcher()
         self._programs: list[SavedEntry] = []
 
     @property
-    def programs(self) -> tuple[SavedEntry, ...]:
+    def saved_programs(self) -> tuple[SavedEntry, ...]:
         """The programs, in the order of the file."""
         return tuple(self._programs)
 
@@ -153,12 +153,12 @@ class LoadedProgram(torch.nn.Module):
             except WrongGuess as error:
                 reasons.append(str(error))
         raise SavedProgramError(
-            f"no program in {self.path} covers the values that this call of {self.name} reads: {'; '.join(reasons)}",
+            f"no program in {self._path} covers the values that this call of {self._name} reads: {'; '.join(reasons)}",
             advice=("save the programs of calls with these values as well",),
         )
 
     def _not_covered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SavedProgramError:
-        lines = [f"no program in {self.path} covers this call of {self.name}:"]
+        lines = [f"no program in {self._path} covers this call of {self._name}:"]
         for index, entry in enumerate(self._programs):
             lines.append(f"  {index}, {describe(entry)}")
             lines.append(f"     but {entry.prologue.why(args, kwargs) or 'a guard does not hold'}")
@@ -168,11 +168,11 @@ class LoadedProgram(torch.nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.name}, {len(self._programs)} programs of {self.path}"
+        return f"{self._name}, {len(self._programs)} programs of {self._path}"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise UnsupportedError(
-            f"a loaded program cannot be copied or pickled; its file is {self.path}",
+            f"a loaded program cannot be copied or pickled; its file is {self._path}",
             advice=("load the file again, with module=loaded.state_dict()",),
         )
 
@@ -215,7 +215,7 @@ class _NoSecondDerivatives:
 
 @dataclass(eq=False)
 class _Differentiated:
-    """What `thunder_core.runtime.bridge` needs of a program with gradients; the names are those of `DifferentiatedProgram`."""
+    """What `thunder_core.runtime.bridge` needs of a program with gradients, under the names of `DifferentiatedProgram`."""
 
     name: str
     forward: Callable[..., tuple[Any, ...]]
@@ -298,7 +298,8 @@ class _Loader:
     results: Callable[[str], Any]
 
     def __post_init__(self) -> None:
-        self.paths = Paths(root=self.loaded)
+        constants = {tensor.name: tensor.value for tensor in self.tensors if tensor.kind == "constant"}
+        self.paths = Paths(constants=constants, root=self.loaded)
 
     def program(self, row: Mapping[str, Any], folder: str) -> SavedEntry:
         """One program. Raises SavedProgramError or TraceSyntaxError."""
@@ -347,7 +348,7 @@ class _Loader:
             function = self._function(each["member"], each["main"], boxed=True)
             backward = Backward(function, tuple(each["used"]), frozenset(each["consumed"]))
             backwards.setdefault(tuple(each["present"]), []).append((tuple(each["wanted"]), backward))
-        return _Differentiated(self.loaded.name, forward, row, sizes, bool(grad_enabled), backwards)
+        return _Differentiated(self.loaded._name, forward, row, sizes, bool(grad_enabled), backwards)
 
 
 def _restoring(run: Callable[..., Any], grad_enabled: bool, random: bool) -> Callable[..., Any]:
@@ -364,5 +365,3 @@ def _restoring(run: Callable[..., Any], grad_enabled: bool, random: bool) -> Cal
             raise
 
     return call
-
-

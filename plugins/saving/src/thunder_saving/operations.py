@@ -63,12 +63,45 @@ def executable_function(name: str) -> Any:
         return vars(importlib.import_module(path))[plain]
     if is_operation(name):
         return vars(sys.modules[path])[plain]
+    function = _function_of_plugin(name)
+    if function is None:
+        raise LookupError(name)
+    return function
+
+
+def _function_of_plugin(name: str) -> Any:
+    """The function of an installed plugin that is printed so, if one of its symbols, claims or derivatives calls it."""
+    if plugin_of(name) is None:
+        return None
     load_plugin(name)
-    if plugin_of(name) is not None and path in sys.modules:
-        for symbol in symbols_of(sys.modules[path]):
-            if symbol.name == name:
-                return symbol.target
-    raise LookupError(name)
+    path, _, plain = name.rpartition(".")
+    try:
+        module = importlib.import_module(path)  # of the package of the plugin, which is imported already
+    except ModuleNotFoundError:
+        return None
+    for symbol in symbols_of(module):
+        if symbol.name == name:
+            return symbol.target
+    function = vars(module).get(plain)
+    package = name.partition(".")[0]
+    modules = [each for key, each in [*sys.modules.items()] if key == package or key.startswith(f"{package}.")]
+    called = {id(one) for each in modules for one in _called_by_claims(each)}
+    return function if isinstance(function, FunctionType) and id(function) in called else None
+
+
+def _called_by_claims(module: ModuleType) -> Iterator[Any]:
+    """The functions that the claims and the derivatives among the global variables of a module call."""
+    from thunder_core.executors.executor import DerivativePair
+    from thunder_core.executors.operator_executor import Claim
+
+    for value in [*vars(module).values()]:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            pairs = [each.derivative, each] if isinstance(each, Claim) else [each]
+            if isinstance(each, Claim):
+                yield each.run
+            for pair in pairs:
+                if isinstance(pair, DerivativePair):
+                    yield from (pair.forward, pair.backward)
 
 
 def is_operation(name: str) -> bool:

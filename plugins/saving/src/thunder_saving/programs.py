@@ -97,9 +97,11 @@ def _arguments(example: Any) -> _ARGUMENTS:
 
 def _entry_for(compiled: ProgramCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
     try:
-        return compiled.entry_for(args, kwargs)
+        return compiled.compiled_entry(args, kwargs)
     except RunEagerly as needed:
-        raise UnsupportedError(f"{compiled.name} cannot be saved, as eager PyTorch runs this call: {needed}") from needed
+        raise UnsupportedError(
+            f"{compiled.name} cannot be saved, as eager PyTorch runs this call: {needed}"
+        ) from needed
 
 
 @dataclass
@@ -154,13 +156,14 @@ class _Writer:
         for proxy, source, value in zip(inputs, entry.sources, values, strict=True):
             if isinstance(value, torch.Tensor):
                 states[id(source)] = self._state_name(proxy.name, value)
-        paths = Paths(states, self._names)
+        constants = {tensor.name: tensor.value for tensor in self.tensors if tensor.kind == "constant"}
+        paths = Paths(states, self._names, constants)
         names = {id(source): proxy.name for proxy, source in zip(inputs, entry.sources, strict=True)}
         guards = guard_texts(entry.prologue, names, paths)
         row: dict[str, Any] = {
             "kind": _kind(entry),
             "inputs": [
-                {"name": proxy.name} | self._input(proxy, source, value, paths)
+                {"name": proxy.name, "path": self._path(proxy, source, value, paths, program.final)}
                 for proxy, source, value in zip(inputs, entry.sources, values, strict=True)
             ],
             "guards": guards.texts,
@@ -192,24 +195,32 @@ class _Writer:
         self._names[id(value)] = new
         return new
 
-    def _input(self, proxy: Any, source: Source, value: Any, paths: Paths) -> dict[str, Any]:
+    def _path(self, proxy: Any, source: Source, value: Any, paths: Paths, trace: Trace) -> list[Any]:
+        """The path of an input as text."""
         path = paths.text(source)
         if path is not None:
-            return {"path": path}
-        what = f"{source.describe()}, an input of the program,"
-        if not is_argument(source) and isinstance(proxy, NumberProxy) and literal_of(value) is not None:
+            return path
+        reader = next((op for op in trace.symbols if any(one.name == proxy.name for one in op.inputs())), None)
+        called = "" if reader is None else f" of {reader.symbol.name}"
+        location = None if reader is None else reader.location
+        if isinstance(proxy, NumberProxy):
             raise UnsupportedError(
-                f"{what} is a number that varies between calls, and no argument",
+                f"{source.describe()}, an argument{called}, is a number that varies between calls, and no argument of "
+                "the program",
+                location=location,
                 advice=("pass it as an argument, or compile with dynamic=False",),
             )
-        kind = type(value).__qualname__ if not is_argument(source) else getattr(proxy, "type_name", "object")
-        raise UnsupportedError(f"{what} is an object of type {kind}, which no file can have")
+        kind = getattr(proxy, "type_name", "object") if value is None else type(value).__qualname__
+        raise UnsupportedError(
+            f"{source.describe()}, an argument{called}, is an object of type {kind}, which no file can have",
+            location=location,
+        )
 
     def _add_run(self, entry: CacheEntry, folder: str, row: dict[str, Any]) -> None:
         """The function that runs the computation and the epilogue, and creates the result."""
         functional = entry.program.functional
         sizes = [] if entry.sizes is None else list(entry.sizes.hints)
-        defined = {} if entry.sizes is None else {name: None for name in entry.sizes.defined}
+        defined = {} if entry.sizes is None else dict.fromkeys(entry.sizes.defined)
         lines = []
         if sizes and entry.varies:
             lines.append(f"{', '.join(sizes)}, = inputs[{-len(sizes)}:]")
@@ -233,7 +244,7 @@ class _Writer:
         joint, saved = program.joint, program.partitioned.saved
         if program.plain:
             raise UnsupportedError("the program has calls of __torch_function__ of its inputs' classes")
-        backwards = []
+        backwards: list[dict[str, Any]] = []
         for present, wanted in _variants(program):
             backward = program.backward(present, wanted, ())
             if (present, wanted) not in program.variants() or backward.trace is None:
@@ -353,9 +364,7 @@ def _variants(program: DifferentiatedProgram) -> list[tuple[tuple[bool, ...], tu
 def _not_importable(trace: Trace, targets: Mapping[str, Callable[..., Any]]) -> UnsupportedError:
     """The error for a call of a compiled region, or of a function without a name."""
     called = set(map(id, targets.values()))
-    op: BoundSymbol = next(
-        one for part in trace.programs() for one in part.symbols if id(one.symbol.target) in called
-    )
+    op: BoundSymbol = next(one for part in trace.programs() for one in part.symbols if id(one.symbol.target) in called)
     executor = op.symbol.executor
     location = op.location or next((part.location for part in op.parts if part.location is not None), None)
     if executor is None:
@@ -368,7 +377,9 @@ def _not_importable(trace: Trace, targets: Mapping[str, Callable[..., Any]]) -> 
     return UnsupportedError(
         f"the program calls {op.symbol.name} of the executor {name}, which has no portable form",
         location=location,
-        advice=(f"compile without it: thunder.jit(model, executors=[...]), with executors other than {name}; [] for none",),
+        advice=(
+            f"compile without it: thunder.jit(model, executors=[...]), with executors other than {name}; [] for none",
+        ),
     )
 
 

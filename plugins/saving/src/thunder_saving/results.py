@@ -130,10 +130,12 @@ def result_text(reconstruction: Reconstruction, first_line: str, prelude: list[s
         UnsupportedError: the result has an object that no file can create, or the program writes to Python objects.
     """
     if reconstruction.writes:
-        written = [text for text in reconstruction.statements if _is_write(text)]
+        variables = dict([text.split(" = ", 1) for text in reconstruction.statements if re.match(r"v\d+ = ", text)])
+        written = [text for text in reconstruction.statements if not re.match(r"v\d+ = ", text)]
+        shown = [_shown(text, variables, reconstruction.namespace) for text in written[-reconstruction.writes :]]
         raise UnsupportedError(
             f"the program writes to {reconstruction.writes} Python object(s), which a saved program cannot do: "
-            + "; ".join([_shown(text, reconstruction.namespace) for text in written[-reconstruction.writes :]]),
+            + "; ".join(shown),
             advice=("return the values instead, or store them in buffers of the module, in place",),
         )
     names = _Constants(reconstruction.namespace)
@@ -144,18 +146,17 @@ def result_text(reconstruction: Reconstruction, first_line: str, prelude: list[s
     return "\n".join(lines) + "\n"
 
 
-def _is_write(statement: str) -> bool:
-    return not re.match(r"v\d+ = ", statement)
-
-
-def _shown(text: str, namespace: Mapping[str, Any]) -> str:
-    """A statement in which constants are shown by their names."""
+def _shown(text: str, variables: Mapping[str, str], namespace: Mapping[str, Any]) -> str:
+    """A statement in which variables are replaced by their values, and constants by their names."""
 
     def shown(match: re.Match[str]) -> str:
-        value = namespace.get(match[0])
-        return match[0] if value is None else getattr(value, "__qualname__", None) or type(value).__qualname__
+        name = match[0]
+        if name in variables:
+            return re.sub(r"\b[cv]\d+\b", shown, variables[name])
+        value = namespace.get(name)
+        return name if value is None else getattr(value, "__qualname__", None) or type(value).__qualname__
 
-    return re.sub(r"\bc\d+\b", shown, text)
+    return re.sub(r"\b[cv]\d+\b", shown, text)
 
 
 class _Constants(ast.NodeTransformer):

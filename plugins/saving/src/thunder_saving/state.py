@@ -16,7 +16,7 @@ import torch
 from thunder_core.errors import SavedProgramError, UnsupportedError
 
 _KINDS: Final = ("parameter", "buffer", "other buffer", "constant")
-"""``other buffer`` is not persistent: state dicts lack it. No module has a ``constant``."""
+"""``other buffer`` is not persistent: state dicts lack it. A ``constant`` is no state of a module: a global tensor."""
 _STORABLE: Final = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -59,7 +59,7 @@ def modules_of(module: torch.nn.Module) -> dict[str, Any]:
     names: dict[int, str] = {}
     rows: dict[str, Any] = {}
     for name, part in module.named_modules(remove_duplicate=False):
-        rows[name] = names[id(part)] if id(part) in names else part.training
+        rows[name] = names.get(id(part), part.training)
         names.setdefault(id(part), name)
     return rows
 
@@ -89,8 +89,8 @@ def state_table(tensors: list[StateTensor]) -> tuple[list[dict[str, Any]], dict[
         alone = address is None or shared[address] == 1
         whole = value.is_contiguous() and value.storage_offset() == 0 and value.dtype in _STORABLE
         whole = alone and whole and value.untyped_storage().nbytes() == value.numel() * value.element_size()
-        row = {"name": tensor.name, "kind": tensor.kind, "dtype": str(value.dtype), "device": str(value.device)}
-        row |= {"shape": list(value.shape), "requires_grad": value.requires_grad}
+        row: dict[str, Any] = {"name": tensor.name, "kind": tensor.kind, "shape": list(value.shape)}
+        row |= {"dtype": str(value.dtype), "device": str(value.device), "requires_grad": value.requires_grad}
         if whole:
             stored[tensor.name] = value.detach().cpu()
         else:
@@ -191,6 +191,8 @@ def fill(root: torch.nn.Module, modules: Mapping[str, Any], tensors: list[StateT
         if not isinstance(flag, str):
             by_name[name].training = bool(flag)
     for tensor in tensors:
+        if tensor.kind == "constant":
+            continue
         owner, _, attribute = tensor.name.rpartition(".")
         part = by_name[owner]
         if tensor.kind == "parameter":
@@ -243,7 +245,8 @@ def replaced_state(tensors: list[StateTensor], given: Any) -> list[StateTensor]:
     if problems:
         kind = "module" if isinstance(given, torch.nn.Module) else "state dict"
         raise SavedProgramError(
-            f"the {kind} does not have the state of the saved program: " + "; ".join(problems[:12])
+            f"the {kind} does not have the state of the saved program: "
+            + "; ".join(problems[:12])
             + (f"; and {len(problems) - 12} other differences" if len(problems) > 12 else "")
         )
     return [StateTensor(t.name, t.kind, values.get(t.name, t.value)) for t in tensors]
@@ -257,5 +260,3 @@ def _difference(expected: torch.Tensor, value: Any, *, device: bool) -> str:
     if device:
         pairs.append(("device", expected.device, value.device))
     return ", ".join([f"the file has {name} {one}, this is {other}" for name, one, other in pairs if one != other])
-
-

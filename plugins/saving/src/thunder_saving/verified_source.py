@@ -10,6 +10,7 @@ Unlike `thunder_saving.reader` this derives no metadata, so it needs neither fak
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -63,6 +64,12 @@ _CALLED: Final = {
     **_CONSTRUCTORS,
     **_NUMBERS,
 }
+_CREATED: Final = frozenset(
+    {bool, complex, dict, float, frozenset, int, list, range, set, slice, str, tuple, torch.Size, torch.device}
+    | {collections.OrderedDict, collections.defaultdict, collections.deque}
+    | {torch.no_grad, torch.enable_grad, torch.set_grad_enabled, torch.inference_mode, torch.autocast}
+)
+"""The classes that a program may call; instances of others are created without running their code."""
 _MARK: Final = "\xb7"
 """A middle dot, which no name of a value has."""
 _COMPARISONS: Final = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -178,10 +185,12 @@ class Verifier:
                 self._check_local(name, node)
                 target.slice = self.expression(target.slice)
                 node.value = self.expression(node.value)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[item])) if (
-                self.results and name in self.local and not node.value.keywords
-            ):
-                node.value.args = [self.expression(item)]
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[item], keywords=[]
+                ) as call
+            ) if self.results and name in self.local:
+                call.args = [self.expression(item)]
             case ast.Expr(value=ast.Call() as call):
                 node.value = self.expression(call)
             case ast.With(items=items, body=body):
@@ -224,7 +233,7 @@ class Verifier:
     # ------------------------------------------------------------ expressions
 
     def expression(self, node: ast.expr) -> ast.expr:
-        """An expression whose names are resolved, mostly in place. Raises TraceSyntaxError for one that programs lack."""
+        """An expression with resolved names, mostly in place. Raises TraceSyntaxError for one that programs lack."""
         each = self.expression
         match node:
             case ast.Name(id=name):
@@ -262,14 +271,15 @@ class Verifier:
                 raise self.error(f"a program has no expression such as {_text(node)}", node)
         return node
 
-    def _named(self, name: str, find: Lookup, node: ast.AST) -> ast.expr:
+    def _named(self, name: str, find: Lookup, node: ast.AST) -> ast.Name:
         """The new name of the object that a dotted name means."""
         known = self._names.get(name)
         if known is None:
             value = self._found(name, find, node)
             known = self._names[name] = name.replace(".", _MARK) + _MARK
             self.namespace[known] = value
-        return _at(ast.Name(known, ast.Load()), node)
+        named: ast.Name = _at(ast.Name(known, ast.Load()), node)
+        return named
 
     def _found(self, name: str, find: Lookup, node: ast.AST) -> Any:
         reason = ""
@@ -320,7 +330,11 @@ class Verifier:
             first = node.args[0] if node.args else None
             if not (isinstance(first, ast.Name) and first.id in self.functions):
                 raise self.error("functools.partial takes a function of this file", node)
-        return self._named(name, _function_or_type, node)
+        called = self._named(name, _function_or_type, node)
+        value = self.namespace[called.id]
+        if isinstance(value, type) and value not in _CREATED and value.__module__ != "torch.return_types":
+            raise self.error(f"{name} is a class that a program must not call", node)
+        return called
 
 
 def _constant_or_function(name: str) -> Any:
