@@ -1,7 +1,7 @@
 """The file of saved programs: a zip archive of text and tensors, whose members are verified before anything is used.
 
-- ``manifest.json``: the format, the versions of PyTorch and of the packages, the modules and the table of the state; for
-  each program its guards, inputs, results and assumptions.
+- ``manifest.json``: the format, the versions of PyTorch and of the packages, the modules and the table of the state;
+  for each program its guards, inputs, results and assumptions.
 - ``state.safetensors``: parameters, buffers, and other tensors that the programs use.
 - ``programs/0/forward.py``: the executable program, as `thunder_core.ir.printer` prints it; likewise ``epilogue.py``,
   ``backward.py``, ``backward_1.py``, ... A backward is for some of the gradients of the results.

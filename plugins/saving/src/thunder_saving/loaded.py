@@ -215,7 +215,7 @@ class _NoSecondDerivatives:
 
 @dataclass(eq=False)
 class _Differentiated:
-    """What `thunder_core.runtime.bridge` needs of a program with gradients, under the names of `DifferentiatedProgram`."""
+    """What `thunder_core.runtime.bridge` needs of a program with gradients, by the names in `DifferentiatedProgram`."""
 
     name: str
     forward: Callable[..., tuple[Any, ...]]

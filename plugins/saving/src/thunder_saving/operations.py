@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -90,18 +91,29 @@ def _function_of_plugin(name: str) -> Any:
 
 
 def _called_by_claims(module: ModuleType) -> Iterator[Any]:
-    """The functions that the claims and the derivatives among the global variables of a module call."""
+    """The functions that claims and derivatives among the global variables of a module call.
+
+    They are in a `Claim` or a `DerivativePair`, in lists of these, or beside a `DerivativePair` in a data class.
+    """
+    for value in [*vars(module).values()]:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            yield from _functions_in(each)
+
+
+def _functions_in(value: Any) -> Iterator[Any]:
     from thunder_core.executors.executor import DerivativePair
     from thunder_core.executors.operator_executor import Claim
 
-    for value in [*vars(module).values()]:
-        for each in value if isinstance(value, list | tuple) else (value,):
-            pairs = [each.derivative, each] if isinstance(each, Claim) else [each]
-            if isinstance(each, Claim):
-                yield each.run
-            for pair in pairs:
-                if isinstance(pair, DerivativePair):
-                    yield from (pair.forward, pair.backward)
+    if not is_dataclass(value) or isinstance(value, type):
+        return
+    held = [getattr(value, each.name) for each in fields(value)]
+    pairs = [each for each in held if isinstance(each, DerivativePair)]
+    if isinstance(value, Claim):
+        yield value.run
+    elif isinstance(value, DerivativePair) or pairs:
+        yield from held
+    for pair in pairs:
+        yield from (pair.forward, pair.backward)
 
 
 def is_operation(name: str) -> bool:

@@ -163,7 +163,7 @@ class _Writer:
         row: dict[str, Any] = {
             "kind": _kind(entry),
             "inputs": [
-                {"name": proxy.name, "path": self._path(proxy, source, value, paths, program.final)}
+                {"name": proxy.name, "path": self._path(proxy, source, value, paths, program.traces[0])}
                 for proxy, source, value in zip(inputs, entry.sources, values, strict=True)
             ],
             "guards": guards.texts,
