@@ -259,7 +259,7 @@ def test_modes(tmp_path: Path) -> None:
         with mode:
             loaded = load_saved(model, folder, (torch.ones(3, 4),))
             assert_like_eager(model, loaded, (torch.ones(3, 4),), {}, lambda result: [])
-        with pytest.raises(SavedProgramError, match="torch (autocast|grad_enabled)"):
+        with pytest.raises(SavedProgramError, match=r"torch (autocast|grad_enabled)"):
             loaded(torch.ones(3, 4))
 
 
@@ -275,7 +275,7 @@ def test_values_that_decide(tmp_path: Path) -> None:
     for x in (X.abs(), -X.abs()):
         assert_like_eager(model, loaded, (x,), {})
     state = torch.get_rng_state()
-    with pytest.raises(SavedProgramError, match="recorded with the value True, which now is False"):
+    with pytest.raises(SavedProgramError, match=r"recorded with the value True, which now is False"):
         thunder.load(tmp_path / "one.thunder")(-X.abs())
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -316,7 +316,10 @@ def test_tied_weights_and_the_state(tmp_path: Path) -> None:
 
 
 def test_a_module_or_a_state_dict_replaces_the_state(tmp_path: Path) -> None:
-    model, other = Model(lambda m, x: m.norm(m.linear(x)) * m.factor), Model(lambda m, x: m.norm(m.linear(x)) * m.factor)
+    model, other = (
+        Model(lambda m, x: m.norm(m.linear(x)) * m.factor),
+        Model(lambda m, x: m.norm(m.linear(x)) * m.factor),
+    )
     load_saved(model, tmp_path, (X,))
     loaded = thunder.load(tmp_path / "model.thunder", module=other)
     assert loaded.linear.weight is other.linear.weight
@@ -341,7 +344,7 @@ def test_a_module_or_a_state_dict_replaces_the_state(tmp_path: Path) -> None:
         "linear.weight: the file has shape (4, 4), this is (5, 4)",
     ):
         assert text in str(caught.value)
-    with pytest.raises(SavedProgramError, match="norm.weight is missing"):
+    with pytest.raises(SavedProgramError, match=r"norm.weight is missing"):
         thunder.load(tmp_path / "model.thunder", module=nn.Linear(4, 4))
 
 
@@ -356,9 +359,9 @@ def test_an_optimizer_trains_it(tmp_path: Path) -> None:
             optimizer.step()
     for one, expected in zip(loaded.parameters(), model.parameters(), strict=True):
         assert torch.equal(one, expected)
-    with pytest.raises(UnsupportedError, match="no second derivatives"):
+    with pytest.raises(UnsupportedError, match=r"no second derivatives"):
         torch.autograd.grad(loaded(X).square().sum(), loaded.linear.weight, create_graph=True)
-    with pytest.raises(UnsupportedError, match="cannot be copied"):
+    with pytest.raises(UnsupportedError, match=r"cannot be copied"):
         copy.deepcopy(loaded)
 
 
@@ -401,11 +404,11 @@ def test_what_cannot_be_saved(function: Callable[..., Any], message: str, tmp_pa
 
 def test_wrong_examples(tmp_path: Path) -> None:
     compiled = thunder.jit(Model(lambda m, x: m.linear(x)))
-    with pytest.raises(OptionError, match="has no compiled program to save"):
+    with pytest.raises(OptionError, match=r"has no compiled program to save"):
         thunder.save(compiled, tmp_path / "model.thunder")
-    with pytest.raises(OptionError, match="an example is a tuple of arguments or a dict"):
+    with pytest.raises(OptionError, match=r"an example is a tuple of arguments or a dict"):
         thunder.save(compiled, tmp_path / "model.thunder", example=3)
-    with pytest.raises(OptionError, match="was not returned by thunder.jit"):
+    with pytest.raises(OptionError, match=r"was not returned by thunder.jit"):
         thunder.save(nn.Linear(2, 2), tmp_path / "model.thunder", example=X)
 
 
@@ -420,7 +423,7 @@ def test_saving_runs_nothing(tmp_path: Path) -> None:
 
 def test_regions_of_executors_are_refused_by_name(tmp_path: Path) -> None:
     pytest.importorskip("thunder_plugin_inductor")
-    with pytest.raises(UnsupportedError, match="of the executor inductor, which has no portable form"):
+    with pytest.raises(UnsupportedError, match=r"of the executor inductor, which has no portable form"):
         load_saved(Model(lambda m, x: torch.relu(x) * 2 + m.linear(x)), tmp_path, (X,), executors=["inductor"])
 
 
