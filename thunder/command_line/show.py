@@ -9,7 +9,6 @@ import typer
 
 from thunder._libraries import library
 from thunder.command_line.output import print_json, print_lines
-from thunder_core.errors import SavedProgramError
 
 
 def show(
@@ -23,7 +22,7 @@ def show(
     the loaded program does not check, such as a global variable.
     """
     if not Path(file).is_file():
-        raise SavedProgramError(f"there is no file {file}")
+        raise typer.BadParameter(f"there is no file {file}")
     contents = library("saving", "show", "save, load and thunder show")
     archive = contents.read_archive(file)
     if json:
