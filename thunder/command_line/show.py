@@ -16,10 +16,11 @@ def show(
     source: Annotated[bool, typer.Option("--source", help="Print the source of the programs, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the programs in a file: calls that they cover, assumptions, versions and state.
+    """Show the programs in a file of thunder.save.
 
-    The file is verified, and nothing in it runs. An assumption is something that a program was compiled for and that
-    the loaded program does not check, such as a global variable.
+    Lists the versions that it needs, its state, and the calls that each program covers. The file is verified, and
+    nothing in it runs. An assumption is something that a program was compiled for and that the loaded program does not
+    check, such as a global variable.
     """
     if not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}")

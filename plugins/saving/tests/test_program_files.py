@@ -126,7 +126,7 @@ def test_foreign_files(saved: Path, tmp_path: Path) -> None:
         (lambda m: m["programs"][0]["inputs"][0].update(path=[["args", 0, "x"], ["attribute", "__x"]]), "access path"),
         (lambda m: m["programs"][0]["guards"]["modes"].pop("grad_enabled"), "other modes"),
     ],
-    ids=str,
+    ids=["format", "torch", "plugin", "device", "dtype", "shape", "state", "guards", "input", "path", "modes"],
 )
 def test_other_versions_devices_and_structures(
     change: Callable[[Any], None], message: str, saved: Path, tmp_path: Path
@@ -164,6 +164,7 @@ FORWARD, RUN = "programs/0/forward.py", "programs/0/run.py"
         (RUN, "values = ", "object.__subclasses__()\n    values = "),
         (RUN, "def run(", "def computation(x):\n    return x\ndef run("),
     ],
+    ids=str,
 )
 def test_changed_programs(
     member: str, old: str, new: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
