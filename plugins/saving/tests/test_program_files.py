@@ -245,8 +245,8 @@ def test_the_command(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["show", str(saved)]) == 0
     text = capsys.readouterr().out
     for line in (
-        "1 programs of Sequential",
-        "state: 2 of kind parameter, 20 elements; on cpu",
+        "1 program of Sequential",
+        "state: 2 parameters, 20 elements; on cpu",
         "program 0: training, 2 operations",
         "assumptions, which calls do not check:",
         "Linear.forward: function",

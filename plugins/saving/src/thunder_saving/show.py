@@ -30,7 +30,7 @@ def lines_of(archive: Archive, *, source: bool = False) -> list[str]:
 def _lines(archive: Archive, source: bool) -> Iterator[str]:
     manifest = archive.manifest
     programs = manifest["programs"]
-    yield f"{archive.name}: {len(programs)} programs of {manifest['name']}"
+    yield f"{archive.name}: {_counted(len(programs), 'program')} of {manifest['name']}"
     needs = ", ".join([f"{name} {version}" for name, version in manifest["environment"].items()])
     yield f"needs {needs}"
     try:
@@ -63,13 +63,13 @@ def _state(rows: list[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         count, elements = kinds.setdefault(row["kind"], [0, 0])
         kinds[row["kind"]] = [count + 1, elements + prod(row.get("shape", [0]))]
-    parts = [f"{count} of kind {kind}, {elements} elements" for kind, (count, elements) in kinds.items()]
+    parts = [f"{_counted(count, kind)}, {elements} elements" for kind, (count, elements) in kinds.items()]
     devices = sorted({row["device"] for row in rows if "device" in row})
     yield f"state: {'; '.join(parts) or 'none'}{f'; on {chr(44).join(devices)}' if devices else ''}"
 
 
 def _guards(guards: Mapping[str, Any], inputs: list[Mapping[str, Any]]) -> Iterator[str]:
-    calls = f"{guards['positional']} positional arguments"
+    calls = _counted(guards["positional"], "positional argument")
     yield f"  call: {calls}{', keywords ' + ', '.join(guards['keywords']) if guards['keywords'] else ''}"
     paths = {each["name"]: each["path"] for each in inputs}
     for name, rows in guards["tensors"].items():
@@ -85,6 +85,10 @@ def _guards(guards: Mapping[str, Any], inputs: list[Mapping[str, Any]]) -> Itera
     if flags:
         yield f"  modules in {' and '.join(['training mode' if flag else 'evaluation mode' for flag in flags])}"
     yield f"  modes: {', '.join([f'{name} {value}' for name, value in guards['modes'].items()])}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _path(path: list[Any]) -> str:
