@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thunder._libraries import library
@@ -144,6 +144,55 @@ def load_trace(path: Any, functions: Mapping[str, Any] | None = None) -> Callabl
     """
     program: Callable[..., Any] = _files().load_trace(path, functions)
     return program
+
+
+def save(model: Any, path: Any, example: Any = None) -> None:
+    """Write the compiled programs of a function or module, with its state, to a file that `load` reads.
+
+    The file has the final forward and backward as Python source, guards on arguments, sizes and modes, and the
+    parameters and buffers. What else a program was compiled for is an assumption, which ``thunder show FILE`` prints.
+
+    Args:
+        model: a result of `thunder.jit`.
+        path: the file; one that exists is replaced.
+        example: the arguments of a call: a tuple, a dict of keyword arguments, or the pair of both; or a list of these.
+            The program of each call is compiled, under the present modes, and not run. The programs that are compiled
+            already are saved as well. None: these alone.
+
+    Raises:
+        OptionError: ``model`` was not returned by `thunder.jit`, or has no compiled program; or ``example`` is no
+            arguments.
+        PluginError: the package ``thunder-saving`` is not installed.
+        UnsupportedError: a program has an operation, a result or a guard that no file can have; with its location.
+        OSError: the file cannot be written.
+    """
+    library("saving", "programs", "save and load").save(compiled_program(model), path, example)
+
+
+def load(path: Any, module: Any = None, classes: Sequence[type] = ()) -> Any:
+    """The programs in a file that `save` wrote, as an `nn.Module` that runs them; it never compiles.
+
+    Args:
+        path: the file.
+        module: None for the parameters and buffers in the file; or a state dict or a module that replaces them, with
+            the same names, shapes and dtypes. Gradients then reach the parameters of the module.
+        classes: classes of your own of which results have instances, and which are no data classes or named tuples.
+
+    Returns:
+        A callable with the parameters and buffers. A call that no program covers raises SavedProgramError, which lists
+        what is covered and what differs.
+
+    Raises:
+        PluginError: the package ``thunder-saving`` is not installed.
+        SavedProgramError: the file is damaged or foreign, is for another version or device, or ``module`` does not fit;
+            with both sides.
+        TraceSyntaxError: a program in the file has a name that is not allowed, with its line.
+        OSError: the file cannot be opened.
+    """
+    from thunder_core.runtime.frozen_heap import frozen_heap
+
+    with frozen_heap(imports=True):  # collections of PyTorch's objects would take half of the time
+        return library("saving", "loaded", "save and load").load(path, module, classes)
 
 
 def _files() -> Any:

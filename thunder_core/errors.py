@@ -236,6 +236,10 @@ class TraceSyntaxError(TraceError, SyntaxError):
     """A saved program could not be read back as a trace."""
 
 
+class SavedProgramError(ThunderError, RuntimeError):
+    """A file of compiled programs is damaged, or not for this environment, state or call."""
+
+
 class PrivateNameError(ThunderError, EndsRecording, RuntimeError):
     """The installed PyTorch, or a plugin's library, lacks a private name that a feature needs."""
 

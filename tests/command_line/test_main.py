@@ -26,7 +26,7 @@ sys.exit(f"imported {heavy}" if heavy else code)
 def test_help_names_every_command_and_the_exit_codes(command):
     ended = command("--help")
     assert (ended.code, ended.err) == (0, "")
-    for name in ("plugins", "doctor", "schema", "cache", "config", "explain", "new"):
+    for name in ("plugins", "doctor", "schema", "cache", "config", "explain", "show", "new"):
         (line,) = [line for line in ended.out.splitlines() if line.startswith(f"  {name} ")]
         assert len(line.split()) > 3
         assert not line.endswith("..."), "the summary does not fit"

@@ -111,7 +111,7 @@ def test_sessions_print_what_they_show(typed):
 def test_sessions_show_every_command():
     text = DOCUMENT.read_text()
     shown = {command["line"].split()[1] for command in COMMAND.finditer(text) if command["line"].startswith("thunder")}
-    assert {"--help", "plugins", "doctor", "schema", "cache", "config", "explain", "simulate", "new"} <= shown
+    assert {"--help", "plugins", "doctor", "schema", "cache", "config", "explain", "simulate", "show", "new"} <= shown
 
 
 def test_tests_of_a_new_plugin_pass_as_they_are(typed):

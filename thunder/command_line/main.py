@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from thunder.command_line import cache, config, doctor, explain, new, plugins, schema
+from thunder.command_line import cache, config, doctor, explain, new, plugins, schema, show
 from thunder.command_line.plugin_commands import Commands
 from thunder_core._version import __version__
 from thunder_core.errors import ThunderError
@@ -52,6 +52,7 @@ app.command("schema")(schema.schema)
 app.command("cache")(cache.cache)
 app.add_typer(config.app, name="config")
 app.command("explain")(explain.explain)
+app.command("show")(show.show)
 app.command("new")(new.new)
 
 

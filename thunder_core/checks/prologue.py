@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,8 +128,7 @@ def build_prologue(
         if metadata and isinstance(value, torch.Tensor) and not isinstance(source, ConstantSource)
     }
     paths = {name: source for name, source, _ in inputs}
-    pairs = tuple(non_overlapping)
-    overlap_guards = tuple([NonOverlappingGuard(paths[one], paths[other]) for one, other in pairs])
+    overlap_guards = {(one, other): NonOverlappingGuard(paths[one], paths[other]) for one, other in non_overlapping}
     objects = {name: value for name, _, value in inputs}
     sharing_guards = {
         names: SharedMemoryGuard(
@@ -143,9 +142,40 @@ def build_prologue(
         for guard in guards
         if not (isinstance(guard, Check) and guard.condition is TYPE and id(guard.source) in lifted)
     )
+    return prologue_of(
+        plain,
+        inputs,
+        tensor_guards,
+        overlap_guards,
+        sharing_guards,
+        state=state,
+        shape=shape,
+        sizes=sizes,
+    )
+
+
+def prologue_of(
+    guards: Sequence[Guard],
+    inputs: Sequence[tuple[str, Source, Any]],
+    tensor_guards: Mapping[str, TensorGuard],
+    apart: Mapping[tuple[str, str], NonOverlappingGuard],
+    sharing: Mapping[tuple[str, ...], SharedMemoryGuard],
+    *,
+    state: GlobalState,
+    shape: CallShape,
+    sizes: SizesGuard | None,
+) -> Prologue:
+    """Compile guards to a prologue.
+
+    Args:
+        guards: the guards on other objects than inputs.
+        inputs: name, path and an object with the metadata of each input of the computation.
+        tensor_guards, apart, sharing: the guards on inputs, by the names of these.
+        state, shape, sizes: as in `build_prologue`.
+    """
     of_sizes = () if sizes is None else (sizes,)
-    everything = (*plain, *tensor_guards.values(), *of_sizes, *overlap_guards, *sharing_guards.values())
+    everything = (*guards, *tensor_guards.values(), *of_sizes, *apart.values(), *sharing.values())
     writer = PrologueWriter(inputs, sizes)
-    source = writer.write(plain, tensor_guards, pairs, sharing_guards, state, shape)
+    source = writer.write(guards, tensor_guards, tuple(apart), sharing, state, shape)
     function = compile_source(source, "prologue", writer.namespace, title="prologue")
     return Prologue(everything, state, shape, function, source)

@@ -153,7 +153,7 @@ class PrologueWriter(PrologueNames):
     def write(
         self,
         guards: Sequence[Guard],
-        tensor_guards: dict[str, TensorGuard],
+        tensor_guards: Mapping[str, TensorGuard],
         overlaps: Sequence[tuple[str, str]],
         sharing: Mapping[tuple[str, ...], SharedMemoryGuard],
         state: GlobalState,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import threading
 import weakref
@@ -89,6 +90,22 @@ def slot_item(value: Any, name: str) -> Any:
         return slots_of(type(value))[name].__get__(value)
     except (AttributeError, ValueError):  # of an empty cell
         return MISSING
+
+
+def set_attributes(value: Any, state: Any) -> None:
+    """Store what ``object.__getstate__`` returned; runs no code of the class."""
+    slots = None
+    if isinstance(state, tuple):
+        state, slots = state
+    if state:
+        object.__getattribute__(value, "__dict__").update(state)
+    for name, item in (slots or {}).items():
+        slots_of(type(value))[name].__set__(value, item)
+
+
+def set_default_factory(value: collections.defaultdict[Any, Any], factory: Any) -> None:
+    """Set the factory of a dictionary without the ``__setattr__`` of its class."""
+    vars(collections.defaultdict)["default_factory"].__set__(value, factory)
 
 
 def content_of(cell: CellType) -> Any:

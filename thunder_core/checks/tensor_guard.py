@@ -74,6 +74,14 @@ def size_at(dimension: int) -> Condition:
     return _row(f"shape[{dimension}]", f"{{value}}.shape[{dimension}]", EQUAL)
 
 
+ROWS: Final = {
+    **{row.kind: row for row in (CLASS, _DTYPE, SHAPE, DEVICE, _REQUIRES_GRAD, _LAYOUT, _STRIDE, _NDIM)},
+    **{row.kind: row for row in (_CONJUGATE, NEGATIVE)},
+    "stride in use": _STRIDE_IN_USE,
+}
+"""The conditions by name, without those of single sizes (`size_at`)."""
+
+
 def _constant_sizes(sizes: tuple[Size, ...]) -> list[tuple[Condition, Any]]:
     constant = [(size_at(index), size) for index, size in enumerate(sizes) if type(size) is int]
     return [(_NDIM, len(sizes)), *constant]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import itertools
 import linecache
@@ -29,6 +30,7 @@ def compile_source(
     *,
     title: str,
     locations: Mapping[int, SourceLocation] | None = None,
+    tree: ast.Module | None = None,
 ) -> Callable[..., Any]:
     """Execute ``source`` and return the function that it defines under ``function_name``.
 
@@ -38,9 +40,10 @@ def compile_source(
         namespace: the globals of the source; its definitions are added in place, except the function itself.
         title: part of the file name ``<thunder title N>``.
         locations: user source locations by line of ``source``, for `annotate_exception`.
+        tree: what is executed in place of ``source``, which is shown.
     """
     filename = f"<thunder {title} {next(_numbers)}>"
-    code = compile(source, filename, "exec", dont_inherit=True)
+    code = compile(tree or source, filename, "exec", dont_inherit=True)
     namespace["__builtins__"] = _BUILTINS  # not those that a library or the program has put in their place
     exec(code, namespace)
     # removed from its globals, so that its last reference frees it and not the garbage collector

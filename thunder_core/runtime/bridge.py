@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,9 +15,31 @@ from thunder_core.pytorch_internals import (
     top_saved_tensors_default_hooks,
     will_engine_execute_node,
 )
-from thunder_core.runtime.differentiated import Backward, DifferentiatedProgram, check_unobserved, watch
+from thunder_core.runtime.observed_outputs import check_unobserved, watch
 from thunder_core.runtime.own_state import own_state
 from thunder_core.tracing.tracebacks import folded, free_frames
+
+if TYPE_CHECKING:
+    from thunder_core.ir.trace import Trace
+    from thunder_core.runtime.differentiated import DifferentiatedProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """One backward program.
+
+    Attributes:
+        function: takes a list of saved values, cotangents and sizes, which it empties, and returns gradients.
+        used: positions of the saved values that it takes.
+        consumed: names of the values that it computes from both cotangents and saved values. In eager these belong to
+            the nodes of the graph whose saved tensors are freed.
+        trace: its executable trace; None for one from a file.
+    """
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    used: tuple[int, ...]
+    consumed: frozenset[str]
+    trace: Trace | None = None
 
 
 def join(program: DifferentiatedProgram) -> Callable[..., tuple[Any, ...]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.checks.prologue import Prologue
-from thunder_core.contract import Retry
+from thunder_core.checks.source import Source
+from thunder_core.contract import Reconstruction, Retry
 from thunder_core.executors.executor import Executor
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.passes.pass_manager import StageReport
@@ -27,6 +28,8 @@ class CacheEntry:
         prologue: checks the guards and returns the inputs.
         run: ``run(inputs, args, kwargs)`` computes, performs the writes, and returns the program's result.
         program: its traces, and the decisions of executors.
+        sources: the access path of each input of the executable program.
+        result: the reconstruction of the program's result.
         reason: why the program was compiled: the guard that failed, or that it was the first call.
         cached: whether the entry is cached.
         stages: the stages of the compilation, in order.
@@ -52,6 +55,8 @@ class CacheEntry:
     prologue: Prologue
     run: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
     program: ExecutableProgram
+    sources: tuple[Source, ...]
+    result: Reconstruction
     reason: str
     cached: bool
     stages: tuple[StageReport, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from thunder_core.checks.guard import CallShape
 from thunder_core.checks.own_lookups import name_of
 from thunder_core.checks.prologue import Prologue, build_prologue
 from thunder_core.checks.sizes import SizesGuard
-from thunder_core.checks.source import ConstantSource
+from thunder_core.checks.source import ConstantSource, Source
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues, Recording, Request
 from thunder_core.errors import without_plugins
@@ -126,7 +126,8 @@ def _compile(
     stages += map(StageReport.of, manager.records)
     with _stage(stages, "prologue"):
         sizes = _sizes_guard(recording, program)
-        prologue = _prologue(recording, program, settings, CallShape.of(args, kwargs), sizes)
+        paths = (*recording.sources, *_constant_sources(program))
+        prologue = _prologue(recording, program, settings, CallShape.of(args, kwargs), sizes, paths)
         inputs, unfit = prologue.function(args, kwargs), None
         if inputs is None:
             unfit = prologue.why(args, kwargs) or "a guard does not hold for the call that was compiled"
@@ -141,6 +142,8 @@ def _compile(
         prologue=prologue,
         run=run,
         program=program,
+        sources=paths,
+        result=recording.result,
         reason=reason,
         cached=settings.cache != "no caching" and repeatable and unfit is None,
         stages=tuple(stages),
@@ -197,17 +200,25 @@ def _sizes_guard(recording: Recording, program: ExecutableProgram) -> SizesGuard
     return SizesGuard.of(inputs, facts, floats, exact_stride=_exact_stride(recording, program))
 
 
+def _constant_sources(program: ExecutableProgram) -> list[Source]:
+    return [ConstantSource(value, "created by a transform") for value in program.constants.values()]
+
+
 def _prologue(
-    recording: Recording, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
+    recording: Recording,
+    program: ExecutableProgram,
+    settings: Settings,
+    shape: CallShape,
+    sizes: SizesGuard | None,
+    paths: Sequence[Source],
 ) -> Prologue:
     checked = settings.cache != "same input"  # with which the user promises that only data of tensors changes
     guarded = recording.checked_by_caller or not checked
     names = [proxy.name for proxy in program.final.inputs]
-    constants = [(ConstantSource(value, "created by a transform"), value) for value in program.constants.values()]
-    inputs = [*zip(recording.sources, recording.inputs, strict=True), *constants]
+    values = (*recording.inputs, *program.constants.values())
     return build_prologue(
         (*(() if guarded else recording.guards), *program.guards),
-        [(name, source, value) for name, (source, value) in zip(names, inputs, strict=True)],
+        list(zip(names, paths, values, strict=True)),
         state=recording.state,
         shape=shape,
         non_overlapping=_pairs_apart(recording.trace) if checked else (),

@@ -1,15 +1,12 @@
 """Differentiated programs: a forward, and backwards for the combinations of cotangents and gradients that calls need.
 
-`thunder_core.runtime.bridge` joins them to PyTorch's autograd, in which all outputs belong to one node. If an output is
-computed from another one, the gradient that hooks and ``retain_grad`` of the caller see for the other lacks the part
-that flows through it in eager. `check_unobserved` refuses such a backward.
+`thunder_core.runtime.bridge` joins them to PyTorch's autograd.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,98 +14,18 @@ import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.zero_cotangents import ZeroCotangents
-from thunder_core.errors import SizeVariesError, UnsupportedError
+from thunder_core.errors import SizeVariesError
 from thunder_core.forking import renew_in_child
 from thunder_core.ir.program import compile_sizes, compile_trace
-from thunder_core.ir.proxy import TensorProxy, differentiable
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.result_checks import ResultChecks
 from thunder_core.ir.trace import Trace
-from thunder_core.pytorch_internals import DisableTorchFunctionSubclass, backward_hooks_of
+from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
+from thunder_core.runtime.bridge import Backward
+from thunder_core.runtime.observed_outputs import dependents
 from thunder_core.runtime.own_state import kernel_settings
 from thunder_core.runtime.pipeline import LatePrograms
 from thunder_core.runtime.second_derivatives import SecondDerivatives
-
-Dependents = dict[int, tuple[int, ...]]
-"""Maps the position of an output to those of the outputs that are computed from it; without outputs that have none."""
-
-
-def dependents(trace: Trace) -> Dependents:
-    """The `Dependents` of a functional trace."""
-    outputs = [proxy.name if differentiable(proxy) else None for proxy in trace.output]
-    positions: dict[str, int] = {}  # by name of an output; sets of outputs are the bits of a number
-    for position, name in enumerate(outputs):
-        if name is not None:
-            positions[name] = positions.get(name, 0) | 1 << position
-    if len(positions) < 2:
-        return {}
-    sources: dict[str, int] = {}  # by name of a value, the outputs that it is computed from
-    for bound in trace.symbols:
-        read = 0
-        for proxy in bound.inputs():
-            read |= sources.get(proxy.name, 0) | positions.get(proxy.name, 0)
-        if read:
-            sources.update((proxy.name, read) for proxy in filter(differentiable, bound.outputs()))
-    related: dict[int, list[int]] = {}
-    for later, name in enumerate(outputs):
-        for earlier in _bits(sources.get(name, 0) if name is not None else 0):
-            related.setdefault(earlier, []).append(later)
-    return {earlier: tuple(others) for earlier, others in related.items()}
-
-
-def watch(outputs: Sequence[Any], related: Dependents) -> dict[int, weakref.ref[torch.Tensor]]:
-    """Weak references to the outputs that `check_unobserved` checks, by position."""
-    return {position: weakref.ref(outputs[position]) for position in related}
-
-
-def check_unobserved(
-    node: Any,
-    watched: Mapping[int, weakref.ref[torch.Tensor]],
-    related: Dependents,
-    cotangents: Sequence[torch.Tensor | None],
-) -> None:
-    """Refuse a backward in which the caller would see an incomplete gradient of an output.
-
-    Args:
-        node: the node of the program in the autograd graph.
-        watched: the result of `watch`.
-        related: the dependents of the outputs.
-        cotangents: the cotangents of the outputs; None for an absent one.
-
-    Raises:
-        UnsupportedError: an output has a hook or retains its gradient, and an output that is computed from it has a
-            cotangent.
-    """
-    for position, reference in watched.items():
-        output = reference()
-        if output is None or output.grad_fn is not node or not (backward_hooks_of(output) or output.retains_grad):
-            continue
-        missing = next((other for other in related[position] if cotangents[other] is not None), None)
-        if missing is not None:
-            raise UnsupportedError(
-                f"an output of shape {tuple(output.shape)} of the compiled program has a hook or retains its gradient, "
-                "which would lack what comes by way of another output that is computed from it",
-                advice=("call register_hook or retain_grad inside of the compiled function",),
-            )
-
-
-def _bits(number: int) -> list[int]:
-    return [position for position in range(number.bit_length()) if number >> position & 1]
-
-
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """One backward program.
-
-    Attributes:
-        function: takes a list of saved values, cotangents and sizes, which it empties, and returns gradients.
-        used: positions of the saved values that it takes.
-        consumed: names of the values that it computes from both cotangents and saved values. In eager these belong to
-            the nodes of the graph whose saved tensors are freed.
-    """
-
-    function: Callable[[list[Any]], Sequence[Any]]
-    used: tuple[int, ...]
-    consumed: frozenset[str]
 
 
 @dataclass(eq=False)
@@ -200,6 +117,12 @@ class DifferentiatedProgram:
                     self._variants[(*variant, sizes) if constant else variant] = known
         return known
 
+    def variants(self) -> dict[tuple[tuple[bool, ...], tuple[bool, ...]], Backward]:
+        """The backward programs that exist for all sizes and the present settings, by cotangents and gradients."""
+        settings = kernel_settings()
+        length, rest = (2, ()) if settings == self._settings else (3, (settings,))
+        return {key[:2]: one for key, one in self._variants.items() if len(key) == length and key[2:] == rest}
+
     def _compile(
         self, present: tuple[bool, ...], wanted: tuple[bool, ...], sizes: tuple[int, ...]
     ) -> tuple[Backward, bool]:
@@ -208,7 +131,8 @@ class DifferentiatedProgram:
         if all(present) and all(wanted) and kernel_settings() == self._settings:
             consumed = self._consumed(self.partitioned.backward)
             function = compile_trace(self.backward_trace, boxed=True, costs=self.checks, sizes=self.symbols)
-            return Backward(self._without_torch_function(function), tuple(range(len(saved))), consumed), False
+            used = tuple(range(len(saved)))
+            return Backward(self._without_torch_function(function), used, consumed, self.backward_trace), False
         cotangents = self.joint.cotangents
         absent = frozenset(proxy.name for proxy, has_value in zip(cotangents, present, strict=True) if not has_value)
         unwanted = frozenset(index for index, needed in enumerate(wanted) if not needed)
@@ -217,7 +141,8 @@ class DifferentiatedProgram:
         read = {proxy.name for proxy in executable.inputs}
         used = tuple([index for index, proxy in enumerate(saved) if proxy.name in read])
         function = compile_trace(executable, boxed=True, costs=self.checks, sizes=self.symbols)
-        return Backward(self._without_torch_function(function), used, self._consumed(functional)), constant
+        consumed = self._consumed(functional)
+        return Backward(self._without_torch_function(function), used, consumed, executable), constant
 
     def _late(self, specialization: ZeroCotangents, sizes: tuple[int, ...]) -> tuple[Trace, Trace, bool]:
         """The functional and the executable backward, and whether they are valid for these sizes only.

@@ -284,6 +284,27 @@ class ProgramCache:
         remedy = "keep the value a tensor: torch.where, a product with a mask, torch.cond"
         return self._recompilations.refuse([Miss("a value", text, remedy)])
 
+    @calls_program
+    def compiled_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+        """The entry for a call, which does not run: a cached one, or one that is compiled now.
+
+        Raises:
+            RunEagerly: eager PyTorch runs such calls; with the reason.
+            Exception: of the compilation, and of the program before the end of the recording.
+        """
+        reason = self._bypass_reason()
+        if reason is not None:
+            raise RunEagerly(reason)
+        with self._lock:
+            found = self._dispatcher.find(args, kwargs)
+            if found is None:
+                self.misses += 1
+                found = self._new_entry(args, kwargs)
+        if found is None:
+            raise RunEagerly(self._at_limit)
+        entry: CacheEntry = found[0]
+        return entry
+
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, tuple[Any, ...]] | None:
         """A new entry for the call, cached if possible, and its inputs; None if the limit of entries is reached."""
         if len(self.entries) - self._outcomes >= self.settings.recompile_limit:

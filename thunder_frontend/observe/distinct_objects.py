@@ -4,55 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import DISTINCT, NOT_AMONG, identity_check
+from thunder_core.checks.distinct_guard import DistinctGuard
 from thunder_core.checks.guard import Guard
-from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source, StoredAttributeSource, is_argument
+from thunder_core.checks.source import Source, StoredAttributeSource, is_argument
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind
 from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.tensor_index import TensorIndex
 
 _OBJECTS = (NodeKind.OBJECT, NodeKind.MODULE, NodeKind.FUNCTION, NodeKind.OPAQUE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _DistinctGuard(Guard):
-    """Paths to objects of which no two are the same.
-
-    Attributes:
-        others: the paths after the first.
-    """
-
-    others: tuple[Source, ...]
-    kind: ClassVar[str] = "distinct"
-
-    @property
-    def paths(self) -> tuple[Source, ...]:
-        return self.others
-
-    def summary(self) -> str:
-        return ", ".join(source.describe() for source in self.others)
-
-    def violation(self, args: Args, kwargs: Kwargs) -> str | None:
-        known: dict[int, Source] = {}
-        for source in (self.source, *self.others):
-            try:
-                value = source.read(args, kwargs)
-            except PATH_ERRORS as error:
-                return f"{source.describe()}: is missing ({error})"
-            other = known.setdefault(id(value), source)
-            if other is not source:
-                return f"{source.describe()}: is now the same object as {other.describe()}"
-        return None
-
-    def failure(self, value: str, names: Names) -> str:
-        identities = ", ".join(f"id({path})" for path in (value, *(other.expression(names) for other in self.others)))
-        return f"len({{{identities}}}) != {len(self.others) + 1}"
 
 
 class DistinctObjects:
@@ -155,7 +120,7 @@ class DistinctObjects:
         if len(sources) == 2:
             yield Check(sources[0], DISTINCT, sources[1])
         elif len(sources) > 2:
-            yield _DistinctGuard(sources[0], tuple(sources[1:]))
+            yield DistinctGuard(sources[0], tuple(sources[1:]))
 
 
 def _group(node: Node) -> Any:

@@ -15,8 +15,14 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.checks.stored_attributes import MISSING, cached_by_class, namespace_of, slot_item, slot_names
-from thunder_frontend.observe.contents import put_attribute
+from thunder_core.checks.stored_attributes import (
+    MISSING,
+    cached_by_class,
+    namespace_of,
+    set_attributes,
+    slot_item,
+    slot_names,
+)
 
 _WORD: Final = 8
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
@@ -74,17 +80,6 @@ def _attributes(value: Any) -> Any:
     return (own, slots) if slots else own
 
 
-def set_attributes(value: Any, state: Any) -> None:
-    """Store what ``object.__getstate__`` returned."""
-    slots = None
-    if isinstance(state, tuple):
-        state, slots = state
-    if state:
-        object.__getattribute__(value, "__dict__").update(state)
-    for name, item in (slots or {}).items():
-        put_attribute(value, name, item)
-
-
 def copy_module(module: torch.nn.Module) -> torch.nn.Module:
     """A deep copy of a module, without the methods by which its class and those of its submodules copy themselves."""
     parts = [part for part in module.modules() if _base_of_c(type(part)) is object and not _is_scripted(part)]
@@ -98,11 +93,6 @@ def copy_module(module: torch.nn.Module) -> torch.nn.Module:
 def _is_scripted(module: torch.nn.Module) -> bool:
     """Whether the attributes of a module are in C++."""
     return isinstance(module, torch.jit.ScriptModule)
-
-
-def set_default_factory(value: collections.defaultdict[Any, Any], factory: Any) -> None:
-    """Set the factory of a dictionary without the ``__setattr__`` of its class."""
-    vars(collections.defaultdict)["default_factory"].__set__(value, factory)
 
 
 def is_named_global(value: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.source import ArgumentSource, HeldSource, KeywordSource, Names, Source
+from thunder_core.checks.stored_attributes import set_attributes, set_default_factory
 from thunder_core.contract import Reconstruction
 from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.import_paths import import_path
@@ -33,8 +34,6 @@ from thunder_frontend.record.object_layout import (
     Contents,
     contents_of,
     is_named_global,
-    set_attributes,
-    set_default_factory,
 )
 from thunder_frontend.record.reconstructed_functions import (
     FunctionReconstructor,

@@ -1,4 +1,11 @@
-"""Saving traces as files: a reader of printed traces, and programs that run without the original code."""
+"""Saving compiled programs and traces as files.
+
+- Compiled programs: `programs` writes them and `loaded` runs them, without the compiler. `archive` is the file, with
+  `guards`, `state` and `results` as its parts. `verified_source` verifies and compiles the source, and `show` prints
+  what is in a file.
+- Traces: `files` writes and loads them as Python modules, `reader` reads a printed trace back.
+- `operations` and `names` have the names that files may use.
+"""
 
 import os
 

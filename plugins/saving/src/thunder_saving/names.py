@@ -9,24 +9,19 @@ from __future__ import annotations
 import builtins
 import enum
 import importlib
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
 
-from thunder_core import symbols as public_symbols
-from thunder_core.errors import PluginError
 from thunder_core.ir.literals import CONSTANTS
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
-from thunder_core.plugins.host import host
-from thunder_core.plugins.states import Offered, PluginState
 from thunder_core.symbols.admitted import is_admitted, static_value
 from thunder_core.symbols.checks import CHECK_SIZES
 from thunder_core.symbols.registry import registry
 from thunder_saving.fakes import SPECIAL_SYMBOLS
+from thunder_saving.operations import is_operation, is_operation_of_plugin, load_plugin, symbols_of
 
 _MODULES: Final = (
     "thunder_frontend.record.hooks",
@@ -44,9 +39,6 @@ _MODULES: Final = (
     "thunder_core.symbols.printing",
 )
 """Modules whose global variables are symbols that traces have."""
-
-_OPERATIONS: Final = "thunder_core.passes.operations"
-"""A module all of whose public functions are operations of traces."""
 
 _TYPES: Final = {
     kind.__name__: kind
@@ -73,7 +65,7 @@ class Names:
             own = self._users(name) or _own_symbol(name)
             if own is not None:
                 return own
-            _load_plugin(name)
+            load_plugin(name)
         if is_admitted(name, style) or (style is CallStyle.FUNCTION and _is_operation(name)):
             return registry.symbol_named(name, style)
         raise LookupError(name)
@@ -159,49 +151,9 @@ def _own_symbols() -> dict[str, Symbol]:
     return {**symbols, **SPECIAL_SYMBOLS}
 
 
+def _is_operation(name: str) -> bool:
+    return is_operation(name) or is_operation_of_plugin(name)
+
+
 def _own_symbol(name: str) -> Symbol | None:
     return _own_symbols().get(name)
-
-
-def symbols_of(module: ModuleType) -> Iterator[Symbol]:
-    """The symbols among the global variables of a module, and in their dicts."""
-    for value in [*vars(module).values()]:
-        if isinstance(value, Symbol):
-            yield value
-        elif isinstance(value, dict):
-            yield from [item for pair in value.items() for item in pair if isinstance(item, Symbol)]
-
-
-def _is_operation(name: str) -> bool:
-    """Whether this is a public function of Thunder for traces, or a symbol in a loaded module of a plugin."""
-    path, _, plain = name.rpartition(".")
-    if path == public_symbols.__name__:
-        return plain in public_symbols.__all__ and plain != "recorded"
-    if path == _OPERATIONS:
-        function = vars(importlib.import_module(path)).get(plain)
-        return isinstance(function, FunctionType) and function.__module__ == path and not plain.startswith("_")
-    module = sys.modules.get(path)
-    if module is None or _plugin_of(name) is None:
-        return False
-    return any(symbol.name == name for symbol in symbols_of(module))
-
-
-def _plugin_of(name: str) -> str | None:
-    """The installed plugin in whose package a name is; None if there is none."""
-    package = name.partition(".")[0]
-    records = [record for record in host().records if record.target.partition(":")[0].partition(".")[0] == package]
-    usable = [record for record in records if record.state in (PluginState.AVAILABLE, PluginState.LOADED)]
-    return usable[0].name if usable else None
-
-
-def _load_plugin(name: str) -> None:
-    """Load the plugin in whose package a name is, with its symbols. Raises LookupError if that fails."""
-    plugin = None if name.startswith(("torch.", "thunder_core.")) else _plugin_of(name)
-    if plugin is None:
-        return
-    try:
-        record = host().load(plugin)
-        if record.specs:
-            host().use(Offered(record, record.specs[0]))
-    except PluginError as error:
-        raise LookupError(f"{name}: {error}") from error
