@@ -32,6 +32,7 @@ _MODULE_HOOKS = "backward hooks of modules in compiled programs"
 _SUBCLASSES = "tensor subclasses in compiled programs"
 _SCRIPT = "TorchScript in compiled programs"
 _ATTENTION = "PyTorch's attention modules in compiled programs"
+_DISABLED = "torch.compiler.disable in compiled programs"
 _SHARED = "arguments that share memory"
 _OPERATORS = "PyTorch's operators in traces"
 
@@ -169,6 +170,8 @@ ROWS: Final = (
     Name("torch._dynamo.eval_frame._stance", "functions compiled by torch.compile, in programs",
         kind=Kind.ENTRY_POINT, name="dynamo_stance"),
     Name("torch._dynamo.eval_frame.DynamoStance", "functions compiled by torch.compile, in programs"),
+    Name("torch._dynamo.eval_frame.DisableContext", _DISABLED),
+    Name("torch._dynamo.external_utils.get_nonrecursive_disable_wrapper", _DISABLED),
     Name("torch.compiler._is_compiling_flag", "programs that call torch.compiler.is_compiling()",
         kind=Kind.ENTRY_POINT),
     Name("torch._nested_tensor_from_mask_left_aligned", _ATTENTION, kind=Kind.ENTRY_POINT),

@@ -58,9 +58,12 @@ class Prologue:
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
             return Miss("the arguments", difference, "pass the same number and names of arguments at each call")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
-            return self._violation(args, kwargs)
+        return self._violation(args, kwargs)
+
+    def violation(self, args: Args, kwargs: Kwargs) -> str:
+        """The text of the first guard that does not hold, whatever the modes and the shape of the call."""
+        miss = self._violation(args, kwargs)
+        return "a guard does not hold" if miss is None else miss.text
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """`Guard.differing_sizes` of all guards; None if modes or arguments differ in other ways."""
@@ -85,13 +88,15 @@ class Prologue:
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
     def _violation(self, args: Args, kwargs: Kwargs) -> Miss | None:
-        for guard in self.guards:
-            try:
-                violation = guard.violation(args, kwargs)
-            except PATH_ERRORS as error:
-                violation = f"{guard.source.describe()}: cannot be compared ({error})"
-            if violation is not None:
-                return Miss(guard.source.describe(), violation, guard.remedy())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
+            for guard in self.guards:
+                try:
+                    violation = guard.violation(args, kwargs)
+                except PATH_ERRORS as error:
+                    violation = f"{guard.source.describe()}: cannot be compared ({error})"
+                if violation is not None:
+                    return Miss(guard.source.describe(), violation, guard.remedy())
         return None
 
 
@@ -106,6 +111,7 @@ def build_prologue(
     exact_stride: bool = False,
     metadata: bool = True,
     sizes: SizesGuard | None = None,
+    modes: bool = True,
 ) -> Prologue:
     """Compile guards to a prologue.
 
@@ -119,6 +125,7 @@ def build_prologue(
         exact_stride: the program read strides, so strides of dimensions of size 1 are compared, too.
         metadata: whether to check the class and metadata of the inputs.
         sizes: the conditions on symbolic sizes. The function returns the values of the symbols after the inputs.
+        modes: whether to check PyTorch's modes.
     """
     sized_inputs = () if sizes is None else sizes.inputs
     varying = {id(sized.source): sized.shape for sized in sized_inputs if not isinstance(sized, VaryingNumber)}
@@ -145,7 +152,7 @@ def build_prologue(
     )
     of_sizes = () if sizes is None else (sizes,)
     everything = (*plain, *tensor_guards.values(), *of_sizes, *overlap_guards, *sharing_guards.values())
-    writer = PrologueWriter(inputs, sizes)
+    writer = PrologueWriter(inputs, sizes, modes=modes)
     source = writer.write(plain, tensor_guards, pairs, sharing_guards, state, shape)
     function = compile_source(source, "prologue", writer.namespace, title="prologue")
     return Prologue(everything, state, shape, function, source)

@@ -39,6 +39,7 @@ from thunder_core.runtime.run_function import run_function
 from thunder_core.runtime.size_retries import transform_with_retries
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram
+from thunder_core.runtime.unguarded import has_unguarded, with_checks
 from thunder_core.settings import Settings
 from thunder_core.symbols.channels import groups_of
 
@@ -135,7 +136,10 @@ def _compile(
     with _stage(stages, "code generation"):
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
         guesses = guesses_of(recording.trace, recording.sizes.symbols)
-        run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses))
+        unguarded = has_unguarded(recording.trace)
+        run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses) or unguarded)
+        if unguarded:
+            run = with_checks(run, (*recording.guards, *program.guards), recording.state, CallShape.of(args, kwargs))
     repeatable = not recording.random_states and not recording.result.uncopied and recording.raised is None
     entry = CacheEntry(
         prologue=prologue,
@@ -157,6 +161,7 @@ def _compile(
         raised=recording.raised,
         sizes=recording.sizes.symbols,
         guesses=guesses,
+        may_end=bool(guesses) or unguarded,
         traces_numbers=recording.traces_numbers,
         groups=groups_of(program.executed.values()),
         retries=recording.retries,

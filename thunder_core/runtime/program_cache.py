@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +17,11 @@ from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues
-from thunder_core.errors import RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import Diverged, RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
 from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_core.checks import stance
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
@@ -32,7 +35,9 @@ _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known val
 _MOST_UNREPEATED = 4
 """The number of values without one that recurred after which a program is not compiled for further values."""
 _MOST_UNREPEATED_INTS = 8  # they recur more often than floats and texts
+_FIRST_CALL = "it is the first call"
 _MOST_UNCACHED = 3  # compilations of a program that cannot be cached
+_modules, _stances = sys.modules, stance.known  # read in each call
 _logger = logging.getLogger("thunder.recompiles")
 
 
@@ -96,13 +101,16 @@ class ProgramCache:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if this_thread.recorder is not None:
             return self.function(*args, **kwargs)
+        dynamo = _modules.get(stance.DYNAMO)
+        if dynamo is not None and getattr(dynamo, "_stance", None) is not _stances.usual and self._forced_eager():
+            return self._eager(stance.described(stance.FORCE_EAGER), args, kwargs)
         try:
             found = self._dispatcher.find(args, kwargs)
             if found is None:
                 return self._miss(args, kwargs)
             self.hits += 1
             entry, inputs = found
-            if entry.guesses:
+            if entry.may_end:
                 return self._run(entry, inputs, args, kwargs)
             self._repeated.add(entry)
             return entry.run(inputs, args, kwargs)
@@ -140,14 +148,15 @@ class ProgramCache:
             if reason is not None:
                 return self._eager(reason, args, kwargs)
             self.misses += 1
+            around = None
             try:
                 new = self._new_entry(args, kwargs)
                 reason = self._at_limit
             except RunEagerly as needed:
-                new, reason = None, str(needed)
+                new, reason, around = None, str(needed), needed.around
                 self._note_eager_call(needed)
         if new is None:
-            return self._eager(reason, args, kwargs)
+            return self._eager(reason, args, kwargs, around)
         return self._run(*new, args, kwargs, is_new=True)
 
     def _why_not_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -192,6 +201,10 @@ class ProgramCache:
             except WrongGuess as error:
                 # frees the frames: until then a checkpoint region that ended with the error has hooks on saved tensors
                 wrong = error.with_traceback(None)
+            except Diverged as error:
+                diverged = error.with_traceback(None)
+                self._drop(entry)
+                return self._eager(str(diverged), args, kwargs, diverged.around)
             else:
                 if not is_new:
                     self._repeated.add(entry)
@@ -236,6 +249,7 @@ class ProgramCache:
             changed = replace(
                 entry.guesses[len(known.values) - 1], value=known.values[-1][1], conditions=(), user_conditions=()
             )
+            self._check_stance(changed.describe)
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
             of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
             if of_sizes and len(self.entries) - self._outcomes >= self.settings.recompile_limit:
@@ -253,9 +267,18 @@ class ProgramCache:
         if len(self.entries) - self._outcomes >= self.settings.recompile_limit:
             self._recompilations.end(self._miss_of(args, kwargs))
             return None
+        self._check_stance(lambda: self._miss_of(args, kwargs).text if self.entries else _FIRST_CALL)
         reason = self._reason(args, kwargs)
         varying = self._sizes.next(self.entries, args, kwargs)
         return self._compile(args, kwargs, reason, varying)
+
+    def _forced_eager(self) -> bool:
+        return not self.compiles_only and stance.forces_eager()
+
+    def _check_stance(self, reason: Callable[[], str]) -> None:
+        """Raise as `stance.check_may_compile`, unless the caller wants a compilation only."""
+        if not self.compiles_only:
+            stance.check_may_compile(self.name, reason, first=self.misses <= 1)
 
     def _compile(
         self,
@@ -303,7 +326,7 @@ class ProgramCache:
         if self.settings.cache == "no caching":
             return "caching is off"
         if not self.entries:
-            return "it is the first call"
+            return _FIRST_CALL
         miss = self._miss_of(args, kwargs)
         if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
             _logger.warning("recompiling %s: %s", self.name, miss.text)
@@ -315,9 +338,18 @@ class ProgramCache:
         return miss or Miss("the call", "no cached entry fits", "make it the same each time")
 
     @calls_program
-    def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _eager(
+        self,
+        reason: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        around: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> Any:
         self.fallbacks[reason] += 1
-        return self.function(*args, **kwargs)
+        if around is None:
+            return self.function(*args, **kwargs)
+        with around():
+            return self.function(*args, **kwargs)
 
     def _check_repeatable(self, entry: CacheEntry) -> None:
         if entry.random_states or entry.uncopied:
@@ -356,6 +388,14 @@ class ProgramCache:
             f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
             UncacheableWarning,
         )
+
+    def _drop(self, entry: CacheEntry) -> None:
+        """Remove an entry from the cache, if it is cached."""
+        with self._lock:
+            self._dispatcher.remove(entry)
+            self.entries = [other for other in self.entries if other is not entry]
+            self._repeated.discard(entry)
+            self._likely = LikelyOutcomes()
 
     def _store(self, entry: CacheEntry) -> None:
         self.last = entry
