@@ -163,17 +163,21 @@ class WrongGuess(RunEnds):
 
 
 class Diverged(RunEnds):
-    """A function that each run calls as it is (`Tag.UNGUARDED`) did what the program was not compiled for.
+    """A function that each run calls as it is (`Tag.UNGUARDED`) does what the program was not compiled for.
 
-    The function has run, and must not run again for this call, which eager PyTorch has to finish.
+    Eager PyTorch has to finish this call, in which functions that have run must not run again.
 
     Attributes:
         around: as for `RunEagerly`; in this context the function returns what it has returned.
+        stays: whether the program stays valid for other calls.
     """
 
-    def __init__(self, reason: str, around: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(
+        self, reason: str, around: Callable[[], AbstractContextManager[Any]], *, stays: bool = False
+    ) -> None:
         super().__init__(reason)
         self.around = around
+        self.stays = stays
 
 
 class ExecutorError(ThunderError, RuntimeError):

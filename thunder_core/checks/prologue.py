@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,12 +58,11 @@ class Prologue:
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
             return Miss("the arguments", difference, "pass the same number and names of arguments at each call")
-        return self._violation(args, kwargs)
+        return next(self._misses(args, kwargs), None)
 
-    def violation(self, args: Args, kwargs: Kwargs) -> str:
-        """The text of the first guard that does not hold, whatever the modes and the shape of the call."""
-        miss = self._violation(args, kwargs)
-        return "a guard does not hold" if miss is None else miss.text
+    def violations(self, args: Args, kwargs: Kwargs) -> list[str]:
+        """The texts of the guards that do not hold, whatever the modes and the shape of the call."""
+        return [miss.text for miss in self._misses(args, kwargs)]
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """`Guard.differing_sizes` of all guards; None if modes or arguments differ in other ways."""
@@ -87,7 +86,7 @@ class Prologue:
         """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
-    def _violation(self, args: Args, kwargs: Kwargs) -> Miss | None:
+    def _misses(self, args: Args, kwargs: Kwargs) -> Iterator[Miss]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
             for guard in self.guards:
@@ -96,8 +95,7 @@ class Prologue:
                 except PATH_ERRORS as error:
                     violation = f"{guard.source.describe()}: cannot be compared ({error})"
                 if violation is not None:
-                    return Miss(guard.source.describe(), violation, guard.remedy())
-        return None
+                    yield Miss(guard.source.describe(), violation, guard.remedy())
 
 
 def build_prologue(

@@ -139,7 +139,9 @@ def _compile(
         unguarded = has_unguarded(recording.trace)
         run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses) or unguarded)
         if unguarded:
-            run = with_checks(run, (*recording.guards, *program.guards), recording.state, CallShape.of(args, kwargs))
+            names = [*[proxy.name for proxy in program.final.inputs], *([] if sizes is None else sizes.symbols)]
+            checks_of_reads = _prologue(recording, program, settings, prologue.shape, sizes, modes=False)
+            run = with_checks(run, names, checks_of_reads)
     repeatable = not recording.random_states and not recording.result.uncopied and recording.raised is None
     entry = CacheEntry(
         prologue=prologue,
@@ -203,7 +205,13 @@ def _sizes_guard(recording: Recording, program: ExecutableProgram) -> SizesGuard
 
 
 def _prologue(
-    recording: Recording, program: ExecutableProgram, settings: Settings, shape: CallShape, sizes: SizesGuard | None
+    recording: Recording,
+    program: ExecutableProgram,
+    settings: Settings,
+    shape: CallShape,
+    sizes: SizesGuard | None,
+    *,
+    modes: bool = True,
 ) -> Prologue:
     checked = settings.cache != "same input"  # with which the user promises that only data of tensors changes
     guarded = recording.checked_by_caller or not checked
@@ -220,6 +228,7 @@ def _prologue(
         exact_stride=_exact_stride(recording, program),
         metadata=not guarded,
         sizes=sizes,
+        modes=modes,
     )
 
 

@@ -203,7 +203,8 @@ class ProgramCache:
                 wrong = error.with_traceback(None)
             except Diverged as error:
                 diverged = error.with_traceback(None)
-                self._drop(entry)
+                if not diverged.stays:
+                    self._drop(entry)
                 return self._eager(str(diverged), args, kwargs, diverged.around)
             else:
                 if not is_new:

@@ -30,8 +30,9 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from thunder_core.errors import Diverged, EndsRecording, RunEagerly, SizeVariesError, trying
+from thunder_core.errors import Diverged, EndsRecording, RunEagerly, SizeVariesError, UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of, written_storages
 from thunder_core.ir.context import Context, current_context
 from thunder_core.ir.location import at
@@ -43,6 +44,7 @@ from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.pytorch_internals import (
     DisableContext,
     DisableTorchFunction,
+    EnableTorchFunction,
     FakeTensor,
     get_nonrecursive_disable_wrapper,
     no_dispatch,
@@ -51,7 +53,7 @@ from thunder_core.pytorch_internals import (
     version_of,
 )
 from thunder_core.symbols.generators import generator_states, set_generator_states
-from thunder_core.symbols.opaque import LOCAL, callable_symbol
+from thunder_core.symbols.opaque import LOCAL, callable_symbol, opaque_symbol
 from thunder_core.tracing.fake_tensors import computed_from
 from thunder_core.tracing.frames import calling_frame, calls_program, user_location
 from thunder_core.tracing.outcome import Outcome, Result, Slot, infer
@@ -67,8 +69,10 @@ from thunder_frontend.record.traced_tensor import variable_of
 
 _PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device})
 _RETURNS_LATER: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_OF_AUTOGRAD: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_AUTOGRAD})
 _MOST_KNOWN: Final = 4096  # functions with the metadata of their arguments; then all are forgotten
 _MOST_KEYS: Final = 8  # of one function
+_MOST_CHANGES: Final = 2  # a first call may initialize something
 _NOTE: Final = "calls of disabled functions"
 
 Key = tuple[Any, ...]
@@ -138,14 +142,14 @@ def _call_instead(function: Any, call: Callable[[], Any]) -> None:
     code = _python_function(function)
     if code is None:
         return
-    thread, original = threading.get_ident(), copy_of(code)
+    thread, original, pending = threading.get_ident(), copy_of(code), [call]
 
     @calls_program
     def replacement(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != thread:
             return original(*args, **kwargs)
         _restore()
-        return call()
+        return pending.pop()()  # the observer holds this code until the end of the recording
 
     _restore()  # that of a call that an exception prevented
     _this_thread.restore = calling_instead(code, replacement)
@@ -260,27 +264,41 @@ def _text(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, grad
     return f"shape {shape}, {dtype}, on {device}{', with gradient' if grad else ''}"
 
 
-_known: Final[dict[Key, tuple[list[Any], _Returned | str]]] = {}
-"""By key: references to the objects of the key, and what the function returns, or why it cannot be one op."""
+@dataclass(eq=False)
+class _Known:
+    """What calls of a function in eager PyTorch have shown.
+
+    Attributes:
+        references: to the objects of the key.
+        returned: what the function returns.
+        unfit: why it cannot be one op; empty if it can.
+        verified: whether it has left all that a program reads as it was.
+        changes: how often it has not.
+    """
+
+    references: tuple[weakref.ref[Any], ...]
+    returned: _Returned | None = None
+    unfit: str = ""
+    verified: bool = False
+    changes: int = 0
 
 
-def _learn(key: Key, function: Any, known: _Returned | str) -> None:
+_known: Final[dict[Key, _Known]] = {}
+
+
+def _known_of(key: Key, function: Any) -> _Known:
+    """What is known of a function for a key."""
+    objects, known = _identities(function), _known.get(key)
+    if known is not None and len(known.references) == len(objects):
+        if all(reference() is each for reference, each in zip(known.references, objects, strict=True)):
+            return known
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
     try:
-        references = [weakref.ref(each) for each in _identities(function)]
+        known = _known[key] = _Known(tuple(map(weakref.ref, objects)))
     except TypeError:  # an object of the key has no weak references, and may be another one in the next call
-        references = []
-    _known[key] = references, known
-
-
-def _look_up(key: Key, function: Any) -> _Returned | str | None:
-    references, known = _known.get(key, ((), None))
-    objects = _identities(function)
-    alive = len(references) == len(objects) and all(
-        reference() is each for reference, each in zip(references, objects, strict=True)
-    )
-    return known if alive else None
+        known = _Known((), unfit="is an object without weak references")
+    return known
 
 
 def _identities(function: Any) -> list[Any]:
@@ -349,25 +367,58 @@ class _Op:
             sizes: the shape and strides of each tensor that it is to return.
 
         Raises:
-            Diverged: it returned something else, or has changed what the program reads.
-            Exception: of the function.
+            Diverged: it raised an exception, returned something else, or is not known well enough.
+            UnsupportedError: it has changed what the program reads.
         """
         run, given = this_thread.run, tensors_in((args, kwargs))
+        if run is not None:
+            self._check_known(run)
         before = [] if run is None else run.versions(given)
         this_thread.run = None  # the function may call other programs
         try:
             with _modes(self.context):
                 result = self.function(*args, **kwargs)
+        except Exception as error:
+            if run is None:
+                raise
+            run.calls.append(_Call(self.function, None, generator_states(), error))
+            reason = f"raises {type(error).__name__}"  # which the program may catch
+            around = partial(watching, tuple(run.calls))
+            raise Diverged(_reason(self.function, reason), around, stays=True) from None
         finally:
             this_thread.run = run
         if run is None:  # a repetition: second derivatives run the program again
             return self._values(result)
         run.calls.append(_Call(self.function, result, generator_states()))
-        difference = self.returned.difference(result, sizes, given) or run.change(given, before)
+        difference = self.returned.difference(result, sizes, given)
         if difference is not None:
-            _learn(self.key, self.function, difference)
-            raise Diverged(_reason(self.function, difference), partial(watching, tuple(run.calls)))
+            raise self._diverged(run, difference)
+        change = run.change(given, before)
+        if change is not None:  # an earlier op may have read it
+            _known_of(self.key, self.function).unfit = change
+            raise UnsupportedError(
+                f"{_reason(self.function, change)}, which it did not in the call before the program was compiled",
+                location=user_location(),
+                advice=(
+                    "call the program again: from now on eager PyTorch runs it",
+                    "or have the function return what it changes, and call it outside of the compiled function",
+                ),
+            )
         return self._values(result)
+
+    def _check_known(self, run: Any) -> None:
+        """Raise `Diverged` before the call if the function cannot be one op, or has not been shown to be."""
+        known = _known_of(self.key, self.function)
+        if known.unfit:
+            raise self._diverged(run, known.unfit)
+        if self.flat and not known.verified:
+            reason = "runs in eager PyTorch to show whether it changes what the program reads"
+            around = partial(watching, tuple(run.calls), run.failing)
+            raise Diverged(_reason(self.function, reason), around, stays=True)
+
+    def _diverged(self, run: Any, reason: str) -> Diverged:
+        _known_of(self.key, self.function).unfit = reason
+        return Diverged(_reason(self.function, reason), partial(watching, tuple(run.calls)))
 
     def _values(self, result: Any) -> Any:
         if not self.flat:
@@ -398,11 +449,11 @@ def _record(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: di
         _check_place(recorder, function)
         call = CallArguments(recorder.inputs, args, kwargs, runs_python=True)
         key = _key_of(function, args, kwargs)
-        known = _look_up(key, function)
-        if isinstance(known, str):
-            raise RunEagerly(_reason(function, known))
-        if known is not None:
-            return _record_known(recorder, function, key, call, known)
+        known = _known_of(key, function)
+        if known.unfit:
+            raise RunEagerly(_reason(function, known.unfit))
+        if known.returned is not None:
+            return _record_known(recorder, function, key, call, known.returned)
         outcome, fakes = _try(recorder, function, key, call, args, kwargs)
         returned = _Returned(outcome.structure, outcome.results)
         return _write(recorder, _Op(function, key, returned, current_context(), False), call, outcome, fakes)
@@ -438,7 +489,8 @@ def _try(
     advanced = observer.consumed_python_rng()
     try:
         with trying(), observer.noting_code() as code, observer.without_external_calls():
-            outcome, fakes = recorder.infer(symbol, args, kwargs, call.variables)
+            with EnableTorchFunction(), _WithoutAutograd():
+                outcome, fakes = recorder.infer(symbol, args, kwargs, call.variables)
     except (Exception, EndsRecording):  # whatever the function does with fakes
         outcome, fakes = None, []
     harmless = (
@@ -452,7 +504,7 @@ def _try(
     )
     if outcome is None or not harmless:
         _check_unchanged(before, function)
-        if _is_called_in_new_ways(key, function):
+        if _is_called_in_new_ways(function):
             raise RunEagerly(_reason(function, "is called with other arguments in each call"))
         reason = "runs once in eager PyTorch to show what it returns for these arguments"
         raise RunEagerly(_reason(function, reason), expected=True, around=watching)
@@ -462,15 +514,27 @@ def _try(
     raise RecordAgain(reason, harmless=recorder.attempt.harmless | {key})
 
 
+class _WithoutAutograd(TorchFunctionMode):
+    """Refuses calls that run autograd, or that set hooks or gradients: of parameters, which are no fakes, they stay."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not _OF_AUTOGRAD.isdisjoint(opaque_symbol(func).tags):
+            raise RunEagerly(f"{getattr(func, '__name__', func)} acts on the autograd graph")
+        with DisableTorchFunction():  # the recorder's mode is below this one
+            return func(*args, **(kwargs or {}))
+
+
 def _check_unchanged(changes: tuple[Write, ...], function: Any) -> None:
     """Raise `RunEagerly` if the program has changed an object before: it is written when the program ends."""
     if changes:
         raise RunEagerly(_reason(function, f"may read {changes[0].target.describe()}, which the program has changed"))
 
 
-def _is_called_in_new_ways(key: Key, function: Any) -> bool:
+def _is_called_in_new_ways(function: Any) -> bool:
     identities = tuple(map(id, _identities(function)))
-    return sum(other[: len(identities)] == identities for other in _known) >= _MOST_KEYS
+    return sum(other[: len(identities)] == identities for other in _known) > _MOST_KEYS
 
 
 def _record_known(recorder: Recorder, function: Any, key: Key, call: CallArguments, known: _Returned) -> Any:
@@ -547,11 +611,13 @@ class _Call:
 
     Attributes:
         states: the states of the random generators after it.
+        error: the exception that it has raised; None if it has returned.
     """
 
     function: Any
     result: Any
     states: tuple[torch.Tensor, ...]
+    error: Exception | None = None
 
 
 class _Watch:
@@ -559,10 +625,12 @@ class _Watch:
 
     Args:
         calls: those that have run already, in order: they return what they have returned.
+        failing: returns what a compiled program reads and what has changed since; None if there is no such program.
     """
 
-    def __init__(self, calls: Iterable[_Call]) -> None:
+    def __init__(self, calls: Iterable[_Call], failing: Callable[[], list[str]] | None) -> None:
         self._calls = deque(calls)
+        self._failing = failing
 
     @calls_program
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -570,29 +638,46 @@ class _Watch:
         if self._calls and _identities(self._calls[0].function) == _identities(function):
             done = self._calls.popleft()
             set_generator_states(done.states)
+            if done.error is not None:
+                raise done.error
             return done.result
         self._calls.clear()
         key, given = _key_of(function, args, kwargs), tensors_in((args, kwargs))
         before = [version_of(tensor) for tensor in given if not tensor.is_inference()]
+        failing = [] if self._failing is None else self._failing()
         outer, _this_thread.watch = _this_thread.watch, None  # it may call other disabled functions
         try:
             result = function(*args, **kwargs)
         finally:
             _this_thread.watch = outer
-        if not isinstance(_look_up(key, function), str):
-            written = before != [version_of(tensor) for tensor in given if not tensor.is_inference()]
-            _learn(key, function, "writes to its argument" if written else _describe_result(result, given))
+        known = _known_of(key, function)
+        if before != [version_of(tensor) for tensor in given if not tensor.is_inference()]:
+            known.unfit = "writes to its argument"
+        elif known.returned is None:
+            described = _describe_result(result, given)
+            if isinstance(described, str):
+                known.unfit = described
+            else:
+                known.returned = described
+        if self._failing is not None:
+            changed = [change for change in self._failing() if change not in failing]
+            known.verified = not changed
+            known.changes += bool(changed)
+            if known.changes >= _MOST_CHANGES:
+                known.unfit = f"changes what the program reads ({changed[0] if changed else 'in some calls'})"
         return result
 
 
 @contextmanager
-def watching(calls: Iterable[_Call] = ()) -> Iterator[None]:
+def watching(
+    calls: Iterable[_Call] = (), failing: Callable[[], list[str]] | None = None
+) -> Iterator[None]:
     """A context in which eager PyTorch runs a program, and its disabled functions are described.
 
     Args:
-        calls: as for `_Watch`.
+        calls, failing: as for `_Watch`.
     """
-    outer, _this_thread.watch = _this_thread.watch, _Watch(calls)
+    outer, _this_thread.watch = _this_thread.watch, _Watch(calls, failing)
     try:
         with CALLS.entered():
             yield
