@@ -29,7 +29,7 @@ from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import called_outside_of_program, calls_program, user_location
-from thunder_frontend.record import subclasses
+from thunder_frontend.record import profiler_ranges, subclasses
 from thunder_frontend.record.arguments import CallArguments
 from thunder_frontend.record.aten_calls import FROM_DATA
 from thunder_frontend.record.constants import evaluate
@@ -284,6 +284,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     **dict.fromkeys(FROM_DATA | _INFERRING_DTYPE, _create_from_data),
     **dict.fromkeys((Tensor.apply_, Tensor.map_, Tensor.map2_), _refuse_element_function),
     **dict.fromkeys(_NUMBERS, _call_on_numbers),
+    **profiler_ranges.HANDLERS,
     **dict.fromkeys(_DROPOUTS, _drop_out),
     **dict.fromkeys(_NORMS, _norm),
     **dict.fromkeys(_ACTIVATIONS, _activate),

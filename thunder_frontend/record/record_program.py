@@ -37,7 +37,7 @@ from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.tracebacks import free_frames, note
 from thunder_frontend.observe.observer import Observer
-from thunder_frontend.record import conversions, data_dependence, disabled_functions, subclasses
+from thunder_frontend.record import conversions, data_dependence, disabled_functions, profiler_ranges, subclasses
 from thunder_frontend.record.aten_calls import record_aten
 from thunder_frontend.record.attempt import CONSTANT_NUMBERS, Attempt, RecordAgain
 from thunder_frontend.record.communication import communication
@@ -343,6 +343,7 @@ def _run(
     try:
         with (
             only_kernels(recorder.trace.kernels),
+            profiler_ranges.of_program(),
             intercepting(),
             recorder.tensors.fake_mode,
             AcquisitionMode(recorder, observer),
