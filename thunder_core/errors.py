@@ -172,9 +172,7 @@ class Diverged(RunEnds):
         stays: whether the program stays valid for other calls.
     """
 
-    def __init__(
-        self, reason: str, around: Callable[[], AbstractContextManager[Any]], *, stays: bool = False
-    ) -> None:
+    def __init__(self, reason: str, around: Callable[[], AbstractContextManager[Any]], *, stays: bool = False) -> None:
         super().__init__(reason)
         self.around = around
         self.stays = stays

@@ -15,6 +15,7 @@ import torch
 from thunder.compiled.function import Compiled
 from thunder.compiled.module_class import class_for, follow_class, new_instance
 from thunder.compiled.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
+from thunder.compiled.other_compilers import hide_from_dynamo
 from thunder_core.checks.originals import ORIGINAL
 from thunder_core.passes.transform import Transform
 from thunder_core.settings import Settings
@@ -169,6 +170,7 @@ class ThunderModule(torch.nn.Module):
         return compile_module, (getattr(self, ORIGINAL), compiled_of(self).settings)
 
 
+hide_from_dynamo(ThunderModule.__call__)
 functools.update_wrapper(ThunderModule.__call__, torch.nn.Module.__call__)
 
 

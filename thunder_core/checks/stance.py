@@ -1,4 +1,4 @@
-"""PyTorch's stance on compilation, which `torch.compiler.set_stance` sets for the process. Programs follow it in each call.
+"""PyTorch's stance on compilation, which `torch.compiler.set_stance` sets. Programs follow it in each call.
 
 PyTorch holds it in Dynamo, which nothing here imports: until something else does, the stance is the default one.
 
@@ -22,10 +22,7 @@ from typing import Any, Final
 
 from thunder_core.errors import RecompileError, RunEagerly, UnsupportedError
 
-DYNAMO: Final = "torch._dynamo.eval_frame"
-"""The module with the stance; `ProgramCache` looks it up in each call."""
-HELD: Final = "_stance"
-"""The variable of this module with the stance."""
+_DYNAMO: Final = "torch._dynamo.eval_frame"
 FORCE_EAGER: Final = "force_eager"
 _DEFAULT: Final = "default"
 _AFTER_FIRST: Final = frozenset({"eager_then_compile", "aot_eager_then_compile"})
@@ -36,10 +33,12 @@ class _Known:
     """Objects that Dynamo holds.
 
     Attributes:
+        dynamo: the module with the stance; None until it is imported and called for.
         usual: the last one under which the calls that an entry covers run it.
         placed, before: the one of a front end that records a program, and that of the user, which it replaces.
     """
 
+    dynamo: Any = None
     usual: Any = None
     placed: Any = None
     before: Any = None
@@ -53,13 +52,22 @@ def place(stance: Any, before: Any) -> None:
     known.placed, known.before = stance, before
 
 
+def find_dynamo() -> Any:
+    """The module with the stance, if it has been imported; else None."""
+    module = sys.modules.get(_DYNAMO)
+    if module is not None and hasattr(module, "_stance"):  # it may just be imported
+        known.dynamo = module
+    return known.dynamo
+
+
 def current() -> str:
     """The name of the current stance."""
-    held = getattr(sys.modules.get(DYNAMO), HELD, None)  # Dynamo may just be imported
-    if held is known.placed and held is not None:
-        held = known.before
-    if held is None:
+    dynamo = known.dynamo or find_dynamo()
+    if dynamo is None:
         return _DEFAULT
+    held = dynamo._stance
+    if held is known.placed:
+        held = known.before
     if held.stance in _IN_COMPILATION:
         known.usual = held
     return str(held.stance)

@@ -44,8 +44,7 @@ class CacheEntry:
             cached.
         sizes: the symbols in its traces; None if all sizes are constants.
         guesses: the values of tensors that ``run`` checks; for others it raises `thunder_core.errors.WrongGuess`.
-        may_end: whether ``run`` may raise `thunder_core.errors.RunEnds`: for other values, or because a function that it
-            calls did something else than when the program was compiled.
+        may_end: whether ``run`` may raise `thunder_core.errors.RunEnds`.
         traces_numbers: whether numbers that the program reads from tensors are numbers of its traces.
         groups: the ranks of the process groups that it communicates in, by name.
         retries: what the front end and the runtime did in another way after errors, in order.

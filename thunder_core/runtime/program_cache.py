@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from thunder_core.checks import resets, stance
 from thunder_core.checks.dispatch import Dispatcher
 from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
@@ -20,8 +20,8 @@ from thunder_core.contract import AssumedValues
 from thunder_core.errors import Diverged, RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
+from thunder_core.pytorch_internals import is_tracing
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.checks import stance
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.outcomes import LikelyOutcomes, entries_for, fits, known_after
 from thunder_core.runtime.recompilations import Recompilations
@@ -37,7 +37,7 @@ _MOST_UNREPEATED = 4
 _MOST_UNREPEATED_INTS = 8  # they recur more often than floats and texts
 _FIRST_CALL = "it is the first call"
 _MOST_UNCACHED = 3  # compilations of a program that cannot be cached
-_modules, _stances = sys.modules, stance.known  # read in each call
+_stances: Final = stance.known
 _logger = logging.getLogger("thunder.recompiles")
 
 
@@ -99,10 +99,10 @@ class ProgramCache:
 
     @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if this_thread.recorder is not None:
+        if this_thread.recorder is not None or is_tracing():  # tracers get the calls of the program
             return self.function(*args, **kwargs)
-        dynamo = _modules.get(stance.DYNAMO)
-        if dynamo is not None and getattr(dynamo, "_stance", None) is not _stances.usual and self._forced_eager():
+        dynamo = _stances.dynamo or stance.find_dynamo()
+        if dynamo is not None and dynamo._stance is not _stances.usual and self._forced_eager():
             return self._eager(stance.described(stance.FORCE_EAGER), args, kwargs)
         try:
             found = self._dispatcher.find(args, kwargs)
@@ -299,6 +299,7 @@ class ProgramCache:
         )
         if self.compiles_only:
             raise NotRun(entry)
+        resets.watch(self)
         self._accept(entry, inputs)
         self._sizes.learn(varying, entry, args, kwargs)
         if entry.raised is None:
@@ -389,6 +390,17 @@ class ProgramCache:
             f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
             UncacheableWarning,
         )
+
+    def forget(self) -> None:
+        """Forget all entries and what was learned from calls, but not `states`; for ``torch.compiler.reset()``."""
+        self._dispatcher = Dispatcher()  # no lock is taken: a compilation may hold it, and wait for Dynamo
+        self.entries, self.last, self.fallbacks = [], None, Counter()
+        self.hits = self.misses = self._outcomes = self._uncached_count = 0
+        self._sizes = SizePolicy(self.settings.dynamic, self.function)
+        self._recompilations = Recompilations(self.name, self.settings)
+        self._likely, self._repeated = LikelyOutcomes(), set()
+        self._uncached = self._not_recorded = ""
+        self._warned_unfit = False
 
     def _drop(self, entry: CacheEntry) -> None:
         """Remove an entry from the cache, if it is cached."""

@@ -13,9 +13,11 @@ class _ThisThread(threading.local):
 
 
 this_thread: Final = _ThisThread()
-"""Its ``recorder`` is that of the front end that records a program in this thread; None if none does. Its ``run`` is the
-`thunder_core.runtime.unguarded.Run` of the program with unguarded ops that runs; None if none does. Its ``ranges`` are the
-`thunder_core.ir.profiler_ranges.ProfilerRange`s that the program which it records is in.
+"""What the calling thread does.
+
+Its ``recorder`` is that of the front end that records a program; None if none does. Its ``run`` is the
+`thunder_core.runtime.unguarded.Run` of a program with unguarded ops; None if none runs. Its ``ranges`` are those of the
+profiler (`thunder_core.ir.profiler_ranges`) that the recorded program is in.
 
 Observed code reads the attribute, since a call would add an observed frame.
 """

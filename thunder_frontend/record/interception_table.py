@@ -49,7 +49,7 @@ from thunder_frontend.record import (
     checkpoints,
     control_flow,
     deferred,
-    disabled_functions,
+    disabled_wrappers,
     eager_calls,
     eager_paths,
     generator_state,
@@ -334,6 +334,10 @@ def _set_stance(recorder: Recorder, original: Callable[..., Any], /, *args: Any)
     raise RunEagerly(f"the program calls torch.compiler.set_stance{at(user_location())}")
 
 
+def _reset(recorder: Recorder, original: Callable[..., Any], /) -> NoReturn:
+    raise RunEagerly(f"the program calls torch.compiler.reset{at(user_location())}")
+
+
 _ENVIRONMENT: Final[Rows] = (
     Interception(
         TorchDispatchMode, "__enter__", _enter_dispatch_mode, "ops would bypass the mode", when=program_recorder
@@ -374,14 +378,14 @@ _ENVIRONMENT: Final[Rows] = (
     Interception(
         "torch._dynamo.eval_frame:DisableContext",
         "__call__",
-        disabled_functions.disable,
+        disabled_wrappers.disable,
         "each run may disable another function",
         when=program_recorder,
     ),
     Interception(
         "torch._dynamo.external_utils:",
         "get_nonrecursive_disable_wrapper",
-        disabled_functions.disable_not_recursive,
+        disabled_wrappers.disable_not_recursive,
         "each run may disable another function",
         when=program_recorder,
     ),
@@ -392,6 +396,7 @@ _ENVIRONMENT: Final[Rows] = (
         "it would act once, at compile time",
         when=program_recorder,
     ),
+    Interception("torch._dynamo:", "reset", _reset, "it would act once, at compile time", when=program_recorder),
     *setting_for_private_name(is_compiling_flag, True, "checks whether a program is compiled return True"),
 )
 """State of the process around a program: default device, imports, flags of compilation."""

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import Any, Final
 
-from thunder_core.forking import in_child
 from thunder_core.checks import stance
+from thunder_core.forking import in_child
 from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.object_guards import GUARDED_APART
 from thunder_frontend.observe.stand_ins import FUNCTIONS_OF_C
