@@ -1,6 +1,6 @@
 """Functions that `torch.compiler.disable` marks: each run of the program calls them as eager does, as one op.
 
-The op has `Tag.UNGUARDED`: nothing that the function reads is guarded, and what it does is not known. The program has to
+The op has `Tag.UNGUARDED`: nothing that the function reads is guarded, and what it does is not known. The program must
 know what the function returns, without calling it more often than eager does:
 
 - A function that runs on fake tensors without any effect is recorded as other opaque functions are. To see that, its
