@@ -174,8 +174,8 @@ ROWS: Final = (
         kind=Kind.ENTRY_POINT, name="dynamo_stance"),
     Name("torch._dynamo.eval_frame._stance", "torch.compiler.set_stance around compiled programs",
         kind=Kind.NAME_ONLY, name="stance_variable"),
-    *[Name(f"torch.compiler.disable.{name}", "compiled programs that torch.compile calls", kind=Kind.NAME_ONLY,
-           example="torch.compiler.disable(torch.nn.functional.relu)")
+    *[Name(f"torch.compiler.disable.{name}", "compiled programs that torch.compile calls",
+           kind=Kind.NAME_ONLY)
       for name in ("_torchdynamo_disable", "_torchdynamo_disable_msg")],
     Name("torch._dynamo.eval_frame.DynamoStance", "functions compiled by torch.compile, in programs"),
     Name("torch._dynamo.eval_frame.cached_backends", "torch.compiler.reset()"),

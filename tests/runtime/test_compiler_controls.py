@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch.compiler import disable, set_stance
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import thunder
@@ -533,3 +534,25 @@ def test_other_compilers(called: bool) -> None:
     with pytest.raises(Exception, match=r"thunder\.original\(m\)"):
         torch.export.export(compiled[2], (x,), strict=True)
     torch.compiler.reset()
+
+
+def test_flex_attention() -> None:
+    q, k, v = [torch.randn(1, 2, 32, 16) for _ in range(3)]
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 32, 32, device="cpu")
+    bias = torch.randn(2)
+
+    def held(q: Any, k: Any, v: Any) -> Any:
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s * bias[h] + (i - j), block_mask=mask)
+
+    def computed(q: Any, k: Any, v: Any) -> Any:
+        weight = q.mean((0, 2, 3))
+        return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s * weight[h])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for function in (held, computed):
+            compiled = thunder.jit(function)
+            for _ in range(2):
+                torch.testing.assert_close(compiled(q, k, v), function(q, k, v))
+                bias = torch.randn(2)
+    assert list(compiled.fallbacks) == [next(reason for reason in compiled.fallbacks if "FlexAttention" in reason)]
