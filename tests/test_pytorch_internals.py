@@ -905,6 +905,102 @@ def stance_class(cls: Any) -> None:
     _equal(cls("force_eager").stance, "force_eager")
 
 
+def disabled(cls: Any) -> None:
+    called = []
+
+    def function(x: Any) -> Any:
+        return x + 1
+
+    def noting() -> None:
+        called.append(sys._getframe(1))
+
+    with mock.patch.object(torch.compiler, "is_exporting", noting):
+        _equal(torch.compiler.disable(function, reason="a reason")(1), 2)
+    (frame,) = called
+    code = next(each for each in cls.__call__.__code__.co_consts if getattr(each, "co_name", "") == "_fn")
+    assert frame.f_code is code
+    assert frame.f_locals["fn"] is function
+    _equal((frame.f_locals["args"], frame.f_locals["kwargs"]), ((1,), {}))
+    assert frame.f_locals["self"].wrapping
+    assert not cls(wrapping=False).wrapping
+
+
+def disabled_alone(wrapper: Any) -> None:
+    called = []
+
+    def function(x: Any, y: Any = 0) -> Any:
+        return x + y
+
+    def noting() -> None:
+        called.append(sys._getframe(1))
+
+    with mock.patch.object(torch.compiler, "is_exporting", noting):
+        _equal(torch.compiler.disable(function, recursive=False)(1, y=2), 3)
+    (frame,) = called
+    name = "nonrecursive_disable_wrapper"
+    assert frame.f_code is next(each for each in wrapper.__code__.co_consts if getattr(each, "co_name", "") == name)
+    assert frame.f_locals["fn"] is function
+    _equal((frame.f_locals["args"], frame.f_locals["kwargs"]), ((1,), {"y": 2}))
+
+
+def backends(held: Any) -> None:
+    class Backend:
+        count = 0
+
+        def reset(self) -> None:
+            self.count += 1
+
+    backend = Backend()
+    held[id(backend)] = backend
+    torch.compiler.reset()
+    _equal((backend.count, len(held)), (1, 0))
+
+
+def skipped_code(set_strategy: Any) -> None:
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def skipped(x: torch.Tensor) -> torch.Tensor:
+        return inner(x)
+
+    actions = pytorch_internals.FrameAction
+    set_strategy(skipped.__code__, pytorch_internals.FrameExecStrategy(actions.SKIP, actions.SKIP))
+    torch.compile(skipped, backend=backend)(torch.ones(2))
+    _equal(len(graphs), 0)
+
+
+def skipped_function() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    inner._torchdynamo_disable = True  # type: ignore[attr-defined]
+    inner._torchdynamo_disable_msg = "a text"  # type: ignore[attr-defined]
+    compiled = torch.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
+    _raised(torch._dynamo.exc.Unsupported, lambda: compiled(torch.ones(1)))
+
+
+def tracing(is_tracing: Any) -> None:
+    seen = []
+    assert not is_tracing()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(lambda x: seen.append(is_tracing()) or x + 1, torch.ones(1), check_trace=False)
+    _equal(seen, [True])
+
+
+def symbolic_tracing(is_tracing: Any) -> None:
+    seen = []
+    assert not is_tracing()
+    torch.fx.symbolic_trace(lambda x: seen.append(is_tracing()) or x + 1)
+    _equal(seen, [True])
+
+
 def _encode(**options: Any) -> None:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -1314,6 +1410,19 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_compiling_flag": compiling_flag,
     "dynamo_stance": compile_stance,
     "DynamoStance": stance_class,
+    "stance_variable": lambda: _equal(torch._dynamo.eval_frame._stance.stance, "default"),
+    "torchdynamo_disable": skipped_function,
+    "torchdynamo_disable_msg": skipped_function,
+    "DisableContext": disabled,
+    "get_nonrecursive_disable_wrapper": disabled_alone,
+    "cached_backends": backends,
+    "set_code_exec_strategy": skipped_code,
+    "FrameAction": lambda cls: _equal(cls.SKIP, cls.SKIP),
+    "FrameExecStrategy": lambda cls: _equal(
+        pytorch_internals.FrameAction.SKIP, cls(*[pytorch_internals.FrameAction.SKIP] * 2).cur_action
+    ),
+    "is_tracing": tracing,
+    "is_fx_symbolic_tracing": symbolic_tracing,
     "nested_tensor_from_mask_left_aligned": nested_tensors,
     "nested_tensor_from_mask": nested_tensors,
     "parse_to": parses_to,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,11 +42,15 @@ class RunEagerly(EndsRecording):
 
     Attributes:
         expected: the program has such calls by design: Thunder neither warns nor stops compiling it.
+        around: creates a context manager in which PyTorch runs the call; None if none is needed.
     """
 
-    def __init__(self, reason: str, *, expected: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, expected: bool = False, around: Callable[[], AbstractContextManager[Any]] | None = None
+    ) -> None:
         super().__init__(reason)
         self.expected = expected
+        self.around = around
 
 
 @contextmanager
@@ -138,10 +142,12 @@ class PluginError(ThunderError, RuntimeError):
     """A named plugin cannot be used. The advice has the command that repairs it."""
 
 
-class WrongGuess(BaseException):
-    """Raised in a compiled program if a value differs from the recorded one, so that another entry has to run.
+class RunEnds(BaseException):
+    """Raised in a compiled program that is not valid for this call. Callers of compiled functions never see it."""
 
-    Callers of compiled functions never see it.
+
+class WrongGuess(RunEnds):
+    """A value differs from the recorded one, so that another entry has to run.
 
     Attributes:
         position: the number of checks of values before.
@@ -154,6 +160,22 @@ class WrongGuess(BaseException):
         self.actual = actual
         self.sizes = sizes
         super().__init__(f"the program was recorded with the value {expected!r}, which now is {actual!r}")
+
+
+class Diverged(RunEnds):
+    """A function that each run calls as it is (`Tag.UNGUARDED`) does what the program was not compiled for.
+
+    Eager PyTorch has to finish this call, in which functions that have run must not run again.
+
+    Attributes:
+        around: as for `RunEagerly`; in this context the function returns what it has returned.
+        stays: whether the program stays valid for other calls.
+    """
+
+    def __init__(self, reason: str, around: Callable[[], AbstractContextManager[Any]], *, stays: bool = False) -> None:
+        super().__init__(reason)
+        self.around = around
+        self.stays = stays
 
 
 class ExecutorError(ThunderError, RuntimeError):
@@ -197,7 +219,7 @@ class UncacheableError(AcquisitionError):
 
 
 class RecompileError(ThunderError, RuntimeError):
-    """A call would compile a program, and ``allow_recompiles`` is false. The message names the guard that decides."""
+    """A call would compile a program where none may be compiled. The message names the guard that decides."""
 
 
 class CollectiveMismatchError(ThunderError, RuntimeError):

@@ -32,6 +32,8 @@ _MODULE_HOOKS = "backward hooks of modules in compiled programs"
 _SUBCLASSES = "tensor subclasses in compiled programs"
 _SCRIPT = "TorchScript in compiled programs"
 _ATTENTION = "PyTorch's attention modules in compiled programs"
+_TRACERS = "torch.jit.trace and torch.fx.symbolic_trace of compiled programs"
+_DISABLED = "torch.compiler.disable in compiled programs"
 _SHARED = "arguments that share memory"
 _OPERATORS = "PyTorch's operators in traces"
 
@@ -78,6 +80,8 @@ ROWS: Final = (
     Name("torch._C._is_torch_function_enabled", _SUBCLASSES),
     Name("torch._C._nn._parse_to", _SUBCLASSES),
     Name("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),
+    Name("torch._C._is_tracing", _TRACERS, otherwise=("torch.jit.is_tracing",)),
+    Name("torch.fx._symbolic_trace.is_fx_symbolic_tracing", _TRACERS),
     # Control flow.
     *[Name(f"torch._higher_order_ops.{path}", "torch.cond, map, scan and while_loop in compiled programs")
       for path in ("map.map_impl", "scan.scan_op", "while_loop.while_loop_op", "cond.cond_op")],
@@ -168,7 +172,17 @@ ROWS: Final = (
     Name("torch.utils.hooks.BackwardHook._apply_on_tensors", _MODULE_HOOKS),
     Name("torch._dynamo.eval_frame._stance", "functions compiled by torch.compile, in programs",
         kind=Kind.ENTRY_POINT, name="dynamo_stance"),
+    Name("torch._dynamo.eval_frame._stance", "torch.compiler.set_stance around compiled programs",
+        kind=Kind.NAME_ONLY, name="stance_variable"),
+    *[Name(f"torch.compiler.disable.{name}", "compiled programs that torch.compile calls",
+           kind=Kind.NAME_ONLY)
+      for name in ("_torchdynamo_disable", "_torchdynamo_disable_msg")],
     Name("torch._dynamo.eval_frame.DynamoStance", "functions compiled by torch.compile, in programs"),
+    Name("torch._dynamo.eval_frame.cached_backends", "torch.compiler.reset()"),
+    Name("torch._dynamo.eval_frame.DisableContext", _DISABLED),
+    Name("torch._dynamo.external_utils.get_nonrecursive_disable_wrapper", _DISABLED),
+    *[Name(f"torch._C._dynamo.eval_frame.{name}", "compiled programs that torch.compile calls")
+      for name in ("set_code_exec_strategy", "_FrameAction", "_FrameExecStrategy")],
     Name("torch.compiler._is_compiling_flag", "programs that call torch.compiler.is_compiling()",
         kind=Kind.ENTRY_POINT),
     Name("torch._nested_tensor_from_mask_left_aligned", _ATTENTION, kind=Kind.ENTRY_POINT),

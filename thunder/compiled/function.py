@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from thunder.compiled.coverage import Coverage, coverage
+from thunder.compiled.other_compilers import hide_from_dynamo
 from thunder.compiled.uncompiled_calls import UncompiledCalls
 from thunder_core.checks.own_lookups import has_own_lookup, name_of
 from thunder_core.errors import ThunderError
@@ -99,3 +100,10 @@ class ThunderFunction(Compiled):
 
     def __reduce__(self) -> Any:
         return ThunderFunction, (self.function, self.settings)
+
+    def __prepare_scriptable__(self) -> Any:
+        """The function that `torch.jit.script` compiles."""
+        return self.function
+
+
+hide_from_dynamo(ProgramCache.__call__)

@@ -17,6 +17,7 @@ from thunder.compiled.coverage import Coverage, coverage
 from thunder.compiled.function import Compiled
 from thunder.compiled.module_class import class_for, follow_class, new_instance
 from thunder.compiled.module_forward import COMPILED, COMPILED_FORWARD, compiled_of
+from thunder.compiled.other_compilers import hide_from_dynamo
 from thunder_core.checks.originals import ORIGINAL
 from thunder_core.passes.transform import Transform
 from thunder_core.settings import Settings
@@ -177,6 +178,9 @@ class ThunderModule(torch.nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return compile_module, (getattr(self, ORIGINAL), compiled_of(self).settings)
+
+
+hide_from_dynamo(ThunderModule.__call__)
 
 
 def _covers(module: Any, /, *args: Any, **kwargs: Any) -> Coverage:

@@ -31,6 +31,7 @@ from thunder_core.pytorch_internals import (
     get_nnpack_enabled,
     is_any_autocast_enabled,
     is_fwd_grad_enabled,
+    is_fx_symbolic_tracing,
     is_multithreading_enabled,
     is_view_replay_enabled,
     len_torch_dispatch_stack,
@@ -84,6 +85,8 @@ class GlobalState:
             return f"{len_torch_dispatch_stack()} torch dispatch mode(s) are active"
         if self["dual_level"] != _NO_LEVEL:
             return "forward-mode differentiation is active"
+        if is_fx_symbolic_tracing():
+            return "torch.fx is tracing, and gets the calls of the original"
         return None
 
 

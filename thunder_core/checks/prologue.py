@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,9 +58,11 @@ class Prologue:
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
             return Miss("the arguments", difference, "pass the same number and names of arguments at each call", 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
-            return self._violation(args, kwargs)
+        return next(self._misses(args, kwargs), None)
+
+    def violations(self, args: Args, kwargs: Kwargs) -> list[str]:
+        """The texts of the guards that do not hold, whatever the modes and the shape of the call."""
+        return [miss.text for miss in self._misses(args, kwargs)]
 
     def differing_sizes(self, args: Args, kwargs: Kwargs) -> dict[Source, frozenset[int]] | None:
         """`Guard.differing_sizes` of all guards; None if modes or arguments differ in other ways."""
@@ -84,15 +86,16 @@ class Prologue:
         """
         return [place for guard in self.guards if isinstance(guard, SizesGuard) for place in guard.constant_places()]
 
-    def _violation(self, args: Args, kwargs: Kwargs) -> Miss | None:
-        for position, guard in enumerate(self.guards):
-            try:
-                violation = guard.violation(args, kwargs)
-            except PATH_ERRORS as error:
-                violation = f"{guard.source.describe()}: cannot be compared ({error})"
-            if violation is not None:
-                return Miss(guard.source.describe(), violation, guard.remedy(), 2 + position)
-        return None
+    def _misses(self, args: Args, kwargs: Kwargs) -> Iterator[Miss]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # reading ``grad`` of a tensor that is not a leaf warns
+            for position, guard in enumerate(self.guards):
+                try:
+                    violation = guard.violation(args, kwargs)
+                except PATH_ERRORS as error:
+                    violation = f"{guard.source.describe()}: cannot be compared ({error})"
+                if violation is not None:
+                    yield Miss(guard.source.describe(), violation, guard.remedy(), 2 + position)
 
 
 def build_prologue(
@@ -106,6 +109,7 @@ def build_prologue(
     exact_stride: bool = False,
     metadata: bool = True,
     sizes: SizesGuard | None = None,
+    modes: bool = True,
 ) -> Prologue:
     """Compile guards to a prologue.
 
@@ -119,6 +123,7 @@ def build_prologue(
         exact_stride: the program read strides, so strides of dimensions of size 1 are compared, too.
         metadata: whether to check the class and metadata of the inputs.
         sizes: the conditions on symbolic sizes. The function returns the values of the symbols after the inputs.
+        modes: whether to check PyTorch's modes.
     """
     sized_inputs = () if sizes is None else sizes.inputs
     varying = {id(sized.source): sized.shape for sized in sized_inputs if not isinstance(sized, VaryingNumber)}
@@ -151,6 +156,7 @@ def build_prologue(
         state=state,
         shape=shape,
         sizes=sizes,
+        modes=modes,
     )
 
 
@@ -164,6 +170,7 @@ def prologue_of(
     state: GlobalState,
     shape: CallShape,
     sizes: SizesGuard | None,
+    modes: bool = True,
 ) -> Prologue:
     """Compile guards to a prologue.
 
@@ -171,11 +178,11 @@ def prologue_of(
         guards: the guards on other objects than inputs.
         inputs: name, path and an object with the metadata of each input of the computation.
         tensor_guards, apart, sharing: the guards on inputs, by the names of these.
-        state, shape, sizes: as in `build_prologue`.
+        state, shape, sizes, modes: as in `build_prologue`.
     """
     of_sizes = () if sizes is None else (sizes,)
     everything = (*guards, *tensor_guards.values(), *of_sizes, *apart.values(), *sharing.values())
-    writer = PrologueWriter(inputs, sizes)
+    writer = PrologueWriter(inputs, sizes, modes=modes)
     source = writer.write(guards, tensor_guards, tuple(apart), sharing, state, shape)
     function = compile_source(source, "prologue", writer.namespace, title="prologue")
     return Prologue(everything, state, shape, function, source)

@@ -139,8 +139,11 @@ class PrologueWriter(PrologueNames):
     each object on several paths gets a local variable, and one condition combines all guards on it.
     """
 
-    def __init__(self, inputs: Sequence[tuple[str, Source, Any]], sizes: SizesGuard | None = None) -> None:
+    def __init__(
+        self, inputs: Sequence[tuple[str, Source, Any]], sizes: SizesGuard | None = None, *, modes: bool = True
+    ) -> None:
         super().__init__(_INDENTATION)
+        self._modes = modes
         self._inputs = inputs
         self._sizes = sizes
         self._symbols = () if sizes is None else tuple(sizes.symbols)
@@ -163,7 +166,8 @@ class PrologueWriter(PrologueNames):
         arguments = {name: guard for name, guard in tensor_guards.items() if is_argument(guard.source)}
         held = {name: guard for name, guard in tensor_guards.items() if name not in arguments}
         self._write_call(shape)
-        self._write_modes(state)
+        if self._modes:
+            self._write_modes(state)
         self._write_tensors("arguments", arguments, state)
         self._write_guards(guards)
         self._write_tensors("tensors", held, state)

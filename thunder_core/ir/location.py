@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thunder_core.ir.profiler_ranges import ProfilerRange
 
 
 def one_line(text: str) -> str:
@@ -15,11 +19,16 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A line of the user's program: file name as CPython reports it, 1-based line, function name."""
+    """A line of the user's program: file name as CPython reports it, 1-based line, function name.
+
+    Attributes:
+        ranges: the ranges of the profiler that it is in, the outermost first. Comparisons ignore them.
+    """
 
     filename: str
     line: int
     function: str
+    ranges: tuple[ProfilerRange, ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from thunder_core.ir.context import Context, describe_context, with_items
 from thunder_core.ir.effects import WAITS
 from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.location import SourceLocation, one_line
+from thunder_core.ir.profiler_ranges import RECORD_FUNCTIONS, ProfilerRange, RangeBlocks
 from thunder_core.ir.proxy import PROXY_TYPES, OpaqueProxy
 from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies
@@ -87,6 +88,7 @@ class _ModulePrinter:
         self.comments = comments
         self.literals = LiteralPrinter(self._body_name, self._value_names, exact=not comments)
         self.functions: list[FunctionPrinter] = []
+        self.printing: list[FunctionPrinter] = []
         self.value_names: set[str] = set()
         self.bodies: list[tuple[Trace, str]] = []
         self.function_names: set[str] = set()
@@ -119,9 +121,12 @@ class _ModulePrinter:
 
     def _function(self, trace: Trace, name: str, boxed: bool = False, sizes: tuple[str, ...] | None = None) -> None:
         function = FunctionPrinter(self.literals, lowered=self.lowered, comments=self.comments)
+        if self.printing:
+            function.outside = self.printing[-1].outside.union(self.printing[-1].blocks.current)
         self.value_names |= trace.names()
+        self.printing.append(function)
         function.print_function(trace, name, boxed=boxed, sizes=sizes)
-        self.functions.append(function)
+        self.functions.append(self.printing.pop())
 
     def _value_names(self) -> set[str]:
         return self.function_names | self.value_names
@@ -163,6 +168,8 @@ class FunctionPrinter:
         self.lines: list[str] = []
         self.locations: list[tuple[int, SourceLocation]] = []
         self.claimed: list[tuple[int, str, BoundSymbol]] = []  # line number, indentation and op of each claimed call
+        self.blocks = RangeBlocks()
+        self.outside: frozenset[ProfilerRange] = frozenset()  # the ranges of the op that calls a body
         self.annotator = Annotator()
         self.sizes: tuple[str, ...] = ()
 
@@ -189,7 +196,8 @@ class FunctionPrinter:
         location: SourceLocation | None = None
         indent = "    "
         for index, bound in enumerate(symbols):
-            if bound.context is not context and bound.context != context:
+            entered = self._enter_ranges(bound)
+            if entered or (bound.context is not context and bound.context != context):
                 context = bound.context
                 indent = self._enter(context, trace.context)
             if bound.location is not location and bound.location != location:
@@ -259,11 +267,24 @@ class FunctionPrinter:
             names = "".join([f"{name}, " for name in (*[proxy.name for proxy in trace.inputs], *self.sizes)])
             self.lines += [f"    {names}= {_BOX.name}", f"    {_BOX.name}.clear()"]
 
+    def _enter_ranges(self, bound: BoundSymbol) -> bool:
+        """Enter the ranges of the profiler that an op is in; returns whether they changed. Others have no location."""
+        if bound.location is None or not (bound.location.ranges or self.blocks.current):
+            return False
+        ranges = tuple([each for each in bound.location.ranges if each not in self.outside])
+        if ranges == self.blocks.current:
+            return False
+        lines = self.blocks.enter(ranges, self.literals.expression)
+        self.literals.modules.update(["thunder_core.ir.profiler_ranges" for line in lines if RECORD_FUNCTIONS in line])
+        self.lines += [f"    {line}" for line in lines]
+        return True
+
     def _enter(self, context: Context | None, ambient: Context) -> str:
+        indent = f"    {self.blocks.indentation}"
         if context is None:
-            return "    "
-        self.lines.append(f"    with {', '.join(with_items(context, ambient))}:")
-        return "        "
+            return indent
+        self.lines.append(f"{indent}with {', '.join(with_items(context, ambient))}:")
+        return f"{indent}    "
 
     def _delete(self, names: tuple[str, ...], indent: str) -> None:
         if names:

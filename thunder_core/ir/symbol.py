@@ -76,6 +76,9 @@ class Tag(enum.Enum):
     REPORT = enum.auto()  # prints, logs or warns; has no result
     ASSERTION = enum.auto()  # does nothing but raise an exception if a condition does not hold
     GUESS = enum.auto()  # stops the run if a value differs from the guess that later ops were recorded with
+    # Calls a Python function of the user as eager does. What the function reads is not guarded: the op ends the run if
+    # the function does what the program was not compiled for.
+    UNGUARDED = enum.auto()
     PARTIAL = enum.auto()  # an op of backward that distinguishes an absent cotangent, None, from zeros
     COMPONENTWISE = enum.auto()  # a hook whose i-th result depends on the i-th item of the second argument only
     BACKWARD = enum.auto()  # an executor's backward; the third argument selects the wanted results, the others are None

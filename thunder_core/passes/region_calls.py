@@ -19,6 +19,7 @@ from thunder_core.executors.executor import (
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.bound_symbol import BoundSymbol, free_values
 from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.profiler_ranges import union
 from thunder_core.ir.proxy import TensorProxy, differentiable
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
@@ -282,7 +283,11 @@ class RegionCalls:
         effects = Effects(mutates=written) if written else PURE
         parts = region.symbols
         arguments = (*region.inputs, *active_symbols(region.sizes))
-        return BoundSymbol(symbol, arguments, {}, region.output, effects, context, first.location, parts)
+        location = first.location
+        ranges = union([part.location.ranges for part in parts if part.location is not None])
+        if location is not None and ranges != location.ranges:
+            location = replace(location, ranges=ranges)
+        return BoundSymbol(symbol, arguments, {}, region.output, effects, context, location, parts)
 
 
 def take_regions(programs: Sequence[RegionCalls], executors: Sequence[Executor]) -> RegionCounts:

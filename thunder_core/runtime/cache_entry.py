@@ -47,6 +47,7 @@ class CacheEntry:
             cached.
         sizes: the symbols in its traces; None if all sizes are constants.
         guesses: the values of tensors that ``run`` checks; for others it raises `thunder_core.errors.WrongGuess`.
+        may_end: whether ``run`` may raise `thunder_core.errors.RunEnds`.
         traces_numbers: whether numbers that the program reads from tensors are numbers of its traces.
         groups: the ranks of the process groups that it communicates in, by name.
         retries: what the front end and the runtime did in another way after errors, in order.
@@ -73,6 +74,7 @@ class CacheEntry:
     raised: BaseException | None
     sizes: Sizes | None
     guesses: tuple[Guess, ...]
+    may_end: bool
     traces_numbers: bool
     groups: Mapping[str, tuple[int, ...]]
     retries: tuple[Retry, ...]

@@ -39,6 +39,7 @@ from thunder_core.runtime.run_function import run_function
 from thunder_core.runtime.size_retries import transform_with_retries
 from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.runtime.transform import ExecutableProgram
+from thunder_core.runtime.unguarded import has_unguarded, with_checks
 from thunder_core.settings import Settings
 from thunder_core.symbols.channels import groups_of
 
@@ -136,7 +137,12 @@ def _compile(
     with _stage(stages, "code generation"):
         checks = ResultChecks() if program.differentiated is None else program.differentiated.checks
         guesses = guesses_of(recording.trace, recording.sizes.symbols)
-        run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses))
+        unguarded = has_unguarded(recording.trace)
+        run = run_function(recording, program, sizes, hints, checks, undoes=bool(guesses) or unguarded)
+        if unguarded:
+            names = [*[proxy.name for proxy in program.final.inputs], *([] if sizes is None else sizes.symbols)]
+            checks_of_reads = _prologue(recording, program, settings, prologue.shape, sizes, paths, modes=False)
+            run = with_checks(run, names, checks_of_reads)
     repeatable = not recording.random_states and not recording.result.uncopied and recording.raised is None
     entry = CacheEntry(
         prologue=prologue,
@@ -160,6 +166,7 @@ def _compile(
         raised=recording.raised,
         sizes=recording.sizes.symbols,
         guesses=guesses,
+        may_end=bool(guesses) or unguarded,
         traces_numbers=recording.traces_numbers,
         groups=groups_of(program.executed.values()),
         retries=recording.retries,
@@ -211,6 +218,8 @@ def _prologue(
     shape: CallShape,
     sizes: SizesGuard | None,
     paths: Sequence[Source],
+    *,
+    modes: bool = True,
 ) -> Prologue:
     checked = settings.cache != "same input"  # with which the user promises that only data of tensors changes
     guarded = recording.checked_by_caller or not checked
@@ -226,6 +235,7 @@ def _prologue(
         exact_stride=_exact_stride(recording, program),
         metadata=not guarded,
         sizes=sizes,
+        modes=modes,
     )
 
 

@@ -7,17 +7,20 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from thunder_core.checks import resets, stance
 from thunder_core.checks.dispatch import Dispatcher
 from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues
-from thunder_core.errors import RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import Diverged, RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
+from thunder_core.pytorch_internals import is_tracing
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.compile import compile_program
 from thunder_core.runtime.guesses import Guess
@@ -34,7 +37,9 @@ _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known val
 _MOST_UNREPEATED = 4
 """The number of values without one that recurred after which a program is not compiled for further values."""
 _MOST_UNREPEATED_INTS = 8  # they recur more often than floats and texts
+_FIRST_CALL = "it is the first call"
 _MOST_UNCACHED = 3  # compilations of a program that cannot be cached
+_stances: Final = stance.known
 _logger = logging.getLogger("thunder.recompiles")
 
 
@@ -98,15 +103,18 @@ class ProgramCache:
 
     @calls_program
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if this_thread.recorder is not None:
+        if this_thread.recorder is not None or is_tracing():  # tracers get the calls of the program
             return self.function(*args, **kwargs)
+        dynamo = _stances.dynamo or stance.find_dynamo()
+        if dynamo is not None and dynamo._stance is not _stances.usual and self._forced_eager():
+            return self._eager(stance.described(stance.FORCE_EAGER), args, kwargs)
         try:
             found = self._dispatcher.find(args, kwargs)
             if found is None:
                 return self._miss(args, kwargs)
             self.hits += 1
             entry, inputs = found
-            if entry.guesses:
+            if entry.may_end:
                 return self._run(entry, inputs, args, kwargs)
             self._repeated.add(entry)
             return entry.run(inputs, args, kwargs)
@@ -131,7 +139,7 @@ class ProgramCache:
             self.misses += reason is not None
         if reason is not None:
             return self._eager(reason, args, kwargs)
-        new = None
+        new = around = None
         with self._lock:
             found = self._dispatcher.find(args, kwargs)
             if found is not None:  # another thread compiled it meanwhile
@@ -144,10 +152,10 @@ class ProgramCache:
                     new = self._new_entry(args, kwargs)
                     reason = self._at_limit
                 except RunEagerly as needed:
-                    reason = str(needed)
+                    reason, around = str(needed), needed.around
                     self._note_eager_call(needed)
         if new is None:
-            return self._eager(reason, args, kwargs)
+            return self._eager(reason, args, kwargs, around)
         return self._run(*new, args, kwargs, is_new=True)
 
     def why_not_compiled(self) -> str | None:
@@ -221,6 +229,11 @@ class ProgramCache:
             except WrongGuess as error:
                 # frees the frames: until then a checkpoint region that ended with the error has hooks on saved tensors
                 wrong = error.with_traceback(None)
+            except Diverged as error:
+                diverged = error.with_traceback(None)
+                if not diverged.stays:
+                    self._drop(entry)
+                return self._eager(str(diverged), args, kwargs, diverged.around)
             else:
                 if not is_new:
                     self._repeated.add(entry)
@@ -265,6 +278,7 @@ class ProgramCache:
                 self._recompilations.end_outcomes(entry.guesses[len(known.values) - 1], len(others))
                 return None
             changed = _changed(entry, known)
+            self._check_stance(changed.describe)
             varying = self._sizes.of_outcome(changed, others, args, kwargs)
             of_sizes = varying is None and entry.varies  # one entry for each size, as other programs have
             if of_sizes and len(self.entries) - self._outcomes >= self.settings.recompile_limit:
@@ -310,9 +324,18 @@ class ProgramCache:
         if len(self.entries) - self._outcomes >= self.settings.recompile_limit:
             self._recompilations.end(self._miss_of(args, kwargs))
             return None
+        self._check_stance(lambda: self._miss_of(args, kwargs).text if self.entries else _FIRST_CALL)
         reason = self._reason(args, kwargs)
         varying = self._sizes.next(self.entries, args, kwargs)
         return self._compile(args, kwargs, reason, varying)
+
+    def _forced_eager(self) -> bool:
+        return not self.compiles_only and stance.forces_eager()
+
+    def _check_stance(self, reason: Callable[[], str]) -> None:
+        """Raise as `stance.check_may_compile`, unless the caller wants a compilation only."""
+        if not self.compiles_only:
+            stance.check_may_compile(self.name, reason, first=self.misses <= 1)
 
     def _compile(
         self,
@@ -332,6 +355,7 @@ class ProgramCache:
         )
         if self.compiles_only:
             raise NotRun(entry)
+        resets.watch(self)
         self._accept(entry, inputs)
         self._sizes.learn(varying, entry, args, kwargs)
         if entry.raised is None:
@@ -360,7 +384,7 @@ class ProgramCache:
         if self.settings.cache == "no caching":
             return "caching is off"
         if not self.entries:
-            return "it is the first call"
+            return _FIRST_CALL
         miss = self._miss_of(args, kwargs)
         if "recompiles" in os.environ.get("THUNDER_LOG", "").split(","):
             _logger.warning("recompiling %s: %s", self.name, miss.text)
@@ -372,9 +396,18 @@ class ProgramCache:
         return miss or Miss("the call", "no cached entry fits", "make it the same each time")
 
     @calls_program
-    def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _eager(
+        self,
+        reason: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        around: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> Any:
         self.fallbacks[reason] += 1
-        return self.function(*args, **kwargs)
+        if around is None:
+            return self.function(*args, **kwargs)
+        with around():
+            return self.function(*args, **kwargs)
 
     def _check_repeatable(self, entry: CacheEntry) -> None:
         if entry.random_states or entry.uncopied:
@@ -413,6 +446,25 @@ class ProgramCache:
             f"was compiled for ({entry.unfit}). Results are right. Please report it with the program",
             UncacheableWarning,
         )
+
+    def forget(self) -> None:
+        """Forget all entries and what was learned from calls, but not `states`; for ``torch.compiler.reset()``."""
+        self._dispatcher = Dispatcher()  # no lock is taken: a compilation may hold it, and wait for Dynamo
+        self.entries, self.last, self.fallbacks = [], None, Counter()
+        self.hits = self.misses = self._outcomes = self._uncached_count = 0
+        self._sizes = SizePolicy(self.settings.dynamic, self.function)
+        self._recompilations = Recompilations(self.name, self.settings)
+        self._likely, self._repeated = LikelyOutcomes(), set()
+        self._uncached = self._not_recorded = ""
+        self._warned_unfit = False
+
+    def _drop(self, entry: CacheEntry) -> None:
+        """Remove an entry from the cache, if it is cached."""
+        with self._lock:
+            self._dispatcher.remove(entry)
+            self.entries = [other for other in self.entries if other is not entry]
+            self._repeated.discard(entry)
+            self._likely = LikelyOutcomes()
 
     def _store(self, entry: CacheEntry) -> None:
         self.last = entry

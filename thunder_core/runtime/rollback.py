@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.errors import DataDependentError, WrongGuess
+from thunder_core.errors import DataDependentError, RunEnds
 from thunder_core.ir.bound_symbol import BoundSymbol, tensors_written_by
 from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
@@ -21,13 +21,15 @@ from thunder_core.symbols.captured import CAPTURE
 from thunder_core.symbols.generators import RESTORED, generator_states, set_generator_states
 
 _USES_AUTOGRAD: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_AUTOGRAD})
-_RESTORED: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_LEAF, Tag.ASSERTION})
+_RESTORED: Final = frozenset({Tag.RUNS_AUTOGRAD, Tag.CHANGES_LEAF, Tag.ASSERTION, Tag.UNGUARDED})
 """Tags of ops whose effects `Rollback` undoes, or have none; or a repetition has no further effect."""
+_MAY_END: Final = frozenset({Tag.GUESS, Tag.UNGUARDED})
+"""Tags of ops that may end a run."""
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """Restores the state that a run has changed before it raises `WrongGuess`.
+    """Restores the state that a run has changed before it raises `RunEnds`.
 
     Attributes:
         random: whether to restore the states of the random generators.
@@ -58,7 +60,7 @@ class Rollback:
             DataDependentError: an op before the last check has an effect that cannot be undone.
         """
         ops = list(_with_opened_regions(trace))
-        checks = [index for index, bound in enumerate(ops) if Tag.GUESS in bound.symbol.tags]
+        checks = [index for index, bound in enumerate(ops) if bound.symbol.tags & _MAY_END]
         if not checks:
             return cls(random=False)
         check = ops[checks[-1]]
@@ -77,7 +79,7 @@ class Rollback:
         return cls(any(bound.effects.random for bound in before), written, leaves, switches)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that calls ``run``, and restores the state if it raises `WrongGuess`."""
+        """A function that calls ``run``, and restores the state if it raises `RunEnds`."""
         if not (self.random or self.written or self.leaves or self.switches):
             return run
 
@@ -91,7 +93,7 @@ class Rollback:
             gradients = [(leaf, leaf.requires_grad, leaf.grad, _copy(leaf.grad)) for leaf in leaves]
             try:
                 return run(inputs, args, kwargs)
-            except WrongGuess:
+            except RunEnds:
                 if states is not None:
                     set_generator_states(states)
                 for generator, state in own_states:

@@ -47,7 +47,7 @@ _OPERATORS: Final = """
     q_scale.default q_zero_point.default q_per_channel_axis.default qscheme.default _has_same_storage_numel.default
 """
 
-# Labels in the timeline of a profiler. A compiled program has none, so that they cost it nothing.
+# Ranges of the profiler. They are no ops of a trace: each op has those that it is in.
 _ANNOTATIONS: Final = """
     _record_function_enter _record_function_enter.default _record_function_enter_new _record_function_enter_new.default
     _record_function_exit _record_function_exit.default _record_function_exit._RecordFunction

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import torch
 
 import thunder_core
 from thunder_core.ir.location import SourceLocation
+from thunder_core.tracing.this_thread import this_thread
 
 
 class CodeKind(enum.Enum):
@@ -268,7 +270,8 @@ def user_location() -> SourceLocation | None:
         code = frame.f_code
         of_user = _is_of_user.get(code.co_filename)
         if _is_users(code) if of_user is None else of_user:
-            return _location(code, frame.f_lineno)
+            location = _location(code, frame.f_lineno)
+            return replace(location, ranges=this_thread.ranges) if this_thread.ranges else location
         frame = frame.f_back
     return None
 

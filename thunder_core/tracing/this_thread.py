@@ -1,4 +1,4 @@
-"""Whether a thread records a program."""
+"""What a thread does: it records a program, or runs a compiled one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any, Final
 
 class _ThisThread(threading.local):
     recorder: Any = None
+    run: Any = None
+    ranges: tuple[Any, ...] = ()
 
 
 this_thread: Final = _ThisThread()
-"""Its ``recorder`` is that of the front end that records a program in this thread; None if none does.
+"""What the calling thread does.
+
+Its ``recorder`` is that of the front end that records a program; None if none does. Its ``run`` is the
+`thunder_core.runtime.unguarded.Run` of a program with unguarded ops; None if none runs. Its ``ranges`` are those of the
+profiler (`thunder_core.ir.profiler_ranges`) that the recorded program is in.
 
 Observed code reads the attribute, since a call would add an observed frame.
 """

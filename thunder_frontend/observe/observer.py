@@ -122,6 +122,7 @@ class Observer:
         self._depth = 0
         self._storing = False  # whether code that stores objects was entered
         self._noted: list[CodeNames] | None = None  # what `noting_code` gives, while it is active
+        self._refuses_external = False
         self._context_at_pause = _NO_CONTEXT
         self._ignored: set[int] = set()  # ids of code objects in `_codes` whose kind is IGNORED
         self._hook = frame_hook(self._entered, self._left, self._raised, self._calls, self._ignored)
@@ -200,6 +201,15 @@ class Observer:
             yield self._noted
         finally:
             self._noted = outer
+
+    @contextmanager
+    def without_external_calls(self) -> Iterator[None]:
+        """A context in which a builtin function that reads or changes external state raises `RunEagerly` instead."""
+        outer, self._refuses_external = self._refuses_external, True
+        try:
+            yield
+        finally:
+            self._refuses_external = outer
 
     @property
     def observes(self) -> bool:
@@ -609,6 +619,8 @@ class Observer:
         if effect is not None:
             raise RunEagerly(f"the program {effect}")
         name = external_call(function, frame)
+        if name is not None and self._refuses_external:
+            raise RunEagerly(f"the program calls {name}")
         if name is not None:
             self._heap.hidden_states.external(name, getattr(function, "__self__", None))
 

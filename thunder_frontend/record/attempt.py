@@ -26,6 +26,7 @@ class Attempt:
         graph: whether fakes have the program's autograd graph. Each call is then inferred; equal calls share no result.
         eager_modules: modules whose calls are recorded as one op, by `key_of`.
         eager_updates: functions of optimizers whose calls are recorded as one op.
+        harmless: keys of disabled functions (`thunder_frontend.record.disabled_functions`) without effects.
         watches_functions: whether the changes of Python objects are compared before and after each function that is one
             op of the trace, which takes time.
         guesses: the known values of tensors that the program reads; later values are read in this call. Each run checks
@@ -44,6 +45,7 @@ class Attempt:
     graph: bool = False
     eager_modules: frozenset[Key] = frozenset()
     eager_updates: frozenset[Callable[..., None]] = frozenset()
+    harmless: frozenset[Any] = frozenset()
     watches_functions: bool = False
     guesses: AssumedValues | None = None
     varying: VaryingSizes | None = None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from types import MethodWrapperType
+from types import FunctionType, MethodWrapperType
 from typing import Any, Final, cast
 
 import torch
 from torch.nn import functional
 
-from thunder_core.errors import UnsupportedError
+from thunder_core.errors import RunEagerly, UnsupportedError
+from thunder_core.ir.location import at
 from thunder_core.ir.symbol import as_recorded
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
@@ -29,7 +30,7 @@ from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import called_outside_of_program, calls_program, user_location
-from thunder_frontend.record import subclasses
+from thunder_frontend.record import profiler_ranges, subclasses
 from thunder_frontend.record.arguments import CallArguments
 from thunder_frontend.record.aten_calls import FROM_DATA
 from thunder_frontend.record.constants import evaluate
@@ -56,7 +57,7 @@ from thunder_frontend.record.tensor_state import (
 )
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
-from thunder_frontend.record.traced_tensor import describe, is_traced, variable_of
+from thunder_frontend.record.traced_tensor import describe, is_traced, reachable, variable_of
 
 Tensor: Any = torch.Tensor  # its properties are descriptors, which the stubs do not say
 
@@ -68,6 +69,7 @@ _INFERRING_DTYPE: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarra
 """Functions that infer the dtype from the classes of Python and NumPy numbers."""
 _INCOMPARABLE: Final = (type(None), str, bytes, list, tuple, dict, set, type, torch.dtype, torch.device)
 """Classes of objects that tensors cannot be compared with: PyTorch returns NotImplemented."""
+_MOST_HELD: Final = 10_000
 _CHECKED_DROPOUTS: Final = (functional.dropout, functional.alpha_dropout, functional.feature_alpha_dropout)
 _DROPOUTS: Final = (
     *_CHECKED_DROPOUTS,
@@ -272,6 +274,19 @@ def _index(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     return recorder.call(func, args, kwargs)
 
 
+def _attend_flexibly(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Record FlexAttention, unless its functions use tensors that the program computes: these are no arguments.
+
+    Raises:
+        RunEagerly: they do.
+    """
+    functions = [value for value in iterate_leaves((args, kwargs)) if isinstance(value, FunctionType)]
+    held = [tensor for function in functions for tensor in reachable(function, _MOST_HELD, torch.Tensor)]
+    if any(is_traced(tensor) for tensor in held):
+        raise RunEagerly(f"a function of FlexAttention uses a tensor that the program computes{at(user_location())}")
+    return recorder.call(func, args, kwargs)
+
+
 def _set_grad_enabled(recorder: Recorder, original: Any, enabled: bool) -> None:
     set_grad_enabled(enabled)  # each op stores the modes that it was called under
 
@@ -284,6 +299,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     **dict.fromkeys(FROM_DATA | _INFERRING_DTYPE, _create_from_data),
     **dict.fromkeys((Tensor.apply_, Tensor.map_, Tensor.map2_), _refuse_element_function),
     **dict.fromkeys(_NUMBERS, _call_on_numbers),
+    **profiler_ranges.HANDLERS,
     **dict.fromkeys(_DROPOUTS, _drop_out),
     **dict.fromkeys(_NORMS, _norm),
     **dict.fromkeys(_ACTIVATIONS, _activate),
@@ -301,6 +317,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     Tensor.register_hook: register_hook,
     Tensor.register_post_accumulate_grad_hook: register_hook,
     set_grad_enabled: _set_grad_enabled,
+    torch.ops.higher_order.flex_attention: _attend_flexibly,
     torch_assert: _assert_known,
 }
 """The handler of each function that is not simply recorded as an op of the trace."""

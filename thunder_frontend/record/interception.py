@@ -11,8 +11,9 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import BuiltinFunctionType, ClassMethodDescriptorType, CodeType, FunctionType
@@ -20,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from thunder_core.checks.global_state import ORIGINAL_BUILTINS
 from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.forking import renew_in_child
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.frames import calls_program, user_location
@@ -89,13 +91,28 @@ def replace_code(attribute: Any, replacement: Callable[..., Any], undo: list[Cal
     function.__code__ = code
 
 
-@cache  # like `replacement_of`: replacements live as long as the process
-def _code_that_calls(replacement: Callable[..., Any], is_generator: bool, free_variables: tuple[str, ...]) -> CodeType:
+def calling_instead(function: FunctionType, replacement: Callable[..., Any]) -> Callable[[], None]:
+    """Have all calls of a function call ``replacement``, in all threads, until the returned function is called."""
+    original = function.__code__
+    function.__code__ = _new_code_that_calls(replacement, False, original.co_freevars)
+
+    def restore() -> None:
+        function.__code__ = original
+
+    return restore
+
+
+def _new_code_that_calls(
+    replacement: Callable[..., Any], is_generator: bool, free_variables: tuple[str, ...]
+) -> CodeType:
     """The code of a function with these closure variables that calls ``replacement``."""
     # _CODE_OF_GENERATOR has no closure variables: no table has a generator function with a closure
     code = _CODE_OF_GENERATOR if is_generator else _code(len(free_variables))
     constants = [replacement if constant == "replacement" else constant for constant in code.co_consts]
     return code.replace(co_consts=tuple(constants), co_freevars=free_variables)
+
+
+_code_that_calls = cache(_new_code_that_calls)  # like `replacement_of`: replacements live as long as the process
 
 
 def _is_replaced(attribute: Any) -> bool:
@@ -233,6 +250,43 @@ def installed(rows: Iterable[Interception | Setting]) -> Iterator[None]:
         finally:
             _call_all(undo)  # the exception of a signal handler may have been raised before it began
             _installed[:] = [other for other in _installed if other is not undo]
+
+
+class SharedRows:
+    """Rows that are installed while any thread is in the context of this object."""
+
+    def __init__(self, rows: Callable[[], Iterable[Interception | Setting]]) -> None:
+        self._rows = rows
+        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
+        self._depth = 0
+        self._undo = ExitStack()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A context in which the rows are installed: the first thread installs them, and the last one uninstalls."""
+        entered = False
+        try:
+            with self._lock:
+                if self._depth == 0:
+                    self._undo.enter_context(installed(self._rows()))
+                self._depth += 1
+                entered = True
+            yield
+        finally:
+            with self._lock:
+                self._depth -= entered
+            self.uninstall_unused()
+
+    def uninstall_unused(self) -> None:
+        """Uninstall them, unless a thread is in the context: a signal handler that raises may have prevented it."""
+        with self._lock:
+            if self._depth == 0:
+                self._undo.close()
+
+    def keep_for_this_thread(self, *, is_entered: bool) -> None:
+        """In a forked process: only the thread that forked may still be in the context."""
+        self._depth = int(is_entered)
 
 
 def uninstall_all() -> None:

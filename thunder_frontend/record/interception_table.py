@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.autograd import forward_ad
@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.checks.arrays import is_array
 from thunder_core.checks.originals import is_compiled
 from thunder_core.errors import RunEagerly
+from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
     ScriptMethod,
@@ -41,13 +42,14 @@ from thunder_core.pytorch_internals import (
     wrap_for_grad,
 )
 from thunder_core.symbols import generators
-from thunder_core.tracing.frames import calls_program
+from thunder_core.tracing.frames import calls_program, user_location
 from thunder_frontend.record import (
     aten_calls,
     autograd_functions,
     checkpoints,
     control_flow,
     deferred,
+    disabled_wrappers,
     eager_calls,
     eager_paths,
     generator_state,
@@ -328,6 +330,14 @@ def _enter_dispatch_mode(recorder: Recorder, original: Callable[..., Any], mode:
     raise RunEagerly(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")
 
 
+def _set_stance(recorder: Recorder, original: Callable[..., Any], /, *args: Any) -> NoReturn:
+    raise RunEagerly(f"the program calls torch.compiler.set_stance{at(user_location())}")
+
+
+def _reset(recorder: Recorder, original: Callable[..., Any], /) -> NoReturn:
+    raise RunEagerly(f"the program calls torch.compiler.reset{at(user_location())}")
+
+
 _ENVIRONMENT: Final[Rows] = (
     Interception(
         TorchDispatchMode, "__enter__", _enter_dispatch_mode, "ops would bypass the mode", when=program_recorder
@@ -365,6 +375,28 @@ _ENVIRONMENT: Final[Rows] = (
     Interception(
         torch.compiler, "is_compiling", eager_paths.is_compiling, "attention modules and optimizers run as in eager"
     ),
+    Interception(
+        "torch._dynamo.eval_frame:DisableContext",
+        "__call__",
+        disabled_wrappers.disable,
+        "each run may disable another function",
+        when=program_recorder,
+    ),
+    Interception(
+        "torch._dynamo.external_utils:",
+        "get_nonrecursive_disable_wrapper",
+        disabled_wrappers.disable_not_recursive,
+        "each run may disable another function",
+        when=program_recorder,
+    ),
+    Interception(
+        "torch._dynamo.eval_frame:",
+        "_set_stance",
+        _set_stance,
+        "it would act once, at compile time",
+        when=program_recorder,
+    ),
+    Interception("torch._dynamo:", "reset", _reset, "it would act once, at compile time", when=program_recorder),
     *setting_for_private_name(is_compiling_flag, True, "checks whether a program is compiled return True"),
 )
 """State of the process around a program: default device, imports, flags of compilation."""

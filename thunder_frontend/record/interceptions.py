@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import Any, Final
 
-from thunder_core.forking import in_child, renew_in_child
+from thunder_core.checks import stance
+from thunder_core.forking import in_child
 from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.object_guards import GUARDED_APART
 from thunder_frontend.observe.stand_ins import FUNCTIONS_OF_C
 from thunder_frontend.record import (
     autograd_functions,
+    disabled_functions,
     module_calls,
 )
 from thunder_frontend.record.communication import Communication, add_communication
@@ -22,7 +22,7 @@ from thunder_frontend.record.interception import (
     ApplyInterception,
     Interception,
     Setting,
-    installed,
+    SharedRows,
     owner_of,
     replacement_of,
     setting_for_private_name,
@@ -37,10 +37,6 @@ _functions_of_c: Final[dict[Any, Interception]] = {}
 """The rows of intercepted functions of C, which programs may hold in variables."""
 _stand_ins: Final[dict[Any, Any]] = {}
 """By replacement of such a function, the original."""
-_lock = threading.Lock()
-renew_in_child(sys.modules[__name__], "_lock")
-_depth = 0
-_undo: Final = ExitStack()
 
 
 @contextmanager
@@ -50,35 +46,25 @@ def intercepting() -> Iterator[None]:
     Functions that `torch.compile` compiled run uncompiled meanwhile: what they call is part of the program. While
     several threads record programs, the first installs and the last puts everything back.
     """
-    global _depth
-    entered = False
-    try:
-        with _lock:
-            if _depth == 0:
-                _undo.enter_context(installed((*_rows_of_core(), *_stance(), *_added)))
-            _depth += 1
-            entered = True
+    with disabled_functions.CALLS.entered(), _ROWS.entered():
         yield
-    finally:
-        with _lock:
-            _depth -= entered
-        uninstall_unused()
 
 
 def uninstall_unused() -> None:
     """Put everything back, unless a thread records a program: a signal handler that raises may have prevented it."""
-    with _lock:
-        if _depth == 0:
-            _undo.close()
+    _ROWS.uninstall_unused()
+    disabled_functions.CALLS.uninstall_unused()
 
 
 @in_child
 def _uninstall_in_child() -> None:
     """Put back what other threads have replaced, unless the thread that forked records a program itself."""
-    global _depth
-    _depth = 0 if this_thread.recorder is None else 1
-    if _depth == 0:
-        uninstall_all()
+    is_recording = this_thread.recorder is not None
+    _ROWS.keep_for_this_thread(is_entered=is_recording)
+    disabled_functions.CALLS.keep_for_this_thread(is_entered=is_recording or disabled_functions.is_watching())
+    if not is_recording:
+        if not disabled_functions.is_watching():
+            uninstall_all()
         uninstall_unused()
 
 
@@ -175,9 +161,12 @@ def _stance() -> Rows:
     """Functions that `torch.compile` compiled run their code, as under ``torch.compiler.set_stance("force_eager")``."""
     from thunder_core.pytorch_internals import DynamoStance, dynamo_stance  # which takes long to import
 
-    return setting_for_private_name(
-        dynamo_stance, DynamoStance("force_eager"), "functions compiled by torch.compile run uncompiled"
-    )
+    eager = DynamoStance(stance.FORCE_EAGER)
+    rows = setting_for_private_name(dynamo_stance, eager, "functions compiled by torch.compile run uncompiled")
+    if rows:
+        stance.place(eager, dynamo_stance.value)
+    return rows
 
 
+_ROWS: Final = SharedRows(lambda: (*_rows_of_core(), *_stance(), *_added))
 _note_functions_of_c(TABLE)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.contract import Reconstruction
-from thunder_core.errors import EndsRecording, ThunderError, WrongGuess
+from thunder_core.errors import EndsRecording, RunEnds, ThunderError
 from thunder_core.tracing.tracebacks import is_defect, note
 from thunder_frontend.record.open_trace import OpenTrace
 from thunder_frontend.record.traced_tensor import holds_traced_tensor
@@ -20,7 +20,7 @@ def ends_program(error: BaseException, trace: OpenTrace) -> bool:
 
     Adds a note to the exception where the trace lacks some of the calls before it, so that it cannot run.
     """
-    if isinstance(error, ThunderError | EndsRecording | WrongGuess) or is_defect(error):
+    if isinstance(error, ThunderError | EndsRecording | RunEnds) or is_defect(error):
         return False
     if trace.is_region_cut or trace.outer_ops:
         note(error, "it was raised inside of a checkpoint region, an autograd.Function or the like")

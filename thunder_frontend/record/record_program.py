@@ -37,7 +37,7 @@ from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.tracebacks import free_frames, note
 from thunder_frontend.observe.observer import Observer
-from thunder_frontend.record import conversions, data_dependence, subclasses
+from thunder_frontend.record import conversions, data_dependence, disabled_functions, profiler_ranges, subclasses
 from thunder_frontend.record.aten_calls import record_aten
 from thunder_frontend.record.attempt import CONSTANT_NUMBERS, Attempt, RecordAgain
 from thunder_frontend.record.communication import communication
@@ -288,6 +288,10 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
             location=error.location,
             advice=("use isinstance(n, float)", "or convert the number first: float(n), int(n)"),
         )
+    if isinstance(error, DataDependentError):
+        reason = disabled_functions.why_not_evaluated(recorder)
+        if reason is not None:
+            return RunEagerly(reason)
     if recorder.attempt.converting and not isinstance(error, DataDependentError):
         return RecordAgain("int and float are classes", converting=None)
     if recorder.has_traced_numbers:
@@ -300,10 +304,11 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
 def _trace_of(recorder: Recorder, outputs: list[Proxy], raised: BaseException | None) -> Trace:
     if recorder.defined_sizes is not None:
         outputs += recorder.defined_sizes.proxies
+    ops = tuple(recorder.trace.ops) if raised is None else _without_guesses(recorder.trace.ops)
     trace = Trace(
         "computation",
         tuple(recorder.inputs.proxies),
-        tuple(recorder.trace.ops) if raised is None else _without_guesses(recorder.trace.ops),
+        disabled_functions.with_writes_as_recorded(ops, recorder.inputs.proxies),
         tuple(outputs),
         Stage.ACQUIRED,
         "acquisition",
@@ -341,6 +346,7 @@ def _run(
     try:
         with (
             only_kernels(recorder.trace.kernels),
+            profiler_ranges.of_program(),
             intercepting(),
             recorder.tensors.fake_mode,
             AcquisitionMode(recorder, observer),

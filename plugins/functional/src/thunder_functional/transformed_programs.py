@@ -193,7 +193,7 @@ class TransformedCache(ProgramCache):
     def _run(self, entry: CacheEntry, inputs: tuple[Any, ...], *_: Any, **__: Any) -> Any:
         return entry, inputs
 
-    def _eager(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _eager(self, reason: str, *_: Any, **__: Any) -> Any:
         raise NotTransformed(reason)
 
     def _accept(self, entry: CacheEntry, inputs: tuple[Any, ...]) -> None:

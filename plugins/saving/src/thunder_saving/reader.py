@@ -24,6 +24,7 @@ from thunder_core.ir.annotation import (
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of
 from thunder_core.ir.context import AUTOCAST_DEVICE_TYPES, Context
 from thunder_core.ir.effects import PURE, Effects, joined
+from thunder_core.ir.profiler_ranges import RECORD_FUNCTION, RECORD_FUNCTIONS, ProfilerRange
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.switches import read_switches, set_switches
 from thunder_core.ir.symbol import Tag, as_recorded
@@ -85,6 +86,31 @@ def read_context(items: tuple[ast.expr, ...], ambient: Context, expressions: Exp
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise expressions.module.error(f"{ast.unparse(item)}: {error}", item) from error
     return context if items else None
+
+
+def read_ranges(
+    items: tuple[ast.expr, ...], expressions: ExpressionReader
+) -> tuple[tuple[ProfilerRange, ...], tuple[ast.expr, ...]]:
+    """The ranges of the profiler that ``with`` items enter, and the other items.
+
+    Raises:
+        TraceSyntaxError: a range has other arguments than a name and a text.
+    """
+    ranges: list[ProfilerRange] = []
+    others: list[ast.expr] = []
+    for item in items:
+        name = dotted(item.func) if isinstance(item, ast.Call) else None
+        if not isinstance(item, ast.Call) or name not in (RECORD_FUNCTION, RECORD_FUNCTIONS):
+            others.append(item)
+            continue
+        args = tuple([expressions.value(argument) for argument in item.args])
+        pairs = args if name == RECORD_FUNCTIONS else (args,)
+        for index, pair in enumerate(pairs):
+            texts = (*pair, None)[:2] if isinstance(pair, tuple) and 0 < len(pair) <= 2 else (None, None)
+            if item.keywords or type(texts[0]) is not str or not isinstance(texts[1], str | None):
+                raise expressions.module.error(f"{ast.unparse(item)!r} is no range of the profiler", item)
+            ranges.append(ProfilerRange(texts[0], texts[1], (item.lineno, item.col_offset, index)))
+    return tuple(ranges), tuple(others)
 
 
 def _check_context(context: Context) -> None:
@@ -232,8 +258,12 @@ class FunctionReader:
 
     def _op(self, syntax: CallSyntax, ambient: Context) -> BoundSymbol:
         symbol, args, kwargs, flattened = self.calls.read(syntax.value)
-        context = read_context(syntax.contexts, ambient, self.expressions)
-        bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, syntax.location)
+        ranges, contexts = read_ranges(syntax.contexts, self.expressions)
+        context = read_context(contexts, ambient, self.expressions)
+        location = syntax.location
+        if ranges and location is not None:
+            location = replace(location, ranges=ranges)
+        bound = BoundSymbol(symbol, args, kwargs, None, PURE, context, location)
         if symbol is NEW_GENERATOR and isinstance(syntax.target, ast.Name):
             generator = self._defined(OpaqueProxy(syntax.target.id, "Generator"), syntax.target)
             return replace(bound, output=generator, effects=Effects(random=True, external=True))

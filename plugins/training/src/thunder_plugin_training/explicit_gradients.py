@@ -160,6 +160,8 @@ class _Walk:
         """Why a functional trace cannot express the op; None if it can."""
         if not _UNKNOWN_TO_TRACES.isdisjoint(op.symbol.tags):
             return "reads or changes the autograd graph"
+        if Tag.UNGUARDED in op.symbol.tags or (Tag.LOCAL in op.symbol.tags and (self.used or self.known)):
+            return "may read gradients"  # which are assigned when the program ends
         if Tag.HIGHER_ORDER in op.symbol.tags:  # the region would be kept for backward as a part of the program
             return "is computed again in backward"
         return None
