@@ -437,8 +437,10 @@ _RANGES = {"outer": 1, "first": 1, "second": 1, "layer": 3, "decorated": 1}
 
 
 def _events(function: Callable[..., Any], x: torch.Tensor) -> dict[str, int]:
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        function(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch 2.11 warns of cycles
+        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+            function(x)
     return collections.Counter(event.name for event in profiled.events() if event.name in _RANGES)
 
 
@@ -464,8 +466,10 @@ def test_deep_ranges() -> None:
 
     compiled, x = thunder.jit(lambda x: nested(x, 25)), torch.randn(3)
     assert torch.equal(compiled(x), nested(x, 25))
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        compiled(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+            compiled(x)
     assert len({event.name for event in profiled.events() if event.name.startswith("depth ")}) == 25
     acquired = thunder.last_traces(compiled)[0]
     assert str(read_trace(str(acquired))) == str(acquired)
@@ -520,7 +524,7 @@ def test_other_compilers(called: bool) -> None:
             each(x)
     originals = [function, module, _Outer(function, module)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         for each, original in zip(compiled, originals, strict=True):
             expected = original(other)
             ways = [torch.compile(each, backend="eager"), torch.jit.trace(each, x)]
@@ -532,7 +536,7 @@ def test_other_compilers(called: bool) -> None:
                 torch.testing.assert_close(way(other), expected)
     torch.testing.assert_close(torch.fx.symbolic_trace(lambda x: compiled[0](x))(other), function(other))
     with pytest.raises(Exception, match=r"thunder\.original\(m\)"):
-        torch.export.export(compiled[2], (x,), strict=True)
+        torch.export.export(compiled[1], (x,), strict=True)
     torch.compiler.reset()
 
 

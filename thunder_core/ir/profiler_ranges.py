@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 import torch
-
-if TYPE_CHECKING:
-    from thunder_core.ir.bound_symbol import BoundSymbol
 
 _MOST_NESTED: Final = 10  # Python allows 20 nested blocks, and modes take some
 RECORD_FUNCTION: Final = "torch.profiler.record_function"
@@ -47,12 +44,6 @@ def record_functions(*ranges: tuple[str, str | None]) -> Iterator[None]:
 def union(ranges: Iterable[Sequence[ProfilerRange]]) -> tuple[ProfilerRange, ...]:
     """The ranges of all these, each once, the outer ones first."""
     return tuple(dict.fromkeys(each for several in ranges for each in several))
-
-
-def without_ranges(bound: BoundSymbol) -> BoundSymbol:
-    """An op of backward, which in eager PyTorch is in no range of the program."""
-    location = bound.location
-    return bound if location is None or not location.ranges else replace(bound, location=replace(location, ranges=()))
 
 
 class RangeBlocks:

@@ -11,6 +11,8 @@ from functools import cache, partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
+import torch
+
 from thunder_core.errors import RunEagerly
 from thunder_core.ir.location import at
 from thunder_core.tracing.frames import calls_program, user_location
@@ -31,16 +33,18 @@ def disabled_by_user(frame: FrameType) -> Any:
     PyTorch disables functions of its own, such as `torch.utils.checkpoint.checkpoint`; these are part of the program.
     """
     codes = wrapper_codes()
-    if frame.f_code is codes[0]:
-        variables = frame.f_locals
-        return variables["fn"] if variables["self"].wrapping else None
-    if frame.f_code is codes[1]:
-        function = frame.f_locals["fn"]
-        return None if _is_of_pytorch(function) else function
-    return None
+    if frame.f_code not in codes:
+        return None
+    function = frame.f_locals["fn"]
+    by_user = frame.f_code is codes[1] or frame.f_locals["self"].wrapping
+    return function if by_user and not _is_of_pytorch(function) else None
 
 
 def _is_of_pytorch(function: Any) -> bool:
+    """Whether a function is PyTorch's own; the call of a module that the user disables is not."""
+    is_call = str(getattr(function, "__name__", "")).endswith("_call_impl")
+    if is_call and isinstance(getattr(function, "__self__", None), torch.nn.Module):
+        return False
     return str(getattr(function, "__module__", "")).startswith("torch.")
 
 
@@ -100,7 +104,7 @@ def disable(recorder: Recorder, original: Callable[..., Any], context: Any, func
     Raises:
         RunEagerly: the program marks a function.
     """
-    if context.wrapping:
+    if context.wrapping and not _is_of_pytorch(function):
         raise RunEagerly(f"the program calls torch.compiler.disable{at(user_location())}")
     return original(context, function)
 

@@ -35,7 +35,8 @@ from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.sampling import record_checked
 
 _MODULES: Final = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
-_NOT_COMPILING: Final = _MODULES | OPTIMIZERS | {"torch.distributed.nn.functional"}
+_REGIONS: Final = "torch._higher_order_ops.invoke_subgraph"  # up to PyTorch 2.11 they call Dynamo where they compile
+_NOT_COMPILING: Final = _MODULES | OPTIMIZERS | {"torch.distributed.nn.functional", _REGIONS}
 _encoder: Callable[..., Any] = copy_of(torch.nn.TransformerEncoder.forward)
 _NAME: Final = "torch.nn.TransformerEncoder.forward"
 _ENCODER: Final = Symbol(_NAME, _encoder)
@@ -84,7 +85,7 @@ def _has_overrides(arguments: Iterable[Any]) -> bool | None:
 def is_compiling(recorder: Recorder, original: Callable[[], bool]) -> bool:
     """The interception of `torch.compiler.is_compiling`.
 
-    False for a call from an attention module, an optimizer or a differentiable collective.
+    False for a call from an attention module, an optimizer, a differentiable collective or a region to compile once.
     """
     return calling_module() not in _NOT_COMPILING and original()
 

@@ -18,7 +18,6 @@ from thunder_core.errors import SizeVariesError
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_of
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.geometry import StoragePosition
-from thunder_core.ir.profiler_ranges import without_ranges
 from thunder_core.ir.proxy import PROXY_TYPES, Proxy, TensorProxy, storages_of
 from thunder_core.ir.size import are_constant, from_fake, on_fakes
 from thunder_core.ir.storage_sizes import bytes_of, extent_bytes
@@ -127,7 +126,7 @@ def two_programs(dependence: Dependence, again: frozenset[int], provenance: str)
     twice = set(forward_positions)
     return Partitioned(
         forward,
-        _program(joint.trace, "backward", inputs, map(without_ranges, own), gradients, provenance),
+        _program(joint.trace, "backward", inputs, map(_without_ranges, own), gradients, provenance),
         saved,
         len(joint.outputs),
         bytes_of(saved, dependence.sizes, dependence.given),
@@ -189,6 +188,12 @@ def _copies(dependence: Dependence, taken: list[Proxy]) -> dict[str, tuple[tuple
     trace = dependence.joint.trace
     builder = Builder(trace.names(), max(dependence.sizes) + 1)
     return {proxy.name: _copy_of_input(proxy, builder) for proxy in lost}
+
+
+def _without_ranges(bound: BoundSymbol) -> BoundSymbol:
+    """An op of backward, which in eager PyTorch is in no range of the profiler."""
+    location = bound.location
+    return bound if location is None or not location.ranges else replace(bound, location=replace(location, ranges=()))
 
 
 def _program(
