@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -96,7 +96,7 @@ def describe_context(context: Context) -> str:
     )
 
 
-_SWITCHES: Final = (
+_SWITCHES: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     ("FLASH_ATTENTION", get_flash_sdp_enabled),
     ("EFFICIENT_ATTENTION", get_mem_efficient_sdp_enabled),
     ("MATH", get_math_sdp_enabled),
