@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -80,3 +82,18 @@ def prologue_lines(layers):
 def test_the_prologue_grows_with_the_layers_not_with_their_pairs():
     two, four, eight = map(prologue_lines, (2, 4, 8))
     assert eight - four <= 2 * (four - two) + 4
+
+
+def test_addresses_of_the_last_call_are_not_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[list[int]] = []
+    some_overlap = OverlapCheck._some_overlap
+
+    def counted(self: OverlapCheck, starts: list[int], *others: Any) -> bool:
+        compared.append(starts)
+        return some_overlap(self, starts, *others)
+
+    monkeypatch.setattr(OverlapCheck, "_some_overlap", counted)
+    tensors, others = ([torch.ones(3), torch.ones(3)] for _ in range(2))
+    check = OverlapCheck([(0, 1)], tensors)
+    assert [check.apart(*call) for call in (tensors, tensors, others, others, tensors)] == [True] * 5
+    assert len(compared) == 3

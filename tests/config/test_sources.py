@@ -299,6 +299,7 @@ def test_nothing_is_imported_but_the_plugins_that_the_default_names() -> None:
         "simplify",
         "subclasses",
         "torchscript",
+        "training",
     ]
 
 

@@ -18,16 +18,19 @@ from thunder_frontend.record.tensor_state import GRAD
 Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
 _IS_LEAF = Tensor.is_leaf.__get__
 _HOOKS = (Tensor._backward_hooks.__get__, Tensor._post_accumulate_grad_hooks.__get__)
+_ACCUMULATE = (torch.Tensor.backward, torch.autograd.backward)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def gradients_of_inputs(recorder: Recorder, observer: Observer) -> dict[str, str | None]:
     """The gradients before the program, as in `thunder_core.contract.Recording`, after it ran. Guards what it reads.
 
-    Gradients that the program may add to become inputs.
+    Gradients that the program may add to become inputs. Programs that run autograd in other ways than by ``backward``
+    are left to it, so that nothing is guarded for them.
     """
     ops = recorder.trace.ops
-    if not any(Tag.RUNS_AUTOGRAD in op.symbol.tags for op in ops):
+    running = [op for op in ops if Tag.RUNS_AUTOGRAD in op.symbol.tags]
+    if not running or any(op.symbol.target not in _ACCUMULATE for op in running):
         return {}
     assigned = _assigned_first(ops)
     gradients: dict[str, str | None] = {}

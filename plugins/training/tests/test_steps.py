@@ -361,7 +361,7 @@ def another_graph(model: nn.Module) -> Step:
 LEFT: dict[Callable[[Any], Step], str] = {
     hooked: "has hooks",
     hooked_after_accumulation: "has hooks",
-    penalized: "reads or changes the autograd graph",
+    penalized: "",
     graph_used_twice: "two calls of backward use the same part",
     computed_again: "is computed again in backward",
     another_graph: "which has a graph that backward did not use",
