@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
-from thunder_core.passes.operations import functional_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +111,10 @@ class Functionalized:
 
     @property
     def unfused(self) -> frozenset[str]:
-        """Names of values that no region should compute, because it would copy much more than the op writes: those of
-        `partial_writes`, and of calls that write several tensors, as fused optimizers do.
+        """Names of values that no region should compute, because it would copy what the op writes in place: those of
+        `partial_writes`, and of calls that write several tensors, as optimizers do.
         """
-        several = [m for m in self.mutations if len(m.written) > 2 and m.functional.target is functional_call]
+        several = [mutation for mutation in self.mutations if len(mutation.written) > 2]
         return self.partial_writes.union(name for mutation in several for name in mutation.ops)
 
     @property

@@ -2,7 +2,8 @@
 
 The level of an operation is greater than those of all operations it depends on, or equal if both have the same label.
 It is as high as the users of its values allow: so an operation is in the region of its users, and is not computed long
-before.
+before. Operations that nothing waits for, such as the matmul that computes the gradient of a weight for an optimizer at
+the end of the program, are computed as early as possible instead: they free what they read.
 
 Results that nothing else waits for, such as the gradient of a weight, need not be computed as early as possible.
 Operations that only such results need (a *side*) wait for the next region that reads the same memory, if there is one,
@@ -41,9 +42,14 @@ def levels_of(
         apart: dependencies between operations that must not have the same level.
     """
     step = partial(_step, labels, apart)
-    levels = _latest(before, step, _earliest(before, step, {}))
-    floors = _floors(symbols, before, labels, levels)
-    return _latest(before, step, _earliest(before, step, floors)) if floors else levels
+    after: list[list[int]] = [[] for _ in symbols]
+    for index, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(index)
+    ends = _ends(symbols, after, labels)
+    levels = _latest(before, step, ends, _earliest(before, step, {}))
+    floors = _floors(symbols, after, labels, levels, ends)
+    return _latest(before, step, ends, _earliest(before, step, floors)) if floors else levels
 
 
 def _step(labels: Sequence[int | None], apart: Pairs, earlier: int, later: int) -> int:
@@ -59,10 +65,11 @@ def _earliest(before: Dependencies, step: Step, floors: dict[int, int]) -> list[
     return levels
 
 
-def _latest(before: Dependencies, step: Step, levels: list[int]) -> list[int]:
+def _latest(before: Dependencies, step: Step, ends: frozenset[int], levels: list[int]) -> list[int]:
     highest: dict[int, int] = {}  # allowed by the users of an operation
     for index in range(len(before) - 1, -1, -1):
-        levels[index] = highest.get(index, levels[index])
+        if index not in ends:
+            levels[index] = highest.get(index, levels[index])
         for other in before[index]:
             bound = levels[index] - step(other, index)
             highest[other] = min(highest.get(other, bound), bound)
@@ -70,14 +77,13 @@ def _latest(before: Dependencies, step: Step, levels: list[int]) -> list[int]:
 
 
 def _floors(
-    symbols: Sequence[BoundSymbol], before: Dependencies, labels: Sequence[int | None], levels: Sequence[int]
+    symbols: Sequence[BoundSymbol],
+    after: Dependencies,
+    labels: Sequence[int | None],
+    levels: Sequence[int],
+    ends: frozenset[int],
 ) -> dict[int, int]:
     """The least levels of operations whose sides wait for a later region."""
-    after: list[list[int]] = [[] for _ in symbols]
-    for index, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(index)
-    ends = _ends(symbols, after, labels)
     readers: dict[int, list[int]] | None = None
     floors: dict[int, int] = {}
     for side in _sides(after, labels, ends):
@@ -90,13 +96,16 @@ def _floors(
 
 
 def _ends(symbols: Sequence[BoundSymbol], after: Dependencies, labels: Sequence[int | None]) -> frozenset[int]:
-    """Operations without label and effects on which no others depend, or only such on which nothing else depends."""
+    """Operations without label and effects that nothing waits for: on which no others depend, or only such, or only
+    operations on which nothing else depends.
+    """
+    ends: set[int] = set()
     last = {index for index, readers in enumerate(after) if not readers}
-    return frozenset(
-        index
-        for index, bound in enumerate(symbols)
-        if labels[index] is None and bound.effects.pure and last.issuperset(after[index])
-    )
+    for index in range(len(symbols) - 1, -1, -1):
+        if labels[index] is None and symbols[index].effects.pure and last.issuperset(after[index]):
+            ends.add(index)
+            last.add(index)
+    return frozenset(ends)
 
 
 def _sides(after: Dependencies, labels: Sequence[int | None], ends: frozenset[int]) -> Iterator[list[int]]:

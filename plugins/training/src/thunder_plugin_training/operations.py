@@ -68,6 +68,11 @@ def ones(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
+def after(tensors: Sequence[torch.Tensor], cotangent: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors themselves. What uses the result runs after what computes ``cotangent``."""
+    return list(tensors)
+
+
 def freed(tensor: torch.Tensor) -> torch.Tensor:
     """A result of the program whose graph its backward has freed, as eager PyTorch returns it."""
     with torch.enable_grad():
@@ -98,4 +103,5 @@ STORE_GRADIENTS: Final = Symbol("thunder_plugin_training.operations.store_gradie
 GRADIENTS: Final = Symbol("thunder_plugin_training.operations.gradients", gradients)
 GRADIENT_LIKE: Final = Symbol("thunder_plugin_training.operations.gradient_like", gradient_like)
 ONES: Final = Symbol("thunder_plugin_training.operations.ones", ones, decomposition=ones)
+AFTER: Final = Symbol("thunder_plugin_training.operations.after", after)
 FREED: Final = Symbol("thunder_plugin_training.operations.freed", freed)

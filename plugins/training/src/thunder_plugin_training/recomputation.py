@@ -10,13 +10,13 @@ import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.partitioning.partition import Partition
-from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import TransformContext
 from thunder_core.symbols.registry import registry
-from thunder_plugin_training.operations import ONES
+from thunder_plugin_training.operations import AFTER, ONES
 
 
 def with_recomputation(trace: Trace, context: TransformContext) -> Trace:
@@ -56,20 +56,60 @@ def _one_program(trace: Trace, start: BoundSymbol, joint: Joint, partitioned: Pa
     forward, backward = partitioned.forward, partitioned.backward
     builder = Builder.of(trace)
     computed = {proxy.name for op in forward.symbols for proxy in op.outputs()}
+    waiting, late = _late_inputs(joint, partitioned, computed, builder)
     mine = [proxy for op in backward.symbols for proxy in op.outputs() if proxy.name not in computed]
     inlining = Inlining(
-        [(proxy, proxy) for proxy in (*backward.inputs, *mine)],
+        [(proxy, proxy) for proxy in (*backward.inputs, *mine, *late.values())],
         lambda proxy: builder.name(proxy.name, numbered=True),
         builder.new_storage,
     )
-    ops = [inlining.op(op) for op in backward.symbols]
+    ops = [inlining.op(_with(late, op) if _is_again(op, computed) else op) for op in backward.symbols]
     results: dict[str, Any] = {proxy.name: proxy for proxy in joint.outputs}
     for before, after in zip(joint.gradients, backward.output, strict=True):
         assert isinstance(before, TensorProxy)
         results[before.name] = inlining.value(after)
     output = tuple([results.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf for leaf in trace.output])
-    (cotangent,) = tensor_outputs_of(start)  # not of the loss, which nothing else may need
+    whole = [*forward.symbols, _ones(start), *waiting, *ops]
+    return replace(trace.with_symbols(whole, "inline_backward"), output=output)
+
+
+def _late_inputs(
+    joint: Joint, partitioned: Partitioned, computed: set[str], builder: Builder
+) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+    """An op that passes on what recomputed ops read, and its results by the names of its arguments.
+
+    It takes a value that forward computes late. Without it nothing keeps recomputed ops in backward: an executor that
+    fuses would run them with the ops of forward, and keep the results.
+    """
+    inputs = {proxy.name for proxy in joint.primals}
+    again = [op for op in partitioned.backward.symbols if _is_again(op, computed)]
+    inside = {proxy.name for op in again for proxy in op.outputs()}
+    read = {
+        proxy.name: proxy
+        for op in again
+        for proxy in tensor_inputs_of(op)
+        if proxy.name not in inside and not (op.is_view() and proxy.name in inputs)
+    }
+    saved = {proxy.name for proxy in partitioned.saved} & computed
+    last = [p for op in partitioned.forward.symbols for p in tensor_outputs_of(op) if p.name in saved][-1:]
+    if not read or not last:
+        return [], {}
+    late = {name: replace(proxy, name=builder.name(name, numbered=True)) for name, proxy in read.items()}
+    return [BoundSymbol(AFTER, (list(read.values()), last[0]), {}, list(late.values()))], late
+
+
+def _is_again(op: BoundSymbol, computed: set[str]) -> bool:
+    """Whether an op of backward computes values of forward again."""
+    return any(proxy.name in computed for proxy in op.outputs())
+
+
+def _with(values: Mapping[str, TensorProxy], op: BoundSymbol) -> BoundSymbol:
+    return op.map_arguments(lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf)
+
+
+def _ones(start: BoundSymbol) -> BoundSymbol:
+    """The cotangent of the loss, without the loss, which nothing else may need."""
+    (cotangent,) = tensor_outputs_of(start)
     kwargs = {"dtype": cotangent.dtype, "device": cotangent.device}
     symbol, args, kwargs = registry.resolve(torch.ones, (tuple(cotangent.shape),), kwargs)
-    ones = replace(start, symbol=symbol, args=args, kwargs=kwargs)
-    return replace(trace.with_symbols([*forward.symbols, ones, *ops], "inline_backward"), output=output)
+    return replace(start, symbol=symbol, args=args, kwargs=kwargs)
