@@ -25,7 +25,7 @@ PIECE = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<line>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 # Whatever else is installed here is not in the document.
-PLUGINS = "my_kernels,composites,cudagraphs,layouts,matmul,simplify,distributed,subclasses,torchscript"
+PLUGINS = "my_kernels,composites,cudagraphs,layouts,matmul,simplify,distributed,subclasses,torchscript,training"
 # What is changed in a file of the plugin, and the test that has to notice.
 MISTAKES = {
     "forward": ("kernels.py", "x.square().mean(-1, keepdim=True) + eps", "x.square().mean(-1, keepdim=True)"),

@@ -110,10 +110,11 @@ def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[st
         advice.append(
             "the reference executor, PyTorch, is always last and is not named: executors=[] for PyTorch alone"
         )
-    if not advice and name in first_party_items():
-        advice.append(how_to_get(name))
+    missing = name in first_party_names() and name not in names
+    if (missing or not advice) and name in first_party_items():
+        advice.insert(0, how_to_get(name))
     problem = f"there is no {kind.word} {name!r}"
-    if name in first_party_names() and name not in names:
+    if missing:
         problem += f": the plugin {name!r} is not installed"
     near = "" if advice else suggestion(name, dict.fromkeys([*known, *names, *first_party_items()]))
     advice.append(f"{plural(kind)} of installed plugins: {', '.join(sorted(set(known))) or 'none'}")

@@ -89,10 +89,19 @@ def _is_exporting(recorder: Recorder | None, original: Callable[[], bool]) -> bo
     return original()
 
 
+_EXPORTING: Final = Interception(
+    torch.compiler,
+    "is_exporting",
+    _is_exporting,
+    "a disabled function is one op",
+    when=program_recorder,
+    always=True,
+)
+
+
 def _rows() -> tuple[Interception, ...]:
     wrapper_codes()  # now, as recording replaces the code that has them
-    purpose = "a disabled function is one op"
-    return (Interception(torch.compiler, "is_exporting", _is_exporting, purpose, when=program_recorder, always=True),)
+    return (_EXPORTING,)
 
 
 CALLS: Final = SharedRows(_rows)

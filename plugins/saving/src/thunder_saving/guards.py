@@ -311,7 +311,8 @@ def modes_of(state: GlobalState) -> dict[str, str]:
         text = literal_of(value)
         if text is None or (name in ("module_hooks", "functorch_level") and value):
             raise UnsupportedError(
-                f"the program was compiled under the mode {name} = {value!r}, which no file can have"
+                f"the program was compiled under the mode {name} = {value!r}, which no file can have",
+                advice=("compile and save it without this mode",),
             )
         texts[name] = text
     return texts

@@ -106,11 +106,20 @@ def _address(tensor: StateTensor) -> int | None:
     value = tensor.value
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
         kind = type(value).__qualname__ if value.layout is torch.strided else f"{value.layout} tensor"
-        raise UnsupportedError(f"{tensor.name} is a {kind}; files have plain strided tensors only")
+        raise UnsupportedError(
+            f"{tensor.name} is a {kind}; files have plain strided tensors only",
+            advice=("convert it to a plain tensor before the model is compiled",),
+        )
     if value.device.type == "meta":
-        raise UnsupportedError(f"{tensor.name} is on the meta device, and has no values to save")
+        raise UnsupportedError(
+            f"{tensor.name} is on the meta device, and has no values to save",
+            advice=("materialize the model first: module.to_empty(device=...), then load its state",),
+        )
     if value.is_quantized or value.is_conj() or value.is_neg():
-        raise UnsupportedError(f"{tensor.name} is quantized, or a lazy conjugate or negative, which no file can have")
+        raise UnsupportedError(
+            f"{tensor.name} is quantized, or a lazy conjugate or negative, which no file can have",
+            advice=("convert it first: dequantize(), resolve_conj(), resolve_neg()",),
+        )
     if value.requires_grad and not value.is_leaf:
         raise UnsupportedError(
             f"{tensor.name} is the result of operations that autograd records, which no file can have",

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.autodiff.activity import records
+from thunder_core.autodiff.tensor_hooks import split_requests
 from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.ir.builder import Builder
@@ -73,6 +74,8 @@ def with_explicit_gradients(trace: Trace, gradients: Mapping[str, str | None]) -
     Raises:
         LeftToAutograd: the program does more with autograd.
     """
+    for request in split_requests(trace)[1]:
+        raise LeftToAutograd(f"{request.symbol.name} replaces gradients while backward runs{at(request.location)}")
     walk = _Walk(trace, gradients)
     for op in trace.symbols:
         walk.add(op)
