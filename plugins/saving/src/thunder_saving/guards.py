@@ -238,7 +238,8 @@ def rows_of(guard: TensorGuard) -> list[list[str]]:
         if condition is CLASS:
             if expected not in _TENSOR_CLASSES.values():
                 raise UnsupportedError(
-                    f"{guard.source.describe()} is a {type_name(expected)}; files have programs of plain tensors only"
+                    f"{guard.source.describe()} is a {type_name(expected)}; files have programs of plain tensors only",
+                    advice=("compile and save the program for plain tensors",),
                 )
             rows.append(["type", class_path(expected)])
         else:

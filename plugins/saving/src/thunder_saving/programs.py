@@ -100,7 +100,8 @@ def _entry_for(compiled: ProgramCache, args: tuple[Any, ...], kwargs: dict[str, 
         return compiled.compiled_entry(args, kwargs)
     except RunEagerly as needed:
         raise UnsupportedError(
-            f"{compiled.name} cannot be saved, as eager PyTorch runs this call: {needed}"
+            f"{compiled.name} cannot be saved, as eager PyTorch runs this call: {needed}",
+            advice=("change what the reason names, or save a part of the model that does without it",),
         ) from needed
 
 
@@ -214,6 +215,7 @@ class _Writer:
         raise UnsupportedError(
             f"{source.describe()}, an argument{called}, is an object of type {kind}, which no file can have",
             location=location,
+            advice=("pass tensors, numbers, strings, and tuples, lists or dicts of these",),
         )
 
     def _add_run(self, entry: CacheEntry, folder: str, row: dict[str, Any]) -> None:
@@ -243,7 +245,10 @@ class _Writer:
     def _differentiation(self, program: DifferentiatedProgram, folder: str) -> dict[str, Any]:
         joint, saved = program.joint, program.partitioned.saved
         if program.plain:
-            raise UnsupportedError("the program has calls of __torch_function__ of its inputs' classes")
+            raise UnsupportedError(
+                "the program has calls of __torch_function__ of its inputs' classes",
+                advice=("compile and save the program for plain tensors",),
+            )
         backwards: list[dict[str, Any]] = []
         for present, wanted in _variants(program):
             backward = program.backward(present, wanted, ())
@@ -332,7 +337,10 @@ def _place(source: Any) -> str:
             return f"after[{index}]"
     text = literal_of(source.value)
     if text is None:
-        raise UnsupportedError(f"a result of the program is {source.value!r:.100}, which no file can have")
+        raise UnsupportedError(
+            f"a result of the program is {source.value!r:.100}, which no file can have",
+            advice=("return tensors, numbers, and tuples, lists or dicts of these",),
+        )
     return text
 
 
@@ -347,7 +355,10 @@ def _check_entry(entry: CacheEntry) -> None:
     ]
     for applies, reason in reasons:
         if applies:
-            raise UnsupportedError(f"the program cannot be saved: {reason}")
+            raise UnsupportedError(
+                f"the program cannot be saved: {reason}",
+                advice=("change what the reason names, or save a part of the model that does without it",),
+            )
 
 
 def _variants(program: DifferentiatedProgram) -> list[tuple[tuple[bool, ...], tuple[bool, ...]]]:

@@ -177,7 +177,10 @@ class _Constants(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr not in ("append", "__new__", "__setitem__"):
-            raise UnsupportedError(f"the result of the program needs a call that no file can have: {ast.unparse(node)}")
+            raise UnsupportedError(
+                f"the result of the program needs a call that no file can have: {ast.unparse(node)}",
+                advice=("return tensors, numbers, and tuples, lists or dicts of these",),
+            )
         return self.generic_visit(node)
 
 
