@@ -1,6 +1,6 @@
 """Models by name: the suite's, LitGPT's configurations, small programs, and models of other libraries by their prefix.
 
-Which model a name stands for is known without importing its library.
+A name is resolved to a library and a model of it without importing the library.
 """
 
 from __future__ import annotations

@@ -146,6 +146,6 @@ SUITE: dict[str, Member] = {
 
 
 def variants() -> dict[str, Sizes]:
-    """All names of the suite, those of the small variants too, with what they stand for."""
+    """The models of the suite and their small variants, by name."""
     full = {name: member.full for name, member in SUITE.items()}
     return full | {name + SUFFIX: member.small for name, member in SUITE.items() if member.small}

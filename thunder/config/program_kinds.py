@@ -30,7 +30,7 @@ _CONFIGURED: Final = (
     *(FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType),
     *(functools.partial, torch.nn.Module, OpOverload, OpOverloadPacket, type),
 )
-"""Programs of these classes are recorded by the front end of the configuration. Only for others plugins are asked."""
+"""The classes of programs that the configured front end records. For other classes, plugins name a front end."""
 _DEFAULT: Final = "run"
 
 

@@ -346,7 +346,7 @@ def _write(recorder: Recorder, op: _Op, call: CallArguments, outcome: Outcome, f
     differentiable = any(proxy.requires_grad for proxy in call.proxies)
     differentiable = differentiable or any(result.requires_grad for result in outcome.results)
     if op.context.grad_enabled and differentiable:
-        tags |= {Tag.AUTOGRAD}  # it may use parameters of its own, and set hooks
+        tags |= {Tag.AUTOGRAD}  # the function may use parameters that are not its arguments, and set hooks
     symbol = replace(callable_symbol(op, name_of(op.function)), tags=tags)
     sizes = tuple([(each.shape, each.stride) for each in op.returned.results])
     call.args = (sizes, *call.args)

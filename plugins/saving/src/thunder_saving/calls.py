@@ -8,8 +8,9 @@ from typing import Any
 from thunder_core.ir.printer import LEAVES
 from thunder_core.ir.proxy import PROXY_TYPES
 from thunder_core.ir.symbol import CallStyle, Symbol
-from thunder_saving.expressions import ALLOW, ExpressionReader, dotted
+from thunder_saving.expressions import ALLOW, ExpressionReader
 from thunder_saving.module_syntax import ModuleSyntax
+from thunder_saving.verified_source import dotted
 
 CallParts = tuple[Symbol, tuple[Any, ...], dict[str, Any], bool]
 """Symbol, arguments, keyword arguments, and whether the result is flattened by `thunder_core.ir.tree.leaves`."""

@@ -12,6 +12,7 @@ import torch
 from thunder_core.errors import TraceSyntaxError
 from thunder_saving.module_syntax import ModuleSyntax
 from thunder_saving.names import Names
+from thunder_saving.verified_source import dotted
 
 _LONGEST_RANGE: Final = 1 << 20
 _SIGNS = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
@@ -131,13 +132,3 @@ class ExpressionReader:
         return self.module.error(
             f"{ast.unparse(node)!r} is a computation inside of another", node, "give it a line of its own"
         )
-
-
-def dotted(node: ast.expr) -> str | None:
-    """``"torch.nn.functional.linear"``; None if the expression is not a dotted name."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        owner = dotted(node.value)
-        return None if owner is None else f"{owner}.{node.attr}"
-    return None

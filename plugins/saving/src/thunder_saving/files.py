@@ -28,8 +28,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies, map_leaves
 from thunder_core.symbols.checks import REQUIRED
 from thunder_core.tracing.tracebacks import folded
-from thunder_saving.expressions import dotted
 from thunder_saving.reader import errors_of, read_module
+from thunder_saving.verified_source import dotted
 
 __all__ = ["SavedProgram", "load_trace", "print_program", "save_trace"]
 

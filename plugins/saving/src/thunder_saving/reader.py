@@ -34,10 +34,11 @@ from thunder_core.ir.verifier import verify
 from thunder_core.symbols.generators import NEW_GENERATOR, STATEFUL
 from thunder_core.tracing.outcome import Outcome, Slot
 from thunder_saving.calls import CallReader
-from thunder_saving.expressions import ExpressionReader, dotted
+from thunder_saving.expressions import ExpressionReader
 from thunder_saving.fakes import DEPENDS_ON_VALUES, FakeRun, assumed_outcome, count_names
 from thunder_saving.module_syntax import CallSyntax, FunctionSyntax, ModuleSyntax, parse_module
 from thunder_saving.names import Names
+from thunder_saving.verified_source import dotted
 
 
 def bind_target(module: ModuleSyntax, syntax: CallSyntax, outcome: Outcome, flattened: bool) -> tuple[str | None, ...]:

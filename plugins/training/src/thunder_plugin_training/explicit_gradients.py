@@ -15,6 +15,7 @@ from thunder_core.ir.annotation import contiguous_stride
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of, tensors_written_by
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.geometry import dense
 from thunder_core.ir.location import at
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import Tag
@@ -22,6 +23,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.symbols.functions import set_grad
 from thunder_core.symbols.registry import registry
 from thunder_plugin_training.operations import FREED, GRADIENT_SLOTS, GRADIENTS, STORE_GRADIENTS
+from thunder_plugin_training.renaming import Renaming
 
 _Tensor: Any = torch.Tensor  # its properties are descriptors; the stubs declare values
 _GRAD: Final = _Tensor.grad.__get__
@@ -109,8 +111,7 @@ class _Walk:
     def __post_init__(self) -> None:
         self.builder = Builder.of(self.trace)
         self.inputs = {proxy.name: proxy for proxy in self.trace.inputs if isinstance(proxy, TensorProxy)}
-        self.renamed: dict[str, TensorProxy] = {}
-        self.storages: dict[int, int] = {}
+        self.renaming = Renaming()
         self.latest = dict(self.inputs)
         self.of_storage: dict[int, list[str]] = {}
         self.initial: dict[str, _Gradient | None] = {}
@@ -128,7 +129,7 @@ class _Walk:
 
     def add(self, op: BoundSymbol) -> None:
         """Add an op of the program."""
-        op = self._with_values(op)
+        op = self.renaming.op(op)
         target = op.symbol.target
         if target is torch.Tensor.backward or target is torch.autograd.backward:
             self._backward(op)
@@ -144,20 +145,6 @@ class _Walk:
                 raise LeftToAutograd(f"{op.symbol.name} {reason}{at(op.location)}")
             self._follow(op)
             self.ops.append(op)
-
-    def _with_values(self, op: BoundSymbol) -> BoundSymbol:
-        if not self.renamed and not self.storages:
-            return op
-        mutates = tuple([self.renamed[name].name if name in self.renamed else name for name in op.effects.mutates])
-        return replace(op.map_leaves(self._value), effects=replace(op.effects, mutates=mutates))
-
-    def _value(self, leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy):
-            return leaf
-        if leaf.name in self.renamed:
-            return self.renamed[leaf.name]
-        storage = self.storages.get(leaf.storage)
-        return leaf if storage is None else replace(leaf, storage=storage)
 
     def _reason(self, op: BoundSymbol) -> str | None:
         """Why a functional trace cannot express the op; None if it can."""
@@ -209,8 +196,7 @@ class _Walk:
     def _same_object(self, op: BoundSymbol) -> None:
         """Leave out an op that returns its first argument, which it does not change."""
         argument, (result,) = op.args[0], tensor_outputs_of(op)
-        self._continue(argument, argument)
-        self.renamed[result.name] = argument
+        self.renaming.replace(result, argument)
 
     def _changes_nothing(self, op: BoundSymbol) -> bool:
         tensor, wanted = op.args[0], op.args[1] if len(op.args) > 1 else op.kwargs.get("requires_grad", True)
@@ -235,8 +221,7 @@ class _Walk:
         latest = gradient.latest
         if (latest.shape, latest.stride, latest.dtype) != (result.shape, result.stride, result.dtype):
             raise LeftToAutograd(f"the gradient of {leaf} has another layout than its tensor{at(op.location)}")
-        self.renamed[result.name] = latest
-        self.storages[result.storage] = latest.storage
+        self.renaming.replace(result, latest)
 
     def _assign(self, op: BoundSymbol) -> None:
         leaf, value = self._leaf(op), op.args[1]
@@ -279,7 +264,7 @@ class _Walk:
 
     def _new_gradient(self, leaf: TensorProxy) -> TensorProxy:
         shape = tuple(leaf.shape)
-        stride = leaf.stride if _is_dense(leaf) else contiguous_stride(shape)
+        stride = leaf.stride if dense(leaf) else contiguous_stride(shape)
         return replace(
             leaf,
             name=self.builder.name(f"{leaf.name}_gradient"),
@@ -307,7 +292,7 @@ class _Walk:
 
     def result(self) -> Trace:
         """The program."""
-        output = tuple([self._returned(self._value(leaf)) for leaf in self.trace.output])
+        output = tuple([self._returned(self.renaming.value(leaf)) for leaf in self.trace.output])
         changed = [name for name in self.gradients if self._is_assigned(name)]
         if changed:
             slots = OpaqueProxy(self.builder.name("gradient_slots"), "GradientSlots")
@@ -333,18 +318,6 @@ class _Walk:
         result = replace(leaf, name=self.builder.name(leaf.name, numbered=True), requires_grad=False)
         self.ops.append(BoundSymbol(FREED, (leaf,), {}, result))
         return result
-
-
-def _is_dense(proxy: TensorProxy) -> bool:
-    """Whether a tensor covers a part of its storage without gaps and overlaps (``is_non_overlapping_and_dense``)."""
-    expected: Any = 1
-    for size, stride in sorted(zip(proxy.shape, proxy.stride, strict=True), key=lambda pair: (pair[1], pair[0])):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected = expected * size
-    return True
 
 
 def _arguments(op: BoundSymbol) -> tuple[TensorProxy, TensorProxy | None, bool]:

@@ -19,6 +19,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import map_leaves
 from thunder_core.symbols.registry import registry
 from thunder_plugin_training.operations import GRADIENT_LIKE, GRADIENTS, ONES, STORE_GRADIENTS
+from thunder_plugin_training.renaming import Renaming
 
 _NAME: Final = "inline_backward"
 
@@ -118,11 +119,12 @@ def _without_gradients(
         for op in after
     ]
     read = {proxy.name for op in stored for proxy in op.inputs()}
-    zeros = [_filled(torch.zeros, proxy, call) for proxy in absent if proxy.name in read]
+    zeros = [filled(torch.zeros, proxy, call) for proxy in absent if proxy.name in read]
     return [*before, *zeros, *stored]
 
 
-def _filled(function: Any, proxy: TensorProxy, at: BoundSymbol) -> BoundSymbol:
+def filled(function: Any, proxy: TensorProxy, at: BoundSymbol) -> BoundSymbol:
+    """The op that creates a tensor by ``function``, `torch.zeros` or `torch.ones`, with the modes of another op."""
     kwargs = {"dtype": proxy.dtype, "device": proxy.device}
     symbol, args, kwargs = registry.resolve(function, (tuple(proxy.shape),), kwargs)
     return BoundSymbol(symbol, args, kwargs, proxy, context=at.context, location=at.location)
@@ -140,10 +142,9 @@ class _Backward:
         self, joint: Joint, call: BoundSymbol, leaves: list[TensorProxy], cotangent: TensorProxy | None
     ) -> None:
         (seed,) = joint.cotangents
-        self._named: dict[str, TensorProxy] = {}
-        self._storages: dict[int, int] = {}
+        renaming = Renaming()
         if cotangent is not None:
-            self._replace(seed, cotangent)
+            renaming.replace(seed, cotangent)
         ops = joint.trace.symbols[joint.backward_start :]
         found = dict(zip([proxy.name for proxy in joint.differentiable], joint.gradients, strict=True))
         results = dict(zip([leaf.name for leaf in leaves], tensor_outputs_of(call), strict=True))
@@ -155,30 +156,15 @@ class _Backward:
             if gradient is None:
                 self.absent.append(result)
             elif made.get(gradient.name) is gradient and gradient.stride == result.stride and gradient.offset == 0:
-                self._replace(gradient, result)
+                renaming.replace(gradient, result)
                 made = {key: value for key, value in made.items() if value.storage != gradient.storage}
             else:
                 copies.append((gradient, result))
         start = [] if cotangent is not None else [BoundSymbol(ONES, (call.args[0],), {}, seed, location=call.location)]
-        self.ops = [*start, *[self._renamed(op) for op in ops]]
+        self.ops = [*start, *[renaming.op(op) for op in ops]]
         for gradient, result in copies:
-            args = (self._value(gradient), tuple(result.stride))
+            args = (renaming.value(gradient), tuple(result.stride))
             self.ops.append(BoundSymbol(GRADIENT_LIKE, args, {}, result, location=call.location))
-
-    def _replace(self, old: TensorProxy, new: TensorProxy) -> None:
-        self._named[old.name] = new
-        self._storages[old.storage] = new.storage
-
-    def _renamed(self, op: BoundSymbol) -> BoundSymbol:
-        return op.map_leaves(self._value) if self._named else op
-
-    def _value(self, leaf: Any) -> Any:
-        if not isinstance(leaf, TensorProxy):
-            return leaf
-        if leaf.name in self._named:
-            return self._named[leaf.name]
-        storage = self._storages.get(leaf.storage)
-        return leaf if storage is None else replace(leaf, storage=storage)
 
 
 def _made_by(ops: Sequence[BoundSymbol]) -> dict[str, TensorProxy]:

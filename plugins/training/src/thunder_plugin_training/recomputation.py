@@ -15,7 +15,7 @@ from thunder_core.ir.builder import Builder, Inlining
 from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import TransformContext
-from thunder_core.symbols.registry import registry
+from thunder_plugin_training.joint_step import filled
 from thunder_plugin_training.operations import AFTER, ONES
 
 
@@ -52,7 +52,7 @@ def _joint(trace: Trace, start: int) -> Joint:
 
 
 def _one_program(trace: Trace, start: BoundSymbol, joint: Joint, partitioned: Partitioned) -> Trace:
-    """Forward and backward in one trace; values that backward recomputes have names of their own."""
+    """Forward and backward in one trace; the values that backward recomputes get new names."""
     forward, backward = partitioned.forward, partitioned.backward
     builder = Builder.of(trace)
     computed = {proxy.name for op in forward.symbols for proxy in op.outputs()}
@@ -69,7 +69,9 @@ def _one_program(trace: Trace, start: BoundSymbol, joint: Joint, partitioned: Pa
         assert isinstance(before, TensorProxy)
         results[before.name] = inlining.value(after)
     output = tuple([results.get(leaf.name, leaf) if isinstance(leaf, PROXY_TYPES) else leaf for leaf in trace.output])
-    whole = [*forward.symbols, _ones(start), *waiting, *ops]
+    (cotangent,) = tensor_outputs_of(start)
+    ones = filled(torch.ones, cotangent, start)  # without the loss, which nothing else may need
+    whole = [*forward.symbols, ones, *waiting, *ops]
     return replace(trace.with_symbols(whole, "inline_backward"), output=output)
 
 
@@ -105,11 +107,3 @@ def _is_again(op: BoundSymbol, computed: set[str]) -> bool:
 
 def _with(values: Mapping[str, TensorProxy], op: BoundSymbol) -> BoundSymbol:
     return op.map_arguments(lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf)
-
-
-def _ones(start: BoundSymbol) -> BoundSymbol:
-    """The cotangent of the loss, without the loss, which nothing else may need."""
-    (cotangent,) = tensor_outputs_of(start)
-    kwargs = {"dtype": cotangent.dtype, "device": cotangent.device}
-    symbol, args, kwargs = registry.resolve(torch.ones, (tuple(cotangent.shape),), kwargs)
-    return replace(start, symbol=symbol, args=args, kwargs=kwargs)
