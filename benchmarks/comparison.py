@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ class Plan:
         threads: number of CPU threads of each process.
         turns: number of timed turns of each process, on a CPU. All processes of a round are alive at once and take
             turns, so that changes in the machine's speed affect all of them alike. 0: one process after the other.
+        side_by_side: number of processes that fill caches at once, before everything else; only with ``warm``. 1: each
+            cache is filled before its run, and the first step that fills it is a result.
         limit: seconds that a process may run; None: any time.
         deadline: the time of `time.monotonic` at which the comparison ends, also within a run; None: it has none.
     """
@@ -96,6 +99,7 @@ class Plan:
     noise: int = 2
     threads: int = 1
     turns: int = 0
+    side_by_side: int = 1
     limit: float | None = None
     deadline: float | None = None
 
@@ -123,10 +127,13 @@ def compare(plan: Plan, after: Callable[[list[Run]], None], finished: Iterable[R
 
     with tempfile.TemporaryDirectory() as folder:
         empty_folders = (Path(folder, str(number)) for number in itertools.count())
+        filled: dict[Hashable, Path] = {}
+        if plan.side_by_side > 1:
+            filled |= _fill_side_by_side(plan, missing(plan, done), empty_folders)
         for workload in plan.workloads:
             again = _unfinished(workload, plan, {run.key for run in done})
             done[:] = [run for run in done if run.key not in again]
-            for round_ in _rounds(workload, plan, empty_folders):
+            for round_ in _rounds(workload, plan, empty_folders, filled):
                 _execute(((run, caches) for run, caches in round_ if run.key in again), plan, add)
                 if plan.late:
                     return done
@@ -157,7 +164,9 @@ def missing(plan: Plan, runs: Iterable[Run]) -> list[Run]:
 
 
 def _planned(workload: Workload, plan: Plan) -> list[Run]:
-    return [run for round_ in _rounds(workload, plan, itertools.repeat(Path())) for run, _ in round_]
+    names = plan.implementations if plan.side_by_side > 1 else ()
+    filled = {_caches_of(workload, name): Path() for name in names}
+    return [run for round_ in _rounds(workload, plan, itertools.repeat(Path()), filled) for run, _ in round_]
 
 
 def _unfinished(workload: Workload, plan: Plan, done: Collection[Hashable]) -> set[Hashable]:
@@ -173,9 +182,31 @@ def _unfinished(workload: Workload, plan: Plan, done: Collection[Hashable]) -> s
     return {run.key for run in runs if together(run) in incomplete}
 
 
-def _rounds(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[Iterator[tuple[Run, Path]]]:
+def _caches_of(workload: Workload, implementation: str) -> Hashable:
+    """Equal for the runs that share filled caches."""
+    return repr((workload, implementation))
+
+
+def _fill_side_by_side(plan: Plan, runs: Iterable[Run], empty_folders: Iterator[Path]) -> dict[Hashable, Path]:
+    """Fill the caches of those runs that read filled ones, several at once. Their first steps are no results."""
+    reading = {_caches_of(run.workload, run.implementation): run for run in runs if run.cache == "warm"}
+    filled = {key: next(empty_folders) for key in reading}
+
+    def fill(key: Hashable) -> None:
+        if not plan.late:
+            run = replace(reading[key], cache="cold", timed=False)
+            with _process(run, filled[key], plan, turns=0) as process:
+                finish(run, process)
+
+    with ThreadPoolExecutor(plan.side_by_side) as pool:
+        deque(pool.map(fill, reading), maxlen=0)
+    return filled
+
+
+def _rounds(
+    workload: Workload, plan: Plan, empty_folders: Iterator[Path], filled: dict[Hashable, Path]
+) -> Iterator[Iterator[tuple[Run, Path]]]:
     """The rounds of a workload. Each yields runs with the folders of their caches."""
-    filled: dict[str, Path] = {}
     for number in range(plan.rounds):
         yield _round(workload, plan, number, filled, empty_folders)
     if plan.noise:
@@ -183,7 +214,7 @@ def _rounds(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> It
 
 
 def _round(
-    workload: Workload, plan: Plan, number: int, filled: dict[str, Path], empty_folders: Iterator[Path]
+    workload: Workload, plan: Plan, number: int, filled: dict[Hashable, Path], empty_folders: Iterator[Path]
 ) -> Iterator[tuple[Run, Path]]:
     for name in plan.implementations:
         if unsuited(workload, name):
@@ -192,11 +223,12 @@ def _round(
         if plan.cache == "cold" or not compiles(name):
             yield run, next(empty_folders)
             continue
-        if plan.cache == "both" or name not in filled:
-            filled[name] = next(empty_folders)
+        key = _caches_of(workload, name)
+        if plan.cache == "both" or key not in filled:
+            filled[key] = next(empty_folders)
             # This run only fills the caches; the steps of the next one are timed.
-            yield replace(run, timed=False), filled[name]
-        yield replace(run, cache="warm"), filled[name]
+            yield replace(run, timed=False), filled[key]
+        yield replace(run, cache="warm"), filled[key]
 
 
 def _noise(workload: Workload, plan: Plan, empty_folders: Iterator[Path]) -> Iterator[tuple[Run, Path]]:

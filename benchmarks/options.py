@@ -133,6 +133,9 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     time.add_argument("--budget", type=positive_number, metavar="MINUTES",
                       help="end after this time, also within a run; the same command continues (default: none)",
                       )  # fmt: skip
+    time.add_argument("--side-by-side", type=positive, default=1, metavar="N",
+                      help="with --cache warm: fill the caches of N programs at once, and measure each alone after "
+                      "(default: 1)")  # fmt: skip
     time.add_argument("--limit", type=positive_number, default=600, metavar="SECONDS",
                       help="a process without a result in this time has failed (default: 600)")  # fmt: skip
     time.add_argument("--retry", action="store_true", help="run again what has failed")

@@ -113,6 +113,7 @@ def plan_of(chosen: argparse.Namespace, workloads: Sequence[Workload], names: Se
         noise=chosen.noise,
         threads=chosen.threads or options.THREADS[device],
         turns=TURNS[device] if chosen.turns is None else chosen.turns,
+        side_by_side=chosen.side_by_side,
         limit=chosen.limit,
         deadline=None if chosen.budget is None else time.monotonic() + chosen.budget * MINUTE,
     )

@@ -76,6 +76,18 @@ def test_warm_caches_are_filled_once(started):
     assert len({caches for *_, caches in started}) == 1
 
 
+def test_caches_can_be_filled_side_by_side_before_all_runs(started):
+    runs = _compare("eager", "a", "b", rounds=2, cache="warm", side_by_side=2)
+    filling, measured = started[:2], started[2:]
+    assert sorted((name, steps) for name, steps, *_ in filling) == [("a", "first"), ("b", "first")]
+    assert [(name, steps) for name, steps, *_ in measured] == [(name, "all") for name in ("eager", "a", "b")] * 2
+    folders = {name: caches for name, _, _, caches in filling}
+    assert all(folders.get(name, caches) == caches for name, _, _, caches in measured)
+    assert [(run.cache, run.timed) for run in runs[:3]] == [("cold", True), ("warm", True), ("warm", True)]
+    plan = Plan([WORKLOAD], ["eager", "a", "b"], rounds=2, cache="warm", noise=0, side_by_side=2)
+    assert missing(plan, runs) == []
+
+
 def test_noise_is_eager_with_other_kernels(started):
     runs = _compare("a", noise=2)
     assert [(name, kernels) for name, _, kernels, _ in started] == [
