@@ -28,7 +28,7 @@ class CodeKind(enum.Enum):
     MODULE = enum.auto()  # modules of torch.nn: reads of attributes of the module
     MODULE_CALL = enum.auto()  # nn.Module.__call__: reads of hooks and forward
     LIBRARY = enum.auto()  # the standard library: it may read any attribute of its arguments
-    IMPORT = enum.auto()  # the import of a module, which runs once in a process and is not part of the program
+    IMPORT = enum.auto()  # the import of a module or plugin, which runs once in a process: not part of the program
     IGNORED = enum.auto()  # PyTorch's internals, NumPy, SymPy, Thunder
 
 
@@ -65,6 +65,9 @@ _MODULE_INTERNALS = frozenset(
 _IMPORT_FILE = "<frozen importlib._bootstrap>"
 _IMPORT = "_find_and_load"  # runs the finders and the module; not called for imported modules, nor by reload()
 
+_PLUGIN_HOST_FILE = os.path.join(_ROOT, "thunder_core", "plugins", "host.py")
+_OF_PLUGINS = frozenset({"records", "load"})  # find and import plugins, and register them by pluggy
+
 _by_file: dict[str, CodeKind] = {}
 _packages: set[str] = set()  # folders of plugins, whose code counts as Thunder's
 
@@ -91,6 +94,8 @@ def kind_of(code: CodeType) -> CodeKind:
             return CodeKind.MODULE_CALL
         if code.co_name in _MODULE_INTERNALS:
             return CodeKind.IGNORED
+    if kind is CodeKind.IGNORED and filename == _PLUGIN_HOST_FILE and code.co_name in _OF_PLUGINS:
+        return CodeKind.IMPORT
     if kind is CodeKind.MODULE and filename == _PARAMETRIZE_FILE and code.co_name in _OF_CACHE:
         return CodeKind.USER
     if kind is CodeKind.IMPORT and code.co_name != _IMPORT:
