@@ -60,6 +60,7 @@ def test_seven_samples_and_all_parts_take_each_case(tmp_path: Path) -> None:
 
 def _sampled(names: set[str], **variables: str) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("THUNDER_TEST_PART", raising=False)  # of the run that this test is in
         for name, value in variables.items():
             patch.setenv(name, value)
         return batteries.sample(names)

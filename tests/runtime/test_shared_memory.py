@@ -14,6 +14,9 @@ import thunder
 from thunder_core.errors import UncacheableWarning
 from thunder_core.ir.tree import iterate_leaves
 
+# PyTorch says once in a process that it checks no invariants of sparse tensors.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+
 Inputs = tuple[torch.Tensor, torch.Tensor]
 
 

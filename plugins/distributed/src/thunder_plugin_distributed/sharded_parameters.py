@@ -173,12 +173,15 @@ def _reduced(gradients: list[Any], lengths: Any, sharding: Sharding, accumulated
 def _totals(gradients: Any, accumulated: Any, dtype: Any) -> dict[int, Any]:
     """The gradients plus the accumulated ones, by the parameter's place, in the dtype of the reduction."""
     totals: dict[int, Any] = {}
+    given = [gradient for gradient in gradients if gradient is not None]
     for place, (gradient, earlier) in enumerate(zip(gradients, accumulated or [None] * len(gradients), strict=True)):
         total = earlier
         if gradient is not None:
             first = earlier is None or casts_before_sums()
             total = gradient.to(dtype) if dtype is not None and first else gradient
             total = total if earlier is None else earlier + total
+        elif earlier is not None and given:
+            total = earlier + given[0].new_zeros((), dtype=earlier.dtype)  # what depends on no cotangent counts as zero
         if total is not None:
             totals[place] = total if dtype is None else total.to(dtype)
     return totals
