@@ -39,18 +39,18 @@ def _forward(
         wanted: whether the gradients of the input, and of weight and bias, are needed.
     """
     rows, dtype = _rows(input, start, stop), torch.float32 if upcast else input.dtype
-    sums = new_sums(rows, weight, bias, *wanted)
+    sums, classes = new_sums(rows, weight, bias, *wanted), weight.shape[0]
     if not compute:
         empty = input.new_empty((), dtype=torch.float32)
-        return empty.to(dtype, copy=True), _residuals(sums, input, empty, start, stop)
-    weights, classes = weights_of(class_weight), weight.shape[0]
+        return empty.to(dtype, copy=True), _residuals(sums, input, classes, empty, start, stop)
+    weights = weights_of(class_weight)
     scale: Tensor | None = None
     factor: Tensor | None = None
     if any(wanted):
         scale, factor = _scales(input, target, weights, classes, ignore_index, reduction)
     pass_over_chunks(rows, weight, target, bias, weights, ignore_index, label_smoothing, scale, sums)
     loss, _ = reduced(sums.losses, target, weights, classes, dtype, ignore_index, reduction)
-    return loss, _residuals(sums, input, factor, start, stop)
+    return loss, _residuals(sums, input, classes, factor, start, stop)
 
 
 def _scales(
@@ -77,12 +77,12 @@ def _rows(input: Tensor, start: int | None, stop: int | None) -> Tensor:
 
 
 def _residuals(
-    sums: Sums, input: Tensor, factor: Tensor | None, start: int | None, stop: int | None
+    sums: Sums, input: Tensor, classes: int, factor: Tensor | None, start: int | None, stop: int | None
 ) -> tuple[Any, ...]:
     strides = torch.empty_like(input, device="meta").stride()
     place = tuple(input.shape), tuple(strides), start, stop
     return (
-        *(sums.of_input, sums.of_weight, sums.of_bias),
+        *(sums.of_input, None if sums.of_weight is None else sums.of_weight[:classes], sums.of_bias),
         *(factor if input.dtype is torch.float16 else None, input.dtype, place),
     )
 

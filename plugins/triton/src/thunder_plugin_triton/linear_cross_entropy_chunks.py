@@ -5,6 +5,9 @@ them by their gradient for a cotangent of 1. The gradients of input and weight a
 matmuls, as many as without chunks; recomputing logits in backward would need a fourth. Backward multiplies by the
 cotangent.
 
+With a number of classes whose rows are not aligned, such as 50,257, the matmuls are of a weight with rows of zeros:
+otherwise BLAS uses kernels that load element by element.
+
 Sums over chunks are rounded once: they are accumulated in float32, or, with only two chunks, in the dtype of the
 weight, because the second matmul adds to the first in float32 before rounding.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from thunder_plugin_triton.cross_entropy_reduction import Weights
@@ -29,7 +33,7 @@ class Sums(NamedTuple):
     Attributes:
         losses: float32 ``[N]``.
         of_input: the gradient of the input, ``[N, K]``.
-        of_weight: the gradient of the weight, ``[V, K]``, in its dtype or in float32.
+        of_weight: the gradient of the weight, ``[V, K]``, in its dtype or in float32, and the rows of `padding`.
         of_bias: the gradient of the bias, ``[V]``, in float32.
     """
 
@@ -60,6 +64,11 @@ def columns(classes: int) -> int:
     return -(-classes // 16) * 16
 
 
+def padding(classes: int, dtype: torch.dtype) -> int:
+    """The rows of zeros after those of a weight, so that the rows of logits have a multiple of 16 bytes."""
+    return -classes % (16 // dtype.itemsize)
+
+
 def new_sums(
     input: Tensor, weight: Tensor, bias: Tensor | None, of_input: bool = False, of_weight: bool = False
 ) -> Sums:
@@ -74,10 +83,11 @@ def new_sums(
     tokens, classes = input.shape[0], weight.shape[0]
     size = chunk_size(tokens, weight.shape[1], accumulates=of_weight)
     rounded = weight.dtype is torch.bfloat16 and tokens <= 2 * size
+    shape = classes + padding(classes, weight.dtype), weight.shape[1]
     return Sums(
         input.new_empty(tokens, dtype=torch.float32),
         input.new_empty(input.shape) if of_input else None,
-        weight.new_empty(weight.shape, dtype=weight.dtype if rounded else torch.float32) if of_weight else None,
+        weight.new_empty(shape, dtype=weight.dtype if rounded else torch.float32) if of_weight else None,
         bias.new_empty(classes, dtype=torch.float32) if of_weight and bias is not None else None,
     )
 
@@ -104,22 +114,28 @@ def pass_over_chunks(
     """
     tokens, classes = input.shape[0], weight.shape[0]
     size = chunk_size(tokens, weight.shape[1], accumulates=sums.of_weight is not None)
+    padded = padding(classes, weight.dtype)
+    if padded:
+        weight = F.pad(weight, (0, 0, 0, padded))
+        bias = None if bias is None else F.pad(bias, (0, padded))
     buffer = input.new_empty(size, columns(classes))
     for first in range(0, tokens, size):
         rows = slice(first, min(first + size, tokens))
-        part, logits = input[rows], buffer[: rows.stop - first, :classes]
+        # The kernel overwrites the columns behind those of the classes by zeros.
+        part, products = input[rows], buffer[: rows.stop - first, : classes + padded]
+        logits = products[:, :classes]
         if bias is None:
-            torch.mm(part, weight.t(), out=logits)
+            torch.mm(part, weight.t(), out=products)
         else:
-            torch.addmm(bias, part, weight.t(), out=logits)
+            torch.addmm(bias, part, weight.t(), out=products)
         losses_of(
             logits, target[rows], weights, ignore_index, smoothing,
             scale=scale, columns=buffer.shape[1], into=sums.losses[rows],
         )  # fmt: skip
         if sums.of_input is not None:
-            torch.mm(logits, weight, out=sums.of_input[rows])
+            torch.mm(products, weight, out=sums.of_input[rows])
         if sums.of_weight is not None:
-            _add_product(sums.of_weight, logits.t(), part, first=first == 0)
+            _add_product(sums.of_weight, products.t(), part, first=first == 0)
         if sums.of_bias is not None:
             of_bias = logits.sum(0, dtype=torch.float32)
             sums.of_bias.copy_(of_bias if first == 0 else sums.of_bias + of_bias)
