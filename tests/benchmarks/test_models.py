@@ -32,6 +32,7 @@ CASES = {
 GENERATED = Workload("hf:llama", "generation", "float32", "cpu", 2, 6, 2, new_tokens=5, overrides=CASES["hf:llama"])
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("name", CASES)
 def test_a_model_trains(name):
     workload = Workload(name, "training", "float32", "cpu", 2, 8, 2, "sgd", overrides=CASES[name])
