@@ -1,10 +1,17 @@
-"""Models, and helpers for all tests of the package."""
+"""A model, and helpers for all tests of the package, which are skipped without torchao."""
 
 from __future__ import annotations
 
+import warnings
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of torchao about its own kernels
+    pytest.importorskip("torchao.quantization", reason="torchao is not installed")
 
 FILTERS = ("ignore::DeprecationWarning:torchao", "ignore::FutureWarning:torchao")
 
