@@ -108,12 +108,14 @@ def test_dequantized_weights_are_not_saved(weights: str) -> None:
     assert max(held) <= 64 * 128
 
 
-def test_a_whole_step_with_adapters() -> None:
-    model = filled(add_lora(quantize(Block(), "nf4"), R, ALPHA))
+@pytest.mark.parametrize("weights", [None, "nf4"])
+def test_a_whole_step_with_adapters(weights: str | None) -> None:
+    model = filled(add_lora(Block() if weights is None else quantize(Block(), "nf4"), R, ALPHA))
     before = {name: each.detach().clone() for name, each in trainable(model).items()}
     step = thunder.train_step(model, F.mse_loss, torch.optim.SGD(trainable(model).values(), 0.1))
     losses = [step(numbers(8, 64), numbers(8, 32)) for _ in range(3)]
     assert losses[2] < losses[0]
+    assert (thunder.explain(step).entries[0].as_recorded is None) == (weights is None)
     assert all(not torch.equal(each, before[name]) for name, each in trainable(model).items())
 
 
@@ -169,6 +171,15 @@ def test_adapters_are_saved_and_loaded(tmp_path: Any) -> None:
     compiled.load_state_dict(other.state_dict())
 
 
+def test_modules_that_are_quantized_again_load_unquantized_weights() -> None:
+    merged = merge_lora(add_lora(quantize(Block(), "int8")))
+    again = quantize(merged, "nf4")
+    again.load_state_dict(Block().state_dict())
+    torch.testing.assert_close(again.up.weight.to(torch.float32), quantize(Block(), "nf4").up.weight.to(torch.float32))
+    with pytest.raises(OptionError, match=r"up.weight of the state dict cannot be quantized: some of its weights"):
+        again.load_state_dict(Block().state_dict() | {"up.weight": torch.full((128, 64), torch.nan)})
+
+
 def test_adapters_of_another_module_are_refused(tmp_path: Any) -> None:
     save_lora(filled(add_lora(Block(), R, ALPHA, target_modules=["up"])), tmp_path)
     before = lora_state_dict(model := add_lora(Block(), 8, ALPHA))
@@ -184,6 +195,9 @@ def test_adapters_of_another_module_are_refused(tmp_path: Any) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"use_dora": True}))
     with pytest.raises(OptionError, match="use_dora=True, which is not supported"):
         load_lora(Block(), tmp_path)
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"r": "4"}))
+    with pytest.raises(OptionError, match="r='4'"):
+        load_lora(Block(), tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in lora_state_dict(model).items())
 
 
@@ -191,7 +205,7 @@ def test_adapters_of_another_module_are_refused(tmp_path: Any) -> None:
     ("options", "message"),
     [
         ({"target_modules": ["q_proj"]}, "'q_proj' match no torch.nn.Linear of Block"),
-        ({"target_modules": ["lm_head"]}, "it is excluded"),
+        ({"target_modules": ["lm_head"]}, "the option exclude names it"),
         ({"r": 0}, "r is at least 1"),
     ],
 )

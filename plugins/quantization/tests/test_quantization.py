@@ -160,7 +160,7 @@ def test_layers_that_stay_as_they_are_are_named() -> None:
     notes = "\n".join(thunder.explain(compiled_with(Model(), **INT4)).module_notes)
     for text in (
         "quantization: 2 x IntxUnpackedToInt8Tensor, ",
-        "not changed: lm_head: it is excluded",
+        "not changed: lm_head: the option exclude names it",
         "not changed: down: its 36 input features are not a multiple of the group of 32",
         "not changed: odd: Odd has a forward of its own",
         "not changed: double: its weight is float64, not float32, bfloat16, float16",
@@ -204,7 +204,7 @@ def test_shared_layers_and_weights_are_quantized_once() -> None:
         (nn.Linear(32, 32, device="meta"), {}, "meta device"),
         (nn.Conv1d(4, 4, 3), {}, "it has no torch.nn.Linear"),
         (quantize(nn.Linear(32, 32)), {}, "its weight is a Int8Tensor"),
-        (nn.Linear(32, 32), {"exclude": ["*"], "weights": "nf4"}, "it is excluded"),
+        (nn.Linear(32, 32), {"exclude": ["*"], "weights": "nf4"}, "the option exclude names it"),
     ],
 )
 def test_modules_of_which_no_layer_can_be_quantized(model: nn.Module, options: Any, message: str) -> None:

@@ -6,6 +6,7 @@ it, and what peft has saved is loaded here, as far as `LoraLinear` supports it.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from thunder_core.errors import OptionError
+from thunder_core.errors import OptionError, PluginError
 from thunder_plugin_quantization.layers import linear_layers
 from thunder_plugin_quantization.lora import Lora, LoraLinear
 from thunder_plugin_quantization.structure import copy_with_same_tensors, eager, plain
@@ -57,9 +58,8 @@ def save_lora(module: nn.Module, folder: str | os.PathLike[str]) -> None:
 
     Raises:
         OptionError: the module has no adapters, or adapters of different ranks or factors.
+        PluginError: safetensors is not installed.
     """
-    from safetensors.torch import save_file
-
     module = eager(module)
     layers = _adapters(module)
     if not layers:
@@ -86,7 +86,9 @@ def save_lora(module: nn.Module, folder: str | os.PathLike[str]) -> None:
     }
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.contiguous() for name, value in lora_state_dict(module).items()}, path / _TENSORS)
+    _safetensors().save_file(
+        {name: value.contiguous() for name, value in lora_state_dict(module).items()}, path / _TENSORS
+    )
     (path / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
@@ -103,13 +105,12 @@ def load_lora(module: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
         OptionError: the adapters of the folder and of the module differ in layers, shapes or factors; or the folder has
             what `LoraLinear` does not support.
         FileNotFoundError: the folder has no adapters.
+        PluginError: safetensors is not installed.
     """
-    from safetensors.torch import load_file
-
     path = Path(folder)
     config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
     _check_supported(config, path)
-    saved = _by_layer(load_file(path / _TENSORS), path)
+    saved = _by_layer(_safetensors().load_file(path / _TENSORS), path)
     result = module
     if not _adapters(eager(module)):
         result = _with_adapters(eager(module), config, saved, path)
@@ -179,6 +180,16 @@ def _targets(module: nn.Module, paths: list[str]) -> list[str] | str:
     return names if sorted(selected) == sorted(paths) else "|".join(map(re.escape, paths))
 
 
+def _safetensors() -> Any:
+    try:
+        return importlib.import_module("safetensors.torch")
+    except ImportError as error:
+        raise PluginError(
+            "files of adapters need the package safetensors, which is not installed",
+            advice=("pip install 'thunder-plugin-quantization[adapters]'",),
+        ) from error
+
+
 def _by_layer(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str, Tensor]]:
     result: dict[str, dict[str, Tensor]] = {}
     for key, value in tensors.items():
@@ -193,6 +204,9 @@ def _by_layer(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str, 
 
 def _check_supported(config: Mapping[str, Any], path: Path) -> None:
     wrong = [name for name, values in _WITHOUT.items() if name in config and config[name] not in values]
+    numbers = [config.get(name) for name in ("r", "lora_alpha")]
+    if any(isinstance(each, bool) or not isinstance(each, int | float) or each <= 0 for each in numbers):
+        raise OptionError(f"{path / _CONFIG} has r={numbers[0]!r} and lora_alpha={numbers[1]!r}, which are no numbers")
     if wrong:
         raise OptionError(
             f"{path / _CONFIG} has {', '.join(f'{name}={config[name]!r}' for name in wrong)}, which is not supported",

@@ -10,6 +10,7 @@ from torch import nn
 
 from thunder_core.errors import OptionError
 
+ONLY_LINEAR: Final = "layers of other classes than torch.nn.Linear cannot be changed; leave the transform out for them"
 _ATTRIBUTE: Final = "_thunder_changes"
 _SHOWN: Final = 8
 """Largest number of layers that a line of the report names; `Changes.left` has all."""

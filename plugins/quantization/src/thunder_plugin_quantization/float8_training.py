@@ -8,9 +8,9 @@ from typing import ClassVar, Final, Literal
 from torch import nn
 
 from thunder_core.errors import OptionError
-from thunder_plugin_quantization.changes import Changes
+from thunder_plugin_quantization.changes import ONLY_LINEAR, Changes
 from thunder_plugin_quantization.formats import describe, has_float8_matmuls
-from thunder_plugin_quantization.layers import linear_layers, why_not_float, why_unusual
+from thunder_plugin_quantization.layers import EXCLUDED, linear_layers, why_not_float, why_unusual
 from thunder_plugin_quantization.library import Float8LinearConfig, convert_to_float8_training
 from thunder_plugin_quantization.module_transform import ModuleTransform
 from thunder_plugin_quantization.structure import copy_with_same_tensors
@@ -50,7 +50,7 @@ class Float8Training(ModuleTransform):
         changes = Changes.of(self.name, module)
         chosen: set[str] = set()
         for layer in linear_layers(module):
-            reason = "it is excluded" if layer.matches(self.exclude) else self._why_not(layer.module)
+            reason = EXCLUDED if layer.matches(self.exclude) else self._why_not(layer.module)
             if reason is None:
                 changes.changed[layer.name] = f"Float8Linear with recipe {self.recipe}"
                 chosen.update(layer.paths)
@@ -60,6 +60,7 @@ class Float8Training(ModuleTransform):
             (
                 "move the module to a GPU of compute capability 8.9 or newer (Ada, Hopper, Blackwell)",
                 "or set emulate to true, to try out the effect of float8 without its speed",
+                ONLY_LINEAR,
             )
         )
         if self.in_place and isinstance(module, nn.Linear):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+EXCLUDED: Final = "the option exclude names it"
 FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16)
 
 

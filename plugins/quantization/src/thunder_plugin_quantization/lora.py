@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from thunder_core.errors import OptionError
-from thunder_plugin_quantization.changes import Changes
-from thunder_plugin_quantization.layers import Layer, linear_layers, unmatched_patterns, why_unusual
+from thunder_plugin_quantization.changes import ONLY_LINEAR, Changes
+from thunder_plugin_quantization.layers import EXCLUDED, Layer, linear_layers, unmatched_patterns, why_unusual
 from thunder_plugin_quantization.module_transform import ModuleTransform
 from thunder_plugin_quantization.structure import copy_with_same_tensors, eager, plain
 
@@ -114,7 +114,7 @@ class Lora(ModuleTransform):
     def on_module(self, module: nn.Module) -> nn.Module:
         changes = Changes.of(self.name, module)
         chosen = self._chosen(module, changes)
-        changes.check(("name layers with target_modules", "or leave the transform out"))
+        changes.check(("name layers with target_modules, and none of them with exclude", ONLY_LINEAR))
         result = module if self.in_place else copy_with_same_tensors(module, frozen=True)
         result.requires_grad_(False)
         for layer in chosen:
@@ -148,7 +148,7 @@ class Lora(ModuleTransform):
             if self.target_modules != "all-linear" and not layer.matches(self.target_modules):
                 reason: str | None = "target_modules does not name it"
             elif layer.matches(self.exclude):
-                reason = "it is excluded"
+                reason = EXCLUDED
             else:
                 reason = why_unusual(layer.module) or why_not_trainable(layer.module)
             if reason is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from torch import Tensor, nn
 
-from thunder_plugin_quantization.changes import Changes
+from thunder_core.errors import OptionError
+from thunder_plugin_quantization.changes import ONLY_LINEAR, Changes
 from thunder_plugin_quantization.combinations import Activations, Weights
 from thunder_plugin_quantization.formats import CannotQuantizeError, Format
-from thunder_plugin_quantization.layers import Layer, linear_layers, other_owners, why_not_float, why_unusual
+from thunder_plugin_quantization.layers import EXCLUDED, Layer, linear_layers, other_owners, why_not_float, why_unusual
 from thunder_plugin_quantization.module_transform import ModuleTransform
 from thunder_plugin_quantization.structure import bytes_of, copy_with_same_tensors, eager, plain
+
+_FORMAT: Final = "_thunder_format"
+"""The attribute of a quantized layer that has its `Format`."""
 
 
 def quantize(
@@ -86,7 +89,7 @@ def quantized_module(module: nn.Module, form: Format, exclude: Sequence[str], in
             quantized[id(weight)] = nn.Parameter(new, requires_grad=False)
         _replace(layer.module, quantized[id(weight)], form)
         changes.changed[original.name] = type(quantized[id(weight)]).__name__
-    changes.check(("choose weights that the layers and their device support", "or leave the transform out"))
+    changes.check(("choose weights that the layers and their device support", ONLY_LINEAR))
     changes.summary = f", {_size(after)} of weights instead of {_size(before)}"
     changes.attach(result)
     return result
@@ -97,9 +100,7 @@ def _selected(module: nn.Module, exclude: Sequence[str], changes: Changes) -> li
     layers = linear_layers(module)
     usual = []
     for layer in layers:
-        reason = (
-            "it is excluded" if layer.matches(exclude) else why_unusual(layer.module) or why_not_float(layer.module)
-        )
+        reason = EXCLUDED if layer.matches(exclude) else why_unusual(layer.module) or why_not_float(layer.module)
         if reason is None:
             usual.append(layer)
         else:
@@ -122,16 +123,25 @@ def _same(module: nn.Module, layers: Sequence[Layer]) -> list[Layer]:
 
 def _replace(layer: nn.Linear, weight: Tensor, form: Format) -> None:
     layer.weight = weight
-    layer.register_load_state_dict_pre_hook(partial(_quantize_loaded, form))
+    if _FORMAT not in vars(layer):
+        layer.register_load_state_dict_pre_hook(_quantize_loaded)
+    vars(layer)[_FORMAT] = form
 
 
-def _quantize_loaded(form: Format, layer: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _quantize_loaded(layer: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Quantize the weight of a state dict of the unquantized module before the layer loads it."""
     value, weight = state.get(f"{prefix}weight"), layer._parameters.get("weight")
     if not isinstance(value, Tensor) or weight is None or not plain(value) or plain(weight):
         return
     if value.shape == weight.shape and value.is_floating_point() and not value.is_meta:
-        state[f"{prefix}weight"] = form.quantized(value.to(device=weight.device, dtype=weight.dtype))
+        form: Format = vars(layer)[_FORMAT]
+        try:
+            state[f"{prefix}weight"] = form.quantized(value.to(device=weight.device, dtype=weight.dtype))
+        except CannotQuantizeError as reason:
+            raise OptionError(
+                f"{prefix}weight of the state dict cannot be quantized: {reason}",
+                advice=("load it into the module that is not quantized",),
+            ) from reason
 
 
 def _size(count: int) -> str:
