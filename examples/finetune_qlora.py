@@ -19,9 +19,9 @@ from typing import Any
 import litgpt
 import torch
 import torch.nn.functional as F
-from thunder_plugin_quantization import load_lora, merge_lora, quantize, save_lora
 
 import thunder
+from thunder_plugin_quantization import load_lora, merge_lora, quantize, save_lora
 
 
 def main() -> None:
