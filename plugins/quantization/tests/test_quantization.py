@@ -203,7 +203,7 @@ def test_shared_layers_and_weights_are_quantized_once() -> None:
         (nn.Linear(30, 32), {"weights": "int4"}, "its 30 input features are not a multiple of the group of 32"),
         (nn.Linear(32, 32, device="meta"), {}, "meta device"),
         (nn.Conv1d(4, 4, 3), {}, "it has no torch.nn.Linear"),
-        (quantize(nn.Linear(32, 32)), {}, "its weight is a Int8Tensor"),
+        (quantize(nn.Linear(32, 32)), {}, "its weight is of class Int8Tensor"),
         (nn.Linear(32, 32), {"exclude": ["*"], "weights": "nf4"}, "the option exclude names it"),
     ],
 )

@@ -9,15 +9,13 @@ from torch import nn
 
 from thunder_core.errors import OptionError
 from thunder_plugin_quantization.changes import ONLY_LINEAR, Changes
-from thunder_plugin_quantization.formats import describe, has_float8_matmuls
+from thunder_plugin_quantization.formats import FLOAT8_MULTIPLE, describe, has_float8_matmuls
 from thunder_plugin_quantization.layers import EXCLUDED, linear_layers, why_not_float, why_unusual
 from thunder_plugin_quantization.library import Float8LinearConfig, convert_to_float8_training
 from thunder_plugin_quantization.module_transform import ModuleTransform
 from thunder_plugin_quantization.structure import copy_with_same_tensors
 
 _RECIPES: Final = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
-_MULTIPLE: Final = 16
-"""Of this are the sizes of matrices that float8 matmuls of PyTorch take."""
 _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -87,8 +85,8 @@ class Float8Training(ModuleTransform):
                 "matmuls in float8 need a GPU of compute capability 8.9 or newer, and it is on "
                 f"{'no device' if device is None else describe(device)}"
             )
-        if layer.in_features % _MULTIPLE or layer.out_features % _MULTIPLE:
-            return f"its features {tuple(layer.weight.shape)} are not multiples of {_MULTIPLE}"
+        if layer.in_features % FLOAT8_MULTIPLE or layer.out_features % FLOAT8_MULTIPLE:
+            return f"its features {tuple(layer.weight.shape)} are not multiples of {FLOAT8_MULTIPLE}"
         if any(vars(layer).get(name) for name in _HOOKS):
             return "it has hooks, which Float8Linear would not call"
         return None

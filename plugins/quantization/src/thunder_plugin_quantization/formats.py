@@ -20,7 +20,7 @@ _NF4_BLOCK: Final = 64
 _NF4_SCALES: Final = 256
 """torchao's number of scales of NF4 weights that are quantized together."""
 INT4: Final[torch.dtype] = getattr(torch, "int4")  # noqa: B009  # not in PyTorch's annotations
-_MULTIPLE: Final = 16
+FLOAT8_MULTIPLE: Final = 16
 """Of this are the sizes of matrices that float8 matmuls of PyTorch take."""
 
 
@@ -143,8 +143,8 @@ def _check_float8_matmuls(weight: Tensor) -> None:
         raise CannotQuantizeError(
             f"matmuls in float8 need a GPU of compute capability 8.9 or newer, and it is on {describe(weight.device)}"
         )
-    if weight.shape[0] % _MULTIPLE or weight.shape[1] % _MULTIPLE:
-        raise CannotQuantizeError(f"its features {tuple(weight.shape)} are not multiples of {_MULTIPLE}")
+    if weight.shape[0] % FLOAT8_MULTIPLE or weight.shape[1] % FLOAT8_MULTIPLE:
+        raise CannotQuantizeError(f"its features {tuple(weight.shape)} are not multiples of {FLOAT8_MULTIPLE}")
 
 
 def _check_mslk(weight: Tensor) -> None:

@@ -67,7 +67,7 @@ def why_not_float(layer: nn.Linear) -> str | None:
     """Why the weight of a usual layer is not a dense floating-point matrix in memory; None if it is."""
     weight = layer.weight
     if type(weight) is not nn.Parameter:
-        return f"its weight is a {type(weight).__name__}"
+        return f"its weight is of class {type(weight).__name__}"
     if weight.is_meta:
         return "its weight is on the meta device: give it data first"
     if weight.dtype not in FLOATS:

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from thunder_core.checks.originals import original_of
 from thunder_core.errors import OptionError
 
-_SHARED_BY_REFERENCE = ("_parameters", "_buffers")
-
 
 def copy_with_same_tensors(module: nn.Module, *, frozen: bool = False) -> nn.Module:
     """A deep copy of a module, except for its parameters, buffers and other tensors, which are those of the module.
@@ -26,7 +24,7 @@ def copy_with_same_tensors(module: nn.Module, *, frozen: bool = False) -> nn.Mod
     """
     memo: dict[int, Any] = {}
     for owner in module.modules():
-        tables = [vars(owner), *[vars(owner)[name] for name in _SHARED_BY_REFERENCE]]
+        tables: list[dict[str, Any]] = [vars(owner), owner._parameters, owner._buffers]
         for value in [value for table in tables for value in table.values()]:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = _frozen(value) if frozen else value
@@ -39,24 +37,12 @@ def copy_with_same_tensors(module: nn.Module, *, frozen: bool = False) -> nn.Mod
         ) from error
 
 
-def freeze(module: nn.Module) -> None:
-    """Have no parameter of the module require gradients."""
-    module.requires_grad_(False)
-
-
 def _frozen(value: Tensor) -> Tensor:
     if not isinstance(value, nn.Parameter) or not value.requires_grad:
         return value
     frozen = nn.Parameter(value.detach(), requires_grad=False)
     vars(frozen).update({name: item for name, item in vars(value).items() if name not in vars(frozen)})
     return frozen
-
-
-def set_submodule(module: nn.Module, paths: tuple[str, ...], replacement: nn.Module) -> None:
-    """Replace a submodule wherever it is registered."""
-    for path in paths:
-        parent, _, name = path.rpartition(".")
-        setattr(module.get_submodule(parent), name, replacement)
 
 
 def bytes_of(tensor: Tensor) -> int:
