@@ -213,6 +213,19 @@ def test_modules_of_which_no_layer_can_be_quantized(model: nn.Module, options: A
         compiled_with(model, **options)
 
 
+@pytest.mark.parametrize("transform", [{"quantization": {"weights": "int4"}}, "lora", "float8_training"])
+def test_optional_transforms_leave_a_module_as_it_is(transform: Any) -> None:
+    name, options = (transform, {}) if isinstance(transform, str) else next(iter(transform.items()))
+    model = nn.Sequential(nn.Linear(30, 30))
+    entry = {name: options | {"optional": True, "exclude": [] if options else ["0"]}}
+    compiled = thunder.jit(model, transforms=[entry])
+    assert compiled[0].weight is model[0].weight
+    assert model[0].weight.requires_grad
+    (title, left) = thunder.explain(compiled).module_notes
+    assert title == f"{name}: no layer can be changed"
+    assert left.startswith("  not changed: 0: ")
+
+
 @pytest.mark.parametrize("weights", ["int8", "nf4"])
 def test_weights_that_are_zero_or_not_finite(weights: str) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))

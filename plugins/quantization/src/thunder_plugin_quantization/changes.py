@@ -43,9 +43,9 @@ class Changes:
         """Store the changes in the module, so that its copies have them, too."""
         vars(module).setdefault(_ATTRIBUTE, {})[self.transform] = self
 
-    def check(self, advice: Sequence[str]) -> None:
-        """Raise OptionError if no layer was changed."""
-        if self.changed:
+    def check(self, advice: Sequence[str], optional: bool) -> None:
+        """Raise OptionError if no layer was changed, unless the transform is optional."""
+        if self.changed or optional:
             return
         problem = f"{self.transform!r} can change no layer of {self.module}"
         if not self.left:
@@ -57,7 +57,7 @@ class Changes:
         kinds: dict[str, int] = {}
         for kind in self.changed.values():
             kinds[kind] = kinds.get(kind, 0) + 1
-        text = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
+        text = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "no layer can be changed"
         return [f"{self.transform}: {text}{self.summary}", *[f"  {line}" for line in self._left_lines()]]
 
     def _left_lines(self) -> list[str]:

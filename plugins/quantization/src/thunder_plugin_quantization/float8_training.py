@@ -16,6 +16,11 @@ from thunder_plugin_quantization.module_transform import ModuleTransform
 from thunder_plugin_quantization.structure import copy_with_same_tensors
 
 _RECIPES: Final = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+_ADVICE: Final = (
+    "move the module to a GPU of compute capability 8.9 or newer (Ada, Hopper, Blackwell)",
+    "or set emulate to true, to try out the effect of float8 without its speed",
+    ONLY_LINEAR,
+)
 _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -54,13 +59,7 @@ class Float8Training(ModuleTransform):
                 chosen.update(layer.paths)
             else:
                 changes.left[layer.name] = reason
-        changes.check(
-            (
-                "move the module to a GPU of compute capability 8.9 or newer (Ada, Hopper, Blackwell)",
-                "or set emulate to true, to try out the effect of float8 without its speed",
-                ONLY_LINEAR,
-            )
-        )
+        changes.check(_ADVICE, self.optional)
         if self.in_place and isinstance(module, nn.Linear):
             raise OptionError(
                 f"{self.name!r} replaces layers, and the module is one", advice=("set in_place to false",)

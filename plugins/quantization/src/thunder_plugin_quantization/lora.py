@@ -114,7 +114,11 @@ class Lora(ModuleTransform):
     def on_module(self, module: nn.Module) -> nn.Module:
         changes = Changes.of(self.name, module)
         chosen = self._chosen(module, changes)
-        changes.check(("name layers with target_modules, and none of them with exclude", ONLY_LINEAR))
+        changes.check(("name layers with target_modules, and none of them with exclude", ONLY_LINEAR), self.optional)
+        if not chosen:
+            result = module if self.in_place else copy_with_same_tensors(module)
+            changes.attach(result)
+            return result
         result = module if self.in_place else copy_with_same_tensors(module, frozen=True)
         result.requires_grad_(False)
         for layer in chosen:

@@ -14,10 +14,16 @@ from thunder_plugin_quantization.changes import changes_of
 
 @dataclass(frozen=True)
 class ModuleTransform(Transform):
-    """A transform that has no pass: its `on_module` returns the module that is compiled."""
+    """A transform that has no pass: its `on_module` returns the module that is compiled.
+
+    Attributes:
+        optional: a module of which no layer can be changed is compiled as it is; otherwise this is an error.
+    """
 
     place: ClassVar[Place] = Place.ACQUIRED
     of_modules: ClassVar[bool] = True
+
+    optional: bool = False
 
     def applies(self, context: TransformContext) -> bool:
         return False

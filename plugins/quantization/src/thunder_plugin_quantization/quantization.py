@@ -64,13 +64,15 @@ class Quantization(ModuleTransform):
         self._format()  # checks the combination
 
     def on_module(self, module: nn.Module) -> nn.Module:
-        return quantized_module(module, self._format(), self.exclude, self.in_place)
+        return quantized_module(module, self._format(), self.exclude, self.in_place, self.optional)
 
     def _format(self) -> Format:
         return Format(self.weights, self.activations, self.group_size, self.differentiable)
 
 
-def quantized_module(module: nn.Module, form: Format, exclude: Sequence[str], in_place: bool) -> nn.Module:
+def quantized_module(
+    module: nn.Module, form: Format, exclude: Sequence[str], in_place: bool, optional: bool = False
+) -> nn.Module:
     """As `quantize`, for a module that is not compiled."""
     changes = Changes.of("quantization", module)
     selected = _selected(module, exclude, changes)
@@ -89,8 +91,9 @@ def quantized_module(module: nn.Module, form: Format, exclude: Sequence[str], in
             quantized[id(weight)] = nn.Parameter(new, requires_grad=False)
         _replace(layer.module, quantized[id(weight)], form)
         changes.changed[original.name] = type(quantized[id(weight)]).__name__
-    changes.check(("choose weights that the layers and their device support", ONLY_LINEAR))
-    changes.summary = f", {_size(after)} of weights instead of {_size(before)}"
+    changes.check(("choose weights that the layers and their device support", ONLY_LINEAR), optional)
+    if before:
+        changes.summary = f", {_size(after)} of weights instead of {_size(before)}"
     changes.attach(result)
     return result
 
