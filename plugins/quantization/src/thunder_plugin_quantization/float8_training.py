@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Literal
 
 from torch import nn
 
+from thunder_core.checks.conditions import HOOKS
 from thunder_core.errors import OptionError
 from thunder_plugin_quantization.changes import ONLY_LINEAR, Changes
 from thunder_plugin_quantization.formats import FLOAT8_MULTIPLE, describe, has_float8_matmuls
@@ -21,7 +22,6 @@ _ADVICE: Final = (
     "or set emulate to true, to try out the effect of float8 without its speed",
     ONLY_LINEAR,
 )
-_HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Float8Training(ModuleTransform):
             )
         if layer.in_features % FLOAT8_MULTIPLE or layer.out_features % FLOAT8_MULTIPLE:
             return f"its features {tuple(layer.weight.shape)} are not multiples of {FLOAT8_MULTIPLE}"
-        if any(vars(layer).get(name) for name in _HOOKS):
+        if any(vars(layer).get(name) for name in HOOKS):
             return "it has hooks, which Float8Linear would not call"
         return None
 

@@ -56,7 +56,7 @@ def why_unusual(layer: nn.Linear) -> str | None:
     """Why the weight of a layer is not one that `torch.nn.functional.linear` is called with; None if it is."""
     if isinstance(layer, NonDynamicallyQuantizableLinear):
         return "the attention module that contains it reads its weight itself"
-    if "weight" not in layer._parameters:
+    if "weight" not in dict(layer.named_parameters(recurse=False)):
         return "its weight is computed, by a parametrization for example"
     if type(layer).forward is not nn.Linear.forward or "forward" in vars(layer):
         return f"{type(layer).__name__} has a forward of its own"
@@ -85,8 +85,8 @@ def other_owners(module: nn.Module, layers: Sequence[Layer]) -> dict[int, str]:
     return {
         id(parameter): ".".join(filter(None, (path, name)))
         for path, owner in module.named_modules()
-        for name, parameter in owner._parameters.items()
-        if parameter is not None and not (id(owner) in weights and name == "weight")
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if not (id(owner) in weights and name == "weight")
     }
 
 

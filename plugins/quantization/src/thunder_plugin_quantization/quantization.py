@@ -133,7 +133,7 @@ def _replace(layer: nn.Linear, weight: Tensor, form: Format) -> None:
 
 def _quantize_loaded(layer: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Quantize the weight of a state dict of the unquantized module before the layer loads it."""
-    value, weight = state.get(f"{prefix}weight"), layer._parameters.get("weight")
+    value, weight = state.get(f"{prefix}weight"), getattr(layer, "weight", None)
     if not isinstance(value, Tensor) or weight is None or not plain(value) or plain(weight):
         return
     if value.shape == weight.shape and value.is_floating_point() and not value.is_meta:

@@ -24,8 +24,8 @@ def copy_with_same_tensors(module: nn.Module, *, frozen: bool = False) -> nn.Mod
     """
     memo: dict[int, Any] = {}
     for owner in module.modules():
-        tables: list[dict[str, Any]] = [vars(owner), owner._parameters, owner._buffers]
-        for value in [value for table in tables for value in table.values()]:
+        own = [*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False), *vars(owner).items()]
+        for _, value in own:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = _frozen(value) if frozen else value
     try:
