@@ -128,6 +128,19 @@ def test_dtypes(dtype: torch.dtype) -> None:
     torch.testing.assert_close(compiled(x), thunder.original(compiled)(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("weights", [None, "nf4", "int4"])
+def test_autocast(weights: str | None) -> None:
+    compiled, x = compiled_with(Block(), weights), numbers(4, 64)
+    gradients = []
+    for call in (compiled, thunder.original(compiled)):
+        with torch.autocast("cpu", torch.bfloat16):
+            result = call(x)
+        result.float().square().mean().backward()
+        gradients.append([each.grad for each in trainable(compiled).values()])
+        compiled.zero_grad()
+    torch.testing.assert_close(*gradients, rtol=2e-2, atol=1e-3)
+
+
 def test_dropout_is_that_of_eager() -> None:
     compiled, x = compiled_with(Block(), lora_dropout=0.5), numbers(4, 64)
     results = []

@@ -65,13 +65,14 @@ class _FrozenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, dequantize: Dequantize, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)
-        ctx.dequantize = dequantize
+        ctx.dequantize, ctx.dtype = dequantize, input.dtype
         return _linear(input, dequantize, *tensors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         tensors = ctx.saved_tensors
-        return gradient @ ctx.dequantize(*tensors), None, *[None for _ in tensors]
+        weight = ctx.dequantize(*tensors).to(gradient.dtype)  # under autocast, that of the matmul in forward
+        return (gradient @ weight).to(ctx.dtype), None, *[None for _ in tensors]
 
 
 def _in_dtype(dequantize: Dequantize, dtype: torch.dtype, *tensors: Tensor) -> Tensor:
