@@ -234,14 +234,27 @@ def _jit(fn: Any, settings: Any) -> Any:
     transform_calls_with(_transformed_calls)
     fn = original_of(fn) or fn
     if isinstance(fn, ThunderFunction):
+        _check_transforms(fn, settings)
         return ThunderFunction(fn.function, settings)
     fn, settings = for_program(fn, settings)
     if isinstance(fn, torch.nn.Module):
         for transform in settings.transforms:
-            transform.on_module(fn)
+            changed = transform.on_module(fn)
+            fn = fn if changed is None else changed
         return compile_module(fn, settings)
     _check_program(fn, "jit")
+    _check_transforms(fn, settings)
     return ThunderFunction(fn, settings)
+
+
+def _check_transforms(fn: Any, settings: Any) -> None:
+    """Raise OptionError for a function that is compiled with transforms of modules."""
+    for transform in settings.transforms:
+        if transform.of_modules:
+            raise OptionError(
+                f"the transform {transform.name!r} changes modules, and {getattr(fn, '__name__', fn)} is not a module",
+                advice=(f"compile the module that the function calls with {transform.name!r}",),
+            )
 
 
 def _check_program(given: Any, name: str) -> None:

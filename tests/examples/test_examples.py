@@ -38,6 +38,14 @@ def test_compile_llama():
         assert expected in done.stdout
 
 
+def test_finetune_qlora(tmp_path):
+    done = _run_script("finetune_qlora.py", "--layers", "1", "--steps", "2", "--adapters", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for expected in ("5 x NF4Tensor", "Losses equal eager's: yes", "Adapters saved, loaded and merged"):
+        assert expected in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+
+
 def _trained(folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
     """What eight steps print, and their figures. The plot of the losses is a picture."""
     plot, figures = folder / "losses.png", folder / "figures.json"

@@ -42,6 +42,7 @@ import torch
 import thunder
 from thunder_core.plugins import ExecutorSpec, InterceptionsSpec, TensorClassesSpec, TransformSpec
 from thunder_core.plugins.host import host
+from thunder_core.plugins.states import Offered
 
 def enabled(spec):
     # An option that must be given gets the first example of its field.
@@ -49,9 +50,20 @@ def enabled(spec):
     return {f"{name}.{spec.name}": {"optional": True, **required}}
 
 
+def changes_modules(spec):
+    offered = host().import_object(Offered(loaded, spec))
+    return getattr(getattr(offered, "__self__", None), "of_modules", False)
+
+
 loaded = host().load(name)
+of_modules = [spec for spec in loaded.of(TransformSpec) if changes_modules(spec)]
+if of_modules:
+    module, x = torch.nn.Sequential(torch.nn.Linear(32, 32)), torch.randn(4, 32)
+    compiled = thunder.jit(module, transforms=[enabled(of_modules[0])])
+    torch.testing.assert_close(compiled(x), module(x), rtol=0.1, atol=0.1)
+    assert thunder.explain(compiled).module_notes
 parts = {
-    kind: [enabled(spec) for spec in loaded.of(spec_kind)]
+    kind: [enabled(spec) for spec in loaded.of(spec_kind) if spec not in of_modules]
     for kind, spec_kind in (
         ("executors", ExecutorSpec),
         ("transforms", TransformSpec),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -240,6 +241,39 @@ def test_module_and_state_dict_hooks() -> None:
     compiled.load_state_dict(before)
     torch.testing.assert_close(compiled(x), first)
     assert thunder.cache_misses(compiled) == 1
+
+
+@dataclass(frozen=True)
+class OfCopies(Transform):
+    """Compiles a copy of the module, without its first parameter's values."""
+
+    name: ClassVar[str] = "of_copies"
+    place: ClassVar[Place] = Place.ACQUIRED
+    of_modules: ClassVar[bool] = True
+
+    def on_module(self, module: nn.Module) -> nn.Module:
+        copied = copy.deepcopy(module)
+        nn.init.zeros_(next(copied.parameters()))
+        return copied
+
+    def module_notes(self, module: nn.Module) -> list[str]:
+        return [f"of_copies: {next(module.parameters()).count_nonzero()} values"]
+
+
+def test_transforms_that_return_another_module() -> None:
+    original, x = model(), torch.randn(3, 4)
+    compiled = thunder.jit(original, transforms=[OfCopies()])
+    copied = thunder.original(compiled)
+    assert copied is not original
+    assert original[0].weight.count_nonzero() > 0
+    torch.testing.assert_close(compiled(x), copied(x), rtol=0, atol=0)
+    assert compiled[0].weight is copied[0].weight
+    report = thunder.explain(compiled)
+    assert report.module_notes == ("of_copies: 0 values",)
+    assert "\nof_copies: 0 values\n" in str(report)
+    for program in (torch.relu, thunder.jit(torch.relu)):
+        with pytest.raises(thunder.OptionError, match="'of_copies' changes modules, and relu is not a module"):
+            thunder.jit(program, transforms=[OfCopies()])
 
 
 def test_state_dict_hooks_inside_another_module() -> None:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import torch
+
 from thunder.compiled.function import Compiled
 from thunder.config import resolve_config
 from thunder.config.settings import ConfiguredSettings
@@ -82,6 +84,7 @@ class CompileReport:
         entries: its compilations, oldest first.
         fallbacks: calls run by eager PyTorch, with the reason and how often.
         left_out: optional executors and transforms of the configuration that could not be used, with the reason.
+        module_notes: what transforms did to the module.
     """
 
     name: str
@@ -92,6 +95,7 @@ class CompileReport:
     entries: tuple[EntryReport, ...]
     fallbacks: dict[str, int]
     left_out: tuple[tuple[str, str], ...]
+    module_notes: tuple[str, ...] = ()
 
     @property
     def miss_reasons(self) -> tuple[str, ...]:
@@ -120,6 +124,7 @@ class CompileReport:
             "options: " + (", ".join(f"{name}={self.options[name]!r}" for name in self.changed) or "defaults"),
         ]
         lines.extend(self.left_out_lines())
+        lines.extend(self.module_notes)
         for reason, count in self.fallbacks.items():
             lines.append(f"run by eager PyTorch {count} times: {reason}")
         for number, entry in enumerate(self.entries):
@@ -175,7 +180,15 @@ def compile_report(compiled: Compiled) -> CompileReport:
         tuple(map(entry_report, entries)),
         dict(fallbacks),
         compiled.settings.left_out,
+        tuple(_module_notes(compiled)),
     )
+
+
+def _module_notes(compiled: Compiled) -> list[str]:
+    module = compiled.function
+    if not isinstance(module, torch.nn.Module):
+        return []
+    return [line for transform in compiled.settings.transforms for line in transform.module_notes(module)]
 
 
 def entry_report(entry: CacheEntry) -> EntryReport:

@@ -40,6 +40,7 @@ class Transform(Pass[Trace]):
         requires: names of transforms that must be configured too.
         conflicts: names of transforms that must not be configured together with it.
         before, after: names of transforms of the same place that it must precede or follow if they are configured.
+        of_modules: it changes modules only; `thunder.jit` refuses other programs.
     """
 
     name: ClassVar[str]
@@ -49,6 +50,7 @@ class Transform(Pass[Trace]):
     conflicts: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
+    of_modules: ClassVar[bool] = False
 
     @classmethod
     def from_options(cls, options: Any) -> Self:
@@ -71,8 +73,17 @@ class Transform(Pass[Trace]):
         """
         return []
 
-    def on_module(self, module: torch.nn.Module) -> None:
-        """Called once with a compiled module before its first call; may change its parameters and submodules."""
+    def on_module(self, module: torch.nn.Module) -> torch.nn.Module | None:
+        """Called once with a compiled module before its first call; may change its parameters and submodules.
+
+        Returns:
+            the module to compile in its place, a changed copy for example; None for the same module.
+        """
+        return None
+
+    def module_notes(self, module: torch.nn.Module) -> Sequence[str]:
+        """For the report: lines about what `on_module` did to the compiled module."""
+        return ()
 
     def before_compilation(self) -> None:
         """Called before a program is compiled, for a call without a cached one."""

@@ -44,7 +44,8 @@ def compiled(program: Callable[..., Any], settings: Settings) -> Any:
     if not isinstance(program, nn.Module):
         return ThunderFunction(program, settings)
     for transform in settings.transforms:
-        transform.on_module(program)
+        changed = transform.on_module(program)
+        program = program if changed is None else changed
     return compile_module(program, settings)
 
 
