@@ -714,6 +714,16 @@ def tensor_identity(read: Any) -> None:
     assert read(value) == read(view._base) != read(view)
 
 
+def swaps_contents(swap: Any) -> None:
+    """Objects keep class and attributes, also those that are referenced weakly."""
+    tensor, other = torch.nn.Parameter(torch.empty(2, device="meta")), torch.ones(3).requires_grad_()
+    tensor.tag, reference = 1, weakref.ref(tensor)
+    swap(tensor, other)
+    assert (tensor.shape, other.shape, tensor.device.type, tensor.tag) == ((3,), (2,), "cpu", 1)
+    assert type(tensor) is torch.nn.Parameter
+    assert reference() is tensor
+
+
 def storage_identity(read: Any) -> None:
     value = torch.ones(2)
     assert read(value.untyped_storage()) == read(value[:1].untyped_storage()) != read(torch.ones(2).untyped_storage())
@@ -1313,6 +1323,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "disable_current_modes": disables_dispatch,
     "make_wrapper_subclass": wrapper_subclass,
     "make_subclass": makes_subclass,
+    "swap_tensor_impl": swaps_contents,
     "is_torch_function_enabled": function_enabled,
     "is_functional_tensor": functional_tensor,
     **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),

@@ -77,6 +77,7 @@ ROWS: Final = (
     Name("torch.utils._python_dispatch._disable_current_modes", "computing constants while a program is recorded"),
     Name("torch.Tensor._make_wrapper_subclass", _RECORD),
     Name("torch.Tensor._make_subclass", _SUBCLASSES),
+    Name("torch._C._swap_tensor_impl", "memory for tensors of the meta device"),
     Name("torch._C._is_torch_function_enabled", _SUBCLASSES),
     Name("torch._C._nn._parse_to", _SUBCLASSES),
     Name("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),

@@ -1,0 +1,89 @@
+"""Compilation for calls whose arguments and weights do not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.compiled.meta_tensors import meta_tensors, replaced
+from thunder.compiled.specifications import check_specifications, is_specification, stand_in
+from thunder_core.checks.tensor_guard import DEVICE, TensorGuard
+from thunder_core.errors import OptionError, RunEagerly, UnsupportedError
+from thunder_core.pytorch_internals import tree_leaves, tree_map
+from thunder_core.runtime.program_cache import ProgramCache
+from thunder_core.tracing.this_thread import this_thread
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls_of(example: Any) -> list[Call]:
+    """The arguments of calls: those of a tuple, a dict, a pair of both, a tensor; or of each item of a list.
+
+    Raises:
+        OptionError: ``example`` has none of these forms.
+    """
+    if example is None:
+        return []
+    return [_call_of(one) for one in (example if isinstance(example, list) else [example])]
+
+
+def _call_of(example: Any) -> Call:
+    match example:
+        case (tuple() as args, dict() as kwargs) if len(example) == 2 and all(isinstance(name, str) for name in kwargs):
+            return args, kwargs
+        case tuple():
+            return example, {}
+        case dict() if all(isinstance(name, str) for name in example):
+            return (), example
+        case torch.Tensor():
+            return (example,), {}
+    raise OptionError(
+        f"an example is a tuple of arguments or a dict of keyword arguments, not an object of type "
+        f"{type(example).__name__}",
+        advice=('example=(x,), example={"input": x}, example=((x,), {"mask": mask}), or a list of these',),
+    )
+
+
+def precompile(
+    compiled: ProgramCache, module: torch.nn.Module | None, calls: Sequence[Call], device: torch.device
+) -> None:
+    """Compile the programs of calls without running them.
+
+    Tensors of the meta device, in the arguments and in modules, have the device ``device`` while they are recorded, so
+    the guards are those of a call with tensors there. In the meantime no other thread may use these tensors.
+
+    Args:
+        module: the original of a compiled module; None for a function.
+
+    Raises:
+        OptionError: the specifications are not supported, or ``device`` is the meta device.
+        RunEagerly: eager PyTorch runs such a call; with the reason.
+        UnsupportedError: a program uses another tensor of the meta device.
+    """
+    if this_thread.recorder is not None:
+        raise RunEagerly("it calls thunder.precompile")
+    if device.type == "meta":
+        raise OptionError("programs are compiled for a device with data", advice=('device="cpu", or "cuda"',))
+    for args, kwargs in calls:
+        leaves = tree_leaves((args, kwargs))
+        specifications = {id(leaf): leaf for leaf in leaves if is_specification(leaf)}
+        check_specifications(list(specifications.values()), "give an example for each size")
+        modules = [each for each in (module, *leaves) if isinstance(each, torch.nn.Module)]
+        pairs = {id(each): (each, stand_in(each, device)) for each in meta_tensors(modules).values()}
+        given = {
+            name: stand_in(each, device if each.device.type == "meta" else each.device)
+            for name, each in specifications.items()
+            if name not in pairs
+        }
+        with_stand_ins: Call = tree_map(lambda value: given.get(id(value), value), (args, kwargs))
+        with replaced(pairs):
+            entry = compiled.compiled_entry(*with_stand_ins)
+        for guard in entry.prologue.guards:
+            if isinstance(guard, TensorGuard) and guard.expected[guard.conditions.index(DEVICE)].type == "meta":
+                raise UnsupportedError(
+                    f"the program of {compiled.name} uses {guard.source.describe()}, which is on the meta device and "
+                    "no argument, parameter or buffer",
+                    advice=("make it a buffer of the module, or an argument",),
+                )
