@@ -7,6 +7,7 @@ import inspect
 import logging
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -765,6 +766,14 @@ def backward_hooks(read: Any) -> None:
     assert len(read(value)) == 1
 
 
+def sets_accumulation_hooks() -> None:
+    seen: list[Any] = []
+    leaf, hook = torch.ones(2, requires_grad=True), seen.append
+    leaf._post_accumulate_grad_hooks = {0: hook}
+    leaf.sum().backward()
+    assert seen == [leaf]
+
+
 def neg_view(function: Any) -> None:
     value = torch.ones(2)
     assert function(value).is_neg()
@@ -1404,6 +1413,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_view": is_view,
     "backward_hooks_of": backward_hooks,
     "accumulation_hooks_of": accumulation_hooks,
+    "post_accumulate_grad_hooks": sets_accumulation_hooks,
     "neg_view": neg_view,
     "is_alias_of": alias,
     "CreationMeta": creation_meta,

@@ -106,7 +106,7 @@ def test_a_function_with_a_module_as_its_argument() -> None:
 
 def test_what_cannot_be_compiled_before_the_call() -> None:
     x = torch.empty(3, device="meta")
-    with pytest.raises(OptionError, match="was not returned by thunder.jit"):
+    with pytest.raises(OptionError, match=r"was not returned by thunder\.jit"):
         thunder.precompile(torch.relu, (x,), device="cpu")
     doubled = thunder.jit(lambda x: x * 2)
     with pytest.raises(OptionError, match="device with data"):

@@ -12,6 +12,7 @@ from thunder.compiled.specifications import check_specifications, is_specificati
 from thunder_core.checks.tensor_guard import DEVICE, TensorGuard
 from thunder_core.errors import OptionError, RunEagerly, UnsupportedError
 from thunder_core.pytorch_internals import tree_leaves, tree_map
+from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import ProgramCache
 from thunder_core.tracing.this_thread import this_thread
 
@@ -67,19 +68,7 @@ def precompile(
     if device.type == "meta":
         raise OptionError("programs are compiled for a device with data", advice=('device="cpu", or "cuda"',))
     for args, kwargs in calls:
-        leaves = tree_leaves((args, kwargs))
-        specifications = {id(leaf): leaf for leaf in leaves if is_specification(leaf)}
-        check_specifications(list(specifications.values()), "give an example for each size")
-        modules = [each for each in (module, *leaves) if isinstance(each, torch.nn.Module)]
-        pairs = {id(each): (each, stand_in(each, device)) for each in meta_tensors(modules).values()}
-        given = {
-            name: stand_in(each, device if each.device.type == "meta" else each.device)
-            for name, each in specifications.items()
-            if name not in pairs
-        }
-        with_stand_ins: Call = tree_map(lambda value: given.get(id(value), value), (args, kwargs))
-        with replaced(pairs):
-            entry = compiled.compiled_entry(*with_stand_ins)
+        entry = _compile(compiled, module, args, kwargs, device)
         for guard in entry.prologue.guards:
             if isinstance(guard, TensorGuard) and guard.expected[guard.conditions.index(DEVICE)].type == "meta":
                 raise UnsupportedError(
@@ -87,3 +76,25 @@ def precompile(
                     "no argument, parameter or buffer",
                     advice=("make it a buffer of the module, or an argument",),
                 )
+
+
+def _compile(
+    compiled: ProgramCache,
+    module: torch.nn.Module | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    device: torch.device,
+) -> CacheEntry:
+    leaves = tree_leaves((args, kwargs))
+    specifications = {id(leaf): leaf for leaf in leaves if is_specification(leaf)}
+    check_specifications(list(specifications.values()), "give an example for each size")
+    modules = [each for each in (module, *leaves) if isinstance(each, torch.nn.Module)]
+    pairs = {id(each): (each, stand_in(each, device)) for each in meta_tensors(modules).values()}
+    given = {
+        name: stand_in(each, device if each.device.type == "meta" else each.device)
+        for name, each in specifications.items()
+        if name not in pairs
+    }
+    args, kwargs = tree_map(lambda value: given.get(id(value), value), (args, kwargs))
+    with replaced(pairs):
+        return compiled.compiled_entry(args, kwargs)

@@ -1,4 +1,4 @@
-"""`thunder.materialize`: models of the meta device get their weights, from state dicts, from files and by themselves."""
+"""`thunder.materialize`: models of the meta device get weights from state dicts, from files and by themselves."""
 
 from __future__ import annotations
 

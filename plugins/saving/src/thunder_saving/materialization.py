@@ -60,13 +60,16 @@ def materialize(
                 raise UnsupportedError(f"these tensors are still on the meta device: {', '.join(unknown)}")
     for part in module.modules():
         if isinstance(part, torch.nn.RNNBase):
-            part.flatten_parameters()
+            torch.nn.RNNBase.flatten_parameters(part)
 
 
 def _check_supported(module: Module, names: Mapping[str, torch.Tensor]) -> None:
     """Raise UnsupportedError if the module has tensors that cannot be materialized."""
-    lazy = [name for name, part in module.named_modules() if isinstance(part, LazyModuleMixin)]
-    lazy = [name for name in lazy if module.get_submodule(name).has_uninitialized_params()]
+    lazy = [
+        name
+        for name, part in module.named_modules()
+        if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()  # type: ignore[misc]
+    ]
     if lazy:
         raise UnsupportedError(
             f"the shapes of these lazy modules are unknown: {', '.join(lazy)}",
@@ -145,9 +148,7 @@ def _is_pytorchs(part: Module) -> bool:
     return type(part)._load_from_state_dict.__module__.startswith("torch.nn.modules.")
 
 
-def _check_state(
-    module: Module, loader: Module, stored: Mapping[str, torch.Tensor], state: Mapping[str, Any]
-) -> None:
+def _check_state(module: Module, loader: Module, stored: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
     """Raise for a state that does not fit, before there is memory for it where that is possible.
 
     Raises:
@@ -222,7 +223,9 @@ def _exchanged(
 ) -> Iterator[_Memory]:
     """A context in which the tensors of a module have memory on a device. If it raises, the module is as before."""
     parts = [(part, dict(vars(part))) for part in module.modules()]
-    tables = [(table, dict(table)) for part, _ in parts for table in (part._parameters, part._buffers)]
+    tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (table, dict(table)) for part, _ in parts for table in (part._parameters, part._buffers)
+    ]
     memory = _Memory([], [])
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
@@ -248,7 +251,7 @@ def _contents(
     names: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype | None, memory: _Memory
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """For each tensor its new content. Those that share a storage on the meta device share one afterwards."""
-    unique = {id(tensor): (name, tensor) for name, tensor in reversed(names.items())}
+    unique = {id(tensor): (name, tensor) for name, tensor in reversed(list(names.items()))}
     storages: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in [pair for pair in reversed(unique.values()) if pair[1].device.type == "meta"]:
         storages.setdefault(storage_identity(tensor.untyped_storage()), {})[name] = tensor
