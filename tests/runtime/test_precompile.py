@@ -109,8 +109,9 @@ def test_what_cannot_be_compiled_before_the_call() -> None:
     with pytest.raises(OptionError, match=r"was not returned by thunder\.jit"):
         thunder.precompile(torch.relu, (x,), device="cpu")
     doubled = thunder.jit(lambda x: x * 2)
-    with pytest.raises(OptionError, match="device with data"):
-        thunder.precompile(doubled, (x,), device="meta")
+    for device in ("meta", *(() if torch.backends.cuda.is_built() else ("cuda",))):
+        with pytest.raises(OptionError, match=f"cannot be compiled for {device} here"):
+            thunder.precompile(doubled, (x,), device=device)
     with pytest.raises(OptionError, match="an example is"):
         thunder.precompile(doubled, 3, device="cpu")
     with pytest.raises(OptionError, match="share memory"):

@@ -65,8 +65,11 @@ def precompile(
     """
     if this_thread.recorder is not None:
         raise RunEagerly("it calls thunder.precompile")
-    if device.type == "meta":
-        raise OptionError("programs are compiled for a device with data", advice=('device="cpu", or "cuda"',))
+    if not _is_supported(device):
+        raise OptionError(
+            f"programs cannot be compiled for {device} here: it has no data, or this PyTorch is not built for it",
+            advice=('device="cpu", or that of the call',),
+        )
     for args, kwargs in calls:
         entry = _compile(compiled, module, args, kwargs, device)
         for guard in entry.prologue.guards:
@@ -76,6 +79,13 @@ def precompile(
                     "no argument, parameter or buffer",
                     advice=("make it a buffer of the module, or an argument",),
                 )
+
+
+def _is_supported(device: torch.device) -> bool:
+    """Whether PyTorch can compute metadata of tensors on a device; for GPUs, also on a machine without one."""
+    if device.type in ("cpu", "cuda"):
+        return device.type == "cpu" or torch.backends.cuda.is_built()
+    return device.type != "meta" and torch.get_device_module(device).is_available()
 
 
 def _compile(

@@ -7,6 +7,9 @@ import torch
 
 import thunder
 from thunder_core.errors import PluginError
+from thunder_core.ir.proxy import TensorProxy
+from thunder_hub_kernels import Kernel
+from thunder_hub_kernels.executor import unfit
 from thunder_testing import executor_suite
 
 SILU = {"operation": "torch.nn.functional.silu", "repository": "example/activation", "function": "silu", "out": True}
@@ -41,15 +44,14 @@ def test_decisions():
     )
 
 
-def test_claims_on_a_gpu(monkeypatch):
+def test_reasons_on_a_gpu(monkeypatch):
+    tensor = TensorProxy("x", (3,), (1,), torch.float32, torch.device("cuda"), False, 0)
+    kernel = Kernel(**SILU | {"device": "cuda"})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    executor = {"hub_kernels": options(SILU | {"device": "cuda"})}
-    compiled = thunder.jit(torch.nn.functional.silu, executors=[executor])
-    with torch.no_grad():
-        thunder.precompile(compiled, torch.empty(3, device="meta"), device="cuda")
-    (line,) = thunder.explain(compiled).entries[-1].decisions
-    assert line.declined == (("hub_kernels", "compute capability (7, 5), and (8, 0) is needed"),)
+    assert unfit(kernel, [tensor]) == "compute capability (7, 5), and (8, 0) is needed"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert unfit(kernel, [tensor]) is None
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,34 @@
 """Decisions for tensors on a GPU, whether or not there is one, and a model that trains with the kernels."""
 
-import pytest
 import torch
 from torch import nn
 
 import thunder
+from thunder_core.ir.proxy import TensorProxy
 from thunder_liger import executor as liger
 
 
-def decisions(program, *args, device="cuda"):
-    """The operations, with their executors and the reasons why Liger declined them."""
-    compiled = thunder.jit(program, executors=["liger"])
-    thunder.precompile(compiled, args, device=device)
-    found = thunder.explain(compiled).entries[-1].decisions
-    return {(line.symbol.rpartition(".")[2], line.executor, dict(line.declined).get("liger")) for line in found}
+def proxy(*shape, dtype=torch.bfloat16, device="cuda"):
+    strides = torch.empty(shape, device="meta").stride()
+    return TensorProxy("x", shape, strides, dtype, torch.device(device), False, 0)
 
 
-@pytest.mark.parametrize(
-    ("capability", "executor", "reason"),
-    [((9, 0), "liger", None), ((7, 5), "reference", "compute capability (7, 5), and (8, 0) is needed")],
-)
-def test_claims_on_a_gpu(capability, executor, reason, monkeypatch):
+def test_reasons_on_a_gpu(monkeypatch):
+    x, weight = proxy(4, 16), proxy(16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(liger, "INTERPRETED", False)
-    norm = nn.LayerNorm(8, device="meta", dtype=torch.bfloat16)
-    x = torch.empty(2, 8, device="meta", dtype=torch.bfloat16)
-    with torch.no_grad():
-        assert ("layer_norm", executor, reason) in decisions(norm, x)
+    assert liger.check_rms_norm(x, weight, 1e-5) == "compute capability (7, 5), and (8, 0) is needed"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert liger.check_rms_norm(x, weight, 1e-5) is True
+    assert liger.check_rms_norm(x, weight, 1e-5, True, True) == "1 + weight is not rounded by Liger"
+    assert liger.check_layer_norm(x, (16,), weight, weight) is True
+    assert liger.check_layer_norm(x, (16,), weight, proxy(16, dtype=torch.float32)).startswith("arguments are torch.fl")
+    assert liger.check_gated(x, x, "tanh") is True
+    assert liger.check_gated(x, x).startswith("shapes differ, or it is an exact GELU")
+    assert liger.check_linear_loss(x, proxy(8, 16), proxy(4, dtype=torch.int64)) is True
+    assert liger.check_gated(*[proxy(1, 65537)] * 2, "tanh") == "rows of 65537 elements exceed 65,536"
+    assert liger.unfit(proxy(4, 16, device="cpu")).startswith("Triton's kernels run on GPUs")
 
 
 class Block(nn.Module):

@@ -21,8 +21,8 @@ def executor(options):
         Claim(composites.rms_norm, check=check_rms_norm, derivative=kernels.RMS_NORM),
         Claim(F.rms_norm, check=check_torch_rms_norm, derivative=kernels.TORCH_RMS_NORM),
         Claim(F.layer_norm, check=check_layer_norm, derivative=kernels.LAYER_NORM),
-        Claim(composites.swiglu, check=check_gated, derivative=kernels.SWIGLU),
-        Claim(composites.geglu, check=check_geglu, derivative=kernels.GEGLU),
+        Claim(composites.swiglu, check=partial(check_gated, approximate="tanh"), derivative=kernels.SWIGLU),
+        Claim(composites.geglu, check=check_gated, derivative=kernels.GEGLU),
         Claim(composites.linear_cross_entropy, loss, check=check_linear_loss, derivative=kernels.LINEAR_LOSS),
     )
     return OperatorExecutor("liger", claims)
@@ -32,10 +32,9 @@ def unfit(*tensors: TensorProxy | None, rows: bool = True) -> str | None:
     """Why kernels do not run on these tensors; None if they do. ``rows``: the others are parameters."""
     first, *others = [each for each in tensors if each is not None]
     for each in (first, *others):
-        if each.layout is not torch.strided or not each.contiguous or not each.shape or 0 in each.shape:
-            return "an argument is not contiguous, or has no elements or no dimension"
-        if any(type(size) is not int for size in each.shape):
-            return "sizes are not known when the program is compiled"
+        known = each.shape and all(type(size) is int and size > 0 for size in each.shape)
+        if each.layout is not torch.strided or not each.contiguous or not known:
+            return "an argument is not contiguous, or empty, or its sizes are not known when the program is compiled"
         if (each.dtype, each.device) != (first.dtype, first.device):
             return f"arguments are {each.dtype} on {each.device} and {first.dtype} on {first.device}"
     if rows and any(each.shape != first.shape[-1:] for each in others):
@@ -77,14 +76,10 @@ def check_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return unfit(input, weight, bias) or True
 
 
-def check_gated(gate, up, approximate="tanh"):
+def check_gated(gate, up, approximate="none"):
     if gate.shape != up.shape or approximate != "tanh":
         return "shapes differ, or it is an exact GELU: Liger approximates it by tanh"
     return unfit(gate, up, rows=False) or True
-
-
-def check_geglu(gate, up, approximate="none"):
-    return check_gated(gate, up, approximate)
 
 
 def check_linear_loss(

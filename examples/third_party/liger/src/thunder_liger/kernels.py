@@ -83,8 +83,7 @@ def linear_loss(
         return loss.to(dtype)
     of_input = of_chosen.view(chosen.shape)
     if chosen is not input:
-        of_input = torch.zeros_like(input)
-        of_input[..., start:stop, :] = of_chosen.view(chosen.shape)
+        of_input = torch.zeros_like(input).slice_scatter(of_input, -2, start, stop)
     return loss.to(dtype), (of_input, of_weight, of_bias)[: len(given)]
 
 
