@@ -48,12 +48,10 @@ def unfit_device(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why kernels do not run on this device for this dtype; None if they do."""
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return f"{dtype} is not implemented"
-    if device.type == "cpu":
-        if not INTERPRETED:
-            return "Triton's kernels run on GPUs (on a CPU under TRITON_INTERPRET=1)"
+    if device.type == "cpu" and INTERPRETED:
         return None if dtype is torch.float32 else f"Triton's interpreter multiplies the bits of {dtype}"
     if device.type != "cuda" or not torch.cuda.is_available() or INTERPRETED:
-        return f"there is no GPU for tensors on {device}" + (", or TRITON_INTERPRET=1" if INTERPRETED else "")
+        return f"Triton's kernels run on GPUs (under TRITON_INTERPRET=1 on CPUs), and a tensor is on {device}"
     capability = torch.cuda.get_device_capability(device)
     return None if capability >= (8, 0) else f"compute capability {capability}, and (8, 0) is needed"
 
