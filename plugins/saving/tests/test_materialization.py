@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import nn
 
 import thunder
 from thunder_core.errors import OptionError, UnsupportedError
+from thunder_core.passes.transform import Place, Transform
 from thunder_saving import tensor_files
 
 
@@ -150,6 +152,26 @@ def test_the_models_own_initialization() -> None:
     assert (model.token == 2.0).all()
     assert (model.head.bias == 0).all()
     assert model.norm.num_batches_tracked.dtype is torch.long
+
+
+class Lists(nn.Module):
+    """Initializes the items of containers, and has an expanded buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = nn.ParameterList([torch.empty(2)])
+        self.named = nn.ParameterDict({"a": torch.empty(2)})
+        self.register_buffer("ids", torch.arange(4, device="cpu").expand(3, 4))
+
+    def reset_parameters(self) -> None:
+        for parameter in (*self.items, self.named["a"]):
+            nn.init.ones_(parameter)
+
+
+def test_items_of_containers() -> None:
+    model = thunder.materialize(on_meta(Lists), device="cpu")
+    assert model.items[0].tolist() == model.named["a"].tolist() == [1.0, 1.0]
+    assert model.ids.stride() == (0, 1)
 
 
 class Uninitialized(nn.Module):
@@ -340,6 +362,24 @@ def test_loaders_of_modules_run() -> None:
     assert model.extra == 5
 
 
+@dataclasses.dataclass(frozen=True)
+class Capitals(Transform):
+    """Has a state dict of its own: names in capitals."""
+
+    name = "capitals"
+    place = Place.BEFORE_CLAIMS
+
+    def on_load_state_dict(self, state: Any) -> Any:
+        return {name.lower(): value for name, value in state.items()}
+
+
+def test_transforms_convert_the_state(tmp_path: Path) -> None:
+    model = thunder.jit(nn.Linear(2, 2, device="meta"), transforms=[Capitals()])
+    given = as_file({"WEIGHT": torch.ones(2, 2), "BIAS": torch.ones(2)}, tmp_path)
+    thunder.materialize(model, given, device="cpu")
+    assert model.weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(OptionError, match="takes a module"):
         thunder.materialize(thunder.jit(torch.relu))
@@ -358,7 +398,7 @@ def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     model = nn.Sequential(*[nn.Linear(2048, 1024, bias=False, device="meta") for _ in range(8)])
     Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
     before = resident()["VmRSS"]
-    thunder.materialize(model, tmp_path, device="cpu")
+    thunder.materialize(thunder.jit(model), tmp_path, device="cpu")
     assert resident()["VmHWM"] - before < (64 + 8 + 16) * 1024
     assert resident()["VmRSS"] - before < (64 + 16) * 1024
     assert [int(layer.weight[5, 5]) for layer in model] == [*range(8)]

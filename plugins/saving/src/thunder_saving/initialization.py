@@ -91,7 +91,8 @@ def initialize(
         return
     for part in _children_first(module):
         reset = _method(part, ("reset_parameters", "_reset_parameters"), 0)
-        if reset is not None and lacks_values(part):  # of a tied weight the first module decides
+        # Of a tied weight the first module decides. Items of a ParameterList are initialized by its owner.
+        if reset is not None and any(lacks_values(each) for each in part.modules()):
             reset()
     _by_model(module, None, {id(part) for part in module.modules() if whole or lacks_values(part)})
     _by_models(module, lacks_values, whole)

@@ -14,7 +14,10 @@ from torch.nn import Module
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from thunder.compiled.meta_tensors import exchange, meta_tensors, own_tensors, tensors_of
+from thunder.compiled.module import STATES
+from thunder.compiled.module_forward import compiled_of
 from thunder_core.errors import OptionError, UnsupportedError
+from thunder_core.passes.transform import Transform
 from thunder_core.pytorch_internals import storage_identity
 from thunder_saving.initialization import WrittenElements, initialize
 from thunder_saving.tensor_files import TensorFiles
@@ -34,7 +37,7 @@ def materialize(
 
     Args:
         module: the module.
-        loader: whose ``load_state_dict`` gets the state: the compiled module, or ``module``.
+        loader: the compiled module, whose transforms convert the state, or ``module``.
         state: a state dict, the path of safetensors files, or None to initialize the module.
         device, dtype: of the tensors; ``dtype`` of the floating-point ones, None for theirs.
         own: initializes the tensors that ``state`` lacks, in place of the module's methods.
@@ -49,6 +52,7 @@ def materialize(
     _check_supported(module, names)
     with torch.inference_mode(False), torch.no_grad():
         if state is not None:
+            loader = _loader(module, loader, state)
             stored = module.state_dict(keep_vars=True)
             state = _with_tied(state, stored)
             _check_state(module, loader, stored, state)
@@ -133,6 +137,17 @@ class _Tied(Mapping[str, Any]):
         return len(self.state) + len(self.added)
 
 
+def _loader(module: Module, compiled: Module, state: Mapping[str, Any]) -> Module:
+    """The module whose ``load_state_dict`` gets the state: the compiled one only if it converts states."""
+    if module is compiled:
+        return module
+    converts = any(
+        type(each).on_load_state_dict is not Transform.on_load_state_dict
+        for each in compiled_of(compiled).settings.transforms
+    )
+    return compiled if converts or any(name.startswith(STATES) for name in state) else module
+
+
 def _is_plain(module: Module, loader: Module) -> bool:
     """Whether loading a state copies each entry into the tensor of its name, and does nothing else."""
     return type(loader).load_state_dict is Module.load_state_dict and all(
@@ -212,9 +227,10 @@ class _Memory:
     copies: list[tuple[torch.Tensor, torch.Tensor]]
 
     def restore(self) -> None:
-        """Write the data that tensors had before."""
+        """Write the data that tensors had before. Expanded tensors cannot have been written."""
         for tensor, copy in self.copies:
-            tensor.copy_(copy)
+            if not any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+                tensor.copy_(copy)
 
 
 @contextmanager
