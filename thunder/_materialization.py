@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def precompile(jitted: Any, example: Any, *, device: Any) -> Any:
     """Compile the programs of calls without running them, also those of a model whose weights do not exist yet.
 
-    Tensors of the meta device in the module and in the example represent tensors on ``device``; the guards are those
-    of a call with tensors there. A model that is then given its weights (`materialize`) is not compiled again for such
-    a call. Nothing is allocated on ``device``. No other thread may use the module meanwhile.
+    Tensors of the meta device in the example and in the module represent tensors on ``device``, and so do those in
+    modules that are arguments, or variables that a function names. The guards are those of a call with tensors there:
+    a model that is then given its weights (`materialize`) is not compiled again for such a call. Nothing is allocated
+    on ``device``. No other thread may use the modules meanwhile.
 
     Args:
         jitted: a result of `thunder.jit`, or a bound method of one.

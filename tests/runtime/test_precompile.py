@@ -91,16 +91,22 @@ def test_other_weights_are_compiled_again() -> None:
     assert thunder.cache_misses(model) == 2
 
 
-def test_a_function_with_a_module_as_its_argument() -> None:
+LAYER = nn.Linear(3, 2, device="meta")
+
+
+def test_modules_of_a_function() -> None:
+    outer = nn.Linear(2, 2, device="meta")
+
     @thunder.jit
     def doubled(layer: nn.Module, x: torch.Tensor) -> Any:
-        return layer(x) * 2
+        return outer(layer(x) + LAYER(x)) * 2
 
     layer = nn.Linear(3, 2, device="meta")
     thunder.precompile(doubled, (layer, torch.empty(2, 3, device="meta")), device="cpu")
-    thunder.materialize(layer, device="cpu")
+    for module in (layer, outer, LAYER):
+        thunder.materialize(module, device="cpu")
     x = torch.ones(2, 3)
-    torch.testing.assert_close(doubled(layer, x), layer(x) * 2)
+    torch.testing.assert_close(doubled(layer, x), outer(layer(x) + LAYER(x)) * 2)
     assert thunder.cache_misses(doubled) == 1
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -52,7 +54,8 @@ def precompile(
 ) -> None:
     """Compile the programs of calls without running them.
 
-    Tensors of the meta device, in the arguments and in modules, have the device ``device`` while they are recorded, so
+    Tensors of the meta device, in the arguments and in modules (``module``, and those among the arguments and the
+    variables that a function names), have the device ``device`` while they are recorded, so
     the guards are those of a call with tensors there. In the meantime no other thread may use these tensors.
 
     Args:
@@ -76,8 +79,8 @@ def precompile(
             if isinstance(guard, TensorGuard) and guard.expected[guard.conditions.index(DEVICE)].type == "meta":
                 raise UnsupportedError(
                     f"the program of {compiled.name} uses {guard.source.describe()}, which is on the meta device and "
-                    "no argument, parameter or buffer",
-                    advice=("make it a buffer of the module, or an argument",),
+                    "belongs to no argument or module of it",
+                    advice=("make it a buffer of the module, or pass it, or the module that has it, as an argument",),
                 )
 
 
@@ -86,6 +89,14 @@ def _is_supported(device: torch.device) -> bool:
     if device.type in ("cpu", "cuda"):
         return device.type == "cpu" or torch.backends.cuda.is_built()
     return device.type != "meta" and torch.get_device_module(device).is_available()
+
+
+def _variables(function: Any) -> list[Any]:
+    """The values of the outer and global variables that a Python function names."""
+    if not isinstance(function, FunctionType):
+        return []
+    variables = inspect.getclosurevars(function)
+    return [*variables.nonlocals.values(), *variables.globals.values()]
 
 
 def _compile(
@@ -98,8 +109,9 @@ def _compile(
     leaves = tree_leaves((args, kwargs))
     specifications = {id(leaf): leaf for leaf in leaves if is_specification(leaf)}
     check_specifications(list(specifications.values()), "give an example for each size")
-    modules = [each for each in (module, *leaves) if isinstance(each, torch.nn.Module)]
-    pairs = {id(each): (each, stand_in(each, device)) for each in meta_tensors(modules).values()}
+    held = (module, *leaves, *_variables(compiled.function))
+    modules = [each for each in held if isinstance(each, torch.nn.Module)]
+    pairs = {id(each): (each, stand_in(each, device)) for _, each in meta_tensors(modules)}
     given = {
         name: stand_in(each, device if each.device.type == "meta" else each.device)
         for name, each in specifications.items()

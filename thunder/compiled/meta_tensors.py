@@ -41,14 +41,14 @@ def _items(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
         yield from ((f"{name}[{key!r}]", each) for key, each in value.items() if isinstance(each, torch.Tensor))
 
 
-def meta_tensors(modules: Iterable[torch.nn.Module]) -> dict[str, torch.Tensor]:
-    """Those of the meta device, under the first name of each."""
+def meta_tensors(modules: Iterable[torch.nn.Module]) -> list[tuple[str, torch.Tensor]]:
+    """Those of the meta device, each once, with its first name in its module."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for module in modules:
         for name, value in tensors_of(module).items():
             if value.device.type == "meta":
                 found.setdefault(id(value), (name, value))
-    return dict(found.values())
+    return list(found.values())
 
 
 def exchange(tensor: torch.Tensor, other: torch.Tensor) -> None:

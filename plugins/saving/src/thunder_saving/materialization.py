@@ -61,7 +61,9 @@ def materialize(
             if state is not None:
                 _load(loader, module.state_dict(keep_vars=True), state)
             if unknown := meta_tensors([module]):
-                raise UnsupportedError(f"these tensors are still on the meta device: {', '.join(unknown)}")
+                raise UnsupportedError(
+                    f"these tensors are still on the meta device: {', '.join([name for name, _ in unknown])}"
+                )
     for part in module.modules():
         if isinstance(part, torch.nn.RNNBase):
             torch.nn.RNNBase.flatten_parameters(part)
