@@ -7,6 +7,7 @@ import inspect
 import logging
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -714,6 +715,16 @@ def tensor_identity(read: Any) -> None:
     assert read(value) == read(view._base) != read(view)
 
 
+def swaps_contents(swap: Any) -> None:
+    """Objects keep class and attributes, also those that are referenced weakly."""
+    tensor, other = torch.nn.Parameter(torch.empty(2, device="meta")), torch.ones(3).requires_grad_()
+    tensor.tag, reference = 1, weakref.ref(tensor)
+    swap(tensor, other)
+    assert (tensor.shape, other.shape, tensor.device.type, tensor.tag) == ((3,), (2,), "cpu", 1)
+    assert type(tensor) is torch.nn.Parameter
+    assert reference() is tensor
+
+
 def storage_identity(read: Any) -> None:
     value = torch.ones(2)
     assert read(value.untyped_storage()) == read(value[:1].untyped_storage()) != read(torch.ones(2).untyped_storage())
@@ -753,6 +764,14 @@ def backward_hooks(read: Any) -> None:
     assert not read(value)
     value.register_hook(lambda g: g)
     assert len(read(value)) == 1
+
+
+def sets_accumulation_hooks() -> None:
+    seen: list[Any] = []
+    leaf, hook = torch.ones(2, requires_grad=True), seen.append
+    leaf._post_accumulate_grad_hooks = {0: hook}
+    leaf.sum().backward()
+    assert seen == [leaf]
 
 
 def neg_view(function: Any) -> None:
@@ -1313,6 +1332,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "disable_current_modes": disables_dispatch,
     "make_wrapper_subclass": wrapper_subclass,
     "make_subclass": makes_subclass,
+    "swap_tensor_impl": swaps_contents,
     "is_torch_function_enabled": function_enabled,
     "is_functional_tensor": functional_tensor,
     **dict.fromkeys(("map_impl", "scan_op", "while_loop_op", "cond_op"), higher_order_operator),
@@ -1393,6 +1413,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_view": is_view,
     "backward_hooks_of": backward_hooks,
     "accumulation_hooks_of": accumulation_hooks,
+    "post_accumulate_grad_hooks": sets_accumulation_hooks,
     "neg_view": neg_view,
     "is_alias_of": alias,
     "CreationMeta": creation_meta,

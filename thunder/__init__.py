@@ -19,6 +19,7 @@ from thunder._inspection import (
     save,
     save_trace,
 )
+from thunder._materialization import materialize, precompile
 from thunder_core._version import __version__
 from thunder_core.errors import (
     AcquisitionError,
@@ -75,7 +76,9 @@ __all__ = [
     "last_traces",
     "load",
     "load_trace",
+    "materialize",
     "original",
+    "precompile",
     "save",
     "save_trace",
     "train_step",

@@ -166,7 +166,9 @@ def save(model: Any, path: Any, example: Any = None) -> None:
         UnsupportedError: a program has an operation, a result or a guard that no file can have; with its location.
         OSError: the file cannot be written.
     """
-    library("saving", "programs", "save and load").save(compiled_program(model), path, example)
+    from thunder.compiled.ahead_of_time import calls_of
+
+    library("saving", "programs", "save and load").save(compiled_program(model), path, calls_of(example))
 
 
 def load(path: Any, module: Any = None, classes: Sequence[type] = ()) -> Any:

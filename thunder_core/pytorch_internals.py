@@ -35,6 +35,7 @@ _ATTENTION = "PyTorch's attention modules in compiled programs"
 _TRACERS = "torch.jit.trace and torch.fx.symbolic_trace of compiled programs"
 _DISABLED = "torch.compiler.disable in compiled programs"
 _SHARED = "arguments that share memory"
+_MEMORY = "memory for tensors of the meta device"
 _OPERATORS = "PyTorch's operators in traces"
 
 ROWS: Final = (
@@ -77,6 +78,8 @@ ROWS: Final = (
     Name("torch.utils._python_dispatch._disable_current_modes", "computing constants while a program is recorded"),
     Name("torch.Tensor._make_wrapper_subclass", _RECORD),
     Name("torch.Tensor._make_subclass", _SUBCLASSES),
+    Name("torch._C._swap_tensor_impl", _MEMORY),
+    Name("torch.Tensor._post_accumulate_grad_hooks", _MEMORY, kind=Kind.NAME_ONLY),
     Name("torch._C._is_torch_function_enabled", _SUBCLASSES),
     Name("torch._C._nn._parse_to", _SUBCLASSES),
     Name("torch._is_functional_tensor", "refusing tensors of PyTorch's tracers"),

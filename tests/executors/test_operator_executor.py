@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -106,6 +107,14 @@ def test_of_several_claims_the_first_that_fits() -> None:
     program = thunder.jit(lambda y: F.gelu(y), executors=[rejected])
     program(torch.randn(32))
     assert decisions(program)[0].declined == (("mine", "it has 32 elements, more than 16; its check returned False"),)
+
+
+@pytest.mark.parametrize("run", [partial(gelu, approximate="tanh"), partial(gelu)], ids=["option", "nothing bound"])
+def test_a_partial_function_runs(run: Any) -> None:
+    program = thunder.jit(lambda x: F.gelu(x), executors=[OperatorExecutor("mine", (Claim(F.gelu, run),))])
+    x = torch.randn(4)
+    torch.testing.assert_close(program(x), F.gelu(x, approximate=run.keywords.get("approximate", "none")))
+    assert CALLS == ["gelu"]
 
 
 def test_an_executor_below_takes_what_one_above_declines() -> None:

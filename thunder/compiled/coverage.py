@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from thunder.compiled.specifications import check_specifications, is_specification, stand_in
 from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
 from thunder_core.checks.source import PATH_ERRORS
 from thunder_core.checks.tensor_guard import DEVICE, TensorGuard
-from thunder_core.errors import OptionError, RunEagerly
-from thunder_core.pytorch_internals import FakeTensor, make_wrapper_subclass, storage_identity, tree_leaves, tree_map
+from thunder_core.errors import RunEagerly
+from thunder_core.pytorch_internals import tree_leaves, tree_map
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import ProgramCache
 from thunder_core.tracing.this_thread import this_thread
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+_EACH_SIZE: Final = "check each size: all(thunder.covers(f, torch.empty(n, device='meta')) for n in sizes)"
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ def coverage(compiled: ProgramCache, args: Args, kwargs: Kwargs) -> Coverage:
     eager = replaced_builtins() or GlobalState.current().bypass_reason()
     if eager is not None:
         return Coverage(False, eager=eager)
-    specs = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if _is_spec(leaf)}
-    _check(list(specs.values()))
+    specs = {id(leaf): leaf for leaf in tree_leaves((args, kwargs)) if is_specification(leaf)}
+    check_specifications(list(specs.values()), _EACH_SIZE)
 
     def call(entry: CacheEntry) -> tuple[Args, Kwargs]:
         return _with_stand_ins(entry, specs, args, kwargs) if specs else (args, kwargs)
@@ -91,32 +93,6 @@ def coverage(compiled: ProgramCache, args: Args, kwargs: Kwargs) -> Coverage:
         if served:
             return Coverage(True, number, tuple([guess.describe() for guess in entry.guesses]))
     return Coverage(False, eager=compiled.why_not_compiled() or "", misses=tuple(compiled.closest_misses(call)))
-
-
-# ---------------------------------------------------------------- specifications of tensors
-
-
-def _is_spec(value: Any) -> bool:
-    """Whether an argument represents a tensor whose data does not exist."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return False
-    plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-    return isinstance(value, FakeTensor) or (plain and value.device.type == "meta")
-
-
-def _check(specs: Sequence[torch.Tensor]) -> None:
-    """Raise OptionError for specifications that are not supported."""
-    storages = set()
-    for spec in specs:
-        sizes: Sequence[Any] = (*spec.shape, *spec.stride(), spec.storage_offset())
-        if any(type(size) is not int for size in sizes):
-            raise OptionError(
-                f"the sizes of a specification are ints, and the shape of one is {tuple(spec.shape)}",
-                advice=("check each size: all(thunder.covers(f, torch.empty(n, device='meta')) for n in sizes)",),
-            )
-        storages.add(storage_identity(spec.untyped_storage()))
-    if len(storages) < len(specs):
-        raise OptionError("specifications share memory", advice=("give tensors with data instead",))
 
 
 def _with_stand_ins(
@@ -136,27 +112,6 @@ def _with_stand_ins(
                 value = guard.source.read(args, kwargs)
                 if id(value) in specs and value.device.type == "meta":
                     devices[id(value)] = guard.expected[guard.conditions.index(DEVICE)]
-    made = {name: _stand_in(spec, devices.get(name, spec.device)) for name, spec in specs.items()}
+    made = {name: stand_in(spec, devices.get(name, spec.device)) for name, spec in specs.items()}
     replaced: tuple[Args, Kwargs] = tree_map(lambda value: made.get(id(value), value), (args, kwargs))
     return replaced
-
-
-class _StandIn(torch.Tensor):
-    """A tensor with metadata and without data, for which every operation is refused."""
-
-    __torch_dispatch__ = None  # type: ignore[assignment]
-
-
-def _stand_in(spec: torch.Tensor, device: torch.device) -> torch.Tensor:
-    made: torch.Tensor = make_wrapper_subclass(
-        _StandIn,
-        spec.shape,
-        strides=spec.stride(),
-        storage_offset=spec.storage_offset(),
-        dtype=spec.dtype,
-        layout=spec.layout,
-        device=device,
-        requires_grad=spec.requires_grad,
-    )
-    made.__class__ = torch.nn.Parameter if isinstance(spec, torch.nn.Parameter) else torch.Tensor
-    return made

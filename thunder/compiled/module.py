@@ -24,7 +24,7 @@ from thunder_core.settings import Settings
 from thunder_core.tracing.frames import calls_program
 from thunder_core.tracing.tracebacks import folded
 
-_STATES: Final = "executor_states."
+STATES: Final = "executor_states."
 """The prefix, in state dicts, of the states of executors. The name of the executor follows it."""
 
 
@@ -49,7 +49,7 @@ def _compiled_state_dict(
     original = module.state_dict(keep_vars=keep_vars)
     metadata = getattr(original, "_metadata", {})
     state = {f"{prefix}{name}": value for name, value in _saved_state(compiled.settings.transforms, original).items()}
-    state |= {f"{prefix}{_STATES}{name}": value for name, value in compiled.states.state_dict().items()}
+    state |= {f"{prefix}{STATES}{name}": value for name, value in compiled.states.state_dict().items()}
     if destination is None:
         destination = type(original)()
         destination._metadata = type(original)()
@@ -66,10 +66,8 @@ def _without_states(compiled: Compiled, state: Mapping[str, Any]) -> Mapping[str
     that strict loading reports them as unexpected. If the device chooses the executors, all states are loaded.
     """
     by_device = compiled.settings.executors_by_device
-    names = (
-        (_STATES,) if by_device else tuple([f"{_STATES}{executor.name}." for executor in compiled.settings.executors])
-    )
-    states = {name.removeprefix(_STATES): value for name, value in state.items() if name.startswith(names)}
+    names = (STATES,) if by_device else tuple([f"{STATES}{executor.name}." for executor in compiled.settings.executors])
+    states = {name.removeprefix(STATES): value for name, value in state.items() if name.startswith(names)}
     if not states:
         return state
     compiled.states.load_state_dict(states)

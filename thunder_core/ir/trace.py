@@ -258,7 +258,7 @@ def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
 
     If autograd records the op while it runs, the target is `thunder_core.autodiff.derivatives.by_eager.record_graph`.
     """
-    target = symbol.target.args[0] if isinstance(symbol.target, partial) else symbol.target
+    target = next(iter(symbol.target.args), None) if isinstance(symbol.target, partial) else symbol.target
     programs = getattr(getattr(target, "__self__", None), "programs", None)
     return programs.traces if isinstance(programs, OpPrograms) else ()
 

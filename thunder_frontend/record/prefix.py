@@ -365,3 +365,7 @@ def _check_kind(tensor: torch.Tensor, proxy: TensorProxy) -> None:
         raise NotEvaluated(f"{proxy.name} is a lazy conjugate or negative")
     if tensor.device.type == "meta":
         raise NotEvaluated(f"{proxy.name} is on the meta device and has no data")
+    try:
+        tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # it represents the tensor of a later call
+        raise NotEvaluated(f"{proxy.name} has no data yet") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -39,21 +39,20 @@ _MOST_SUBSETS: Final = 3
 _ARGUMENTS = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def save(compiled: ProgramCache, path: str | Path, example: Any = None) -> None:
+def save(compiled: ProgramCache, path: str | Path, calls: Sequence[_ARGUMENTS] = ()) -> None:
     """Write the compiled programs of a function or module to a file.
 
     Args:
         compiled: the cache of the programs.
         path: the file; one that exists is replaced.
-        example: the arguments of a call: a tuple, or a dict of keyword arguments, or a pair of both; or a list of
-            these. The program of each call is compiled, under the present modes, without running it. The programs that
-            are compiled already are saved as well. None: these alone.
+        calls: positional and keyword arguments of calls. The program of each is compiled, under the present modes,
+            without running it. The programs that are compiled already are saved as well.
 
     Raises:
-        OptionError: there is no program yet, or ``example`` is no arguments.
+        OptionError: there is no program.
         UnsupportedError: a program has an operation, a result or a guard that no file can have; with its location.
     """
-    wanted = [_entry_for(compiled, *arguments) for arguments in _examples(example)]
+    wanted = [_entry_for(compiled, *arguments) for arguments in calls]
     entries = list(dict.fromkeys([*wanted, *compiled.entries]))
     if not entries:
         raise OptionError(
@@ -69,30 +68,6 @@ def save(compiled: ProgramCache, path: str | Path, example: Any = None) -> None:
                 raise
             warn_user(f"thunder.save leaves out a program of {compiled.name}: {error.problem}", UserWarning)
     writer.write(path)
-
-
-def _examples(example: Any) -> list[_ARGUMENTS]:
-    """The arguments of the calls."""
-    if example is None:
-        return []
-    return [_arguments(one) for one in (example if isinstance(example, list) else [example])]
-
-
-def _arguments(example: Any) -> _ARGUMENTS:
-    match example:
-        case (tuple() as args, dict() as kwargs) if len(example) == 2 and all(isinstance(name, str) for name in kwargs):
-            return args, kwargs
-        case tuple():
-            return example, {}
-        case dict() if all(isinstance(name, str) for name in example):
-            return (), example
-        case torch.Tensor():
-            return (example,), {}
-    raise OptionError(
-        f"an example is a tuple of arguments or a dict of keyword arguments, not an object of type "
-        f"{type(example).__name__}",
-        advice=('example=(x,), example={"input": x}, example=((x,), {"mask": mask}), or a list of these',),
-    )
 
 
 def _entry_for(compiled: ProgramCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:

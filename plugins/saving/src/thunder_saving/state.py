@@ -113,7 +113,7 @@ def _address(tensor: StateTensor) -> int | None:
     if value.device.type == "meta":
         raise UnsupportedError(
             f"{tensor.name} is on the meta device, and has no values to save",
-            advice=("materialize the model first: module.to_empty(device=...), then load its state",),
+            advice=("materialize the model first: thunder.materialize(model, state, device=...)",),
         )
     if value.is_quantized or value.is_conj() or value.is_neg():
         raise UnsupportedError(
