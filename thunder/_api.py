@@ -227,12 +227,12 @@ def _jit(fn: Any, settings: Any) -> Any:
     from thunder.compiled.module import compile_module
     from thunder.config.program_kinds import for_program
     from thunder_core import progress
-    from thunder_core.checks.originals import original_of
+    from thunder_core.checks.originals import uncompiled
 
     _warn_of_name_clash()
     progress.show_with(progress_bar.display)
     transform_calls_with(_transformed_calls)
-    fn = original_of(fn) or fn
+    fn = uncompiled(fn)
     if isinstance(fn, ThunderFunction):
         _check_transforms(fn, settings)
         return ThunderFunction(fn.function, settings)

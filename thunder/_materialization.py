@@ -100,7 +100,7 @@ def materialize(
     """
     import torch
 
-    from thunder_core.checks.originals import original_of
+    from thunder_core.checks.originals import uncompiled
 
     if not isinstance(module, torch.nn.Module):
         raise OptionError(
@@ -113,5 +113,5 @@ def materialize(
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         raise OptionError(f"{dtype} is no dtype of floating-point parameters", advice=("dtype=torch.bfloat16",))
     materialization = library("saving", "materialization", "thunder.materialize")
-    materialization.materialize(original_of(module) or module, module, state, target, dtype, initialize)
+    materialization.materialize(uncompiled(module), module, state, target, dtype, initialize)
     return module

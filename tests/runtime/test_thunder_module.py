@@ -140,7 +140,9 @@ def test_mappings_of_modules_and_parameters(jit: Callable[..., Any]) -> None:
 def test_truth_is_the_originals(jit: Callable[..., Any]) -> None:
     assert jit(nn.Linear(2, 2))
     assert jit(nn.Sequential(nn.ReLU()))
-    assert not jit(nn.Sequential())
+    empty = nn.Sequential()
+    assert not jit(empty)
+    assert thunder.original(jit(jit(empty))) is empty
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ def original_of(value: Any) -> Module | None:
     return original
 
 
+def uncompiled(value: Any) -> Any:
+    """The module from which a compiled module was compiled; every other object itself."""
+    original = original_of(value)
+    return value if original is None else original  # a container without modules is false
+
+
 def is_compiled(value: Any) -> bool:
     """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
     return type(value).__module__.partition(".")[0] in PACKAGES

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.checks.originals import original_of
+from thunder_core.checks.originals import uncompiled
 from thunder_core.checks.source import Source, is_argument
 from thunder_core.errors import OptionError, RunEagerly, TraceSyntaxError, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -58,7 +58,7 @@ def save(compiled: ProgramCache, path: str | Path, calls: Sequence[_ARGUMENTS] =
         raise OptionError(
             f"{compiled.name} has no compiled program to save", advice=("pass example=..., or call it once first",)
         )
-    module = original_of(compiled.function) or compiled.function
+    module = uncompiled(compiled.function)
     writer = _Writer(compiled.name, module if isinstance(module, torch.nn.Module) else None)
     for entry in entries:
         try:

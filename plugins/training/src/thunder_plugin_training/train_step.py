@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from thunder_core.checks.originals import original_of
+from thunder_core.checks.originals import uncompiled
 from thunder_core.errors import OptionError
 
 
@@ -39,7 +39,7 @@ class TrainStep:
         Raises:
             OptionError: an argument does not have the type that is needed.
         """
-        model = original_of(model) or model
+        model = uncompiled(model)
         if not isinstance(model, torch.nn.Module):
             raise OptionError(f"thunder.train_step takes an nn.Module as its model, not {type(model).__name__}")
         if loss_fn is not None and not callable(loss_fn):
