@@ -75,7 +75,7 @@ def measure(
         if jit_options(implementation) is not None:
             import thunder
 
-            Path(stem + "-explain.txt").write_text(f"{thunder.explain(compiled)}\n")
+            Path(stem + "-explain.txt").write_text(f"{thunder.explain(compiled).details()}\n")
     return {
         "first": None if together else first,
         "losses": losses,

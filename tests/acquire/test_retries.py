@@ -57,7 +57,7 @@ def test_each_has_a_line(name: str) -> None:
     assert len(retries) == len(expected)
     for one, start in zip(retries, expected, strict=True):
         assert one.startswith(start)
-        assert f"  once more: {one}" in str(report)
+        assert f"  once more: {one}" in str(report.programs)
 
 
 def scaled(n: int, x: torch.Tensor) -> torch.Tensor:
@@ -71,4 +71,4 @@ def test_sizes_that_become_constants_are_told_once() -> None:
     report = thunder.explain(compiled)
     (retry,) = [retry for entry in report.entries for retry in entry.retries]
     assert retry.change == "all sizes are constants"
-    assert str(report).count(retry.reason) == 1
+    assert str(report.programs).count(retry.reason) == 1

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from thunder.report.summary import SECTIONS
 from thunder_core.passes import dead_code
 
 pytestmark = pytest.mark.usefixtures("core_only")
@@ -28,7 +29,7 @@ def _rows(text):
 
 
 def test_operations_with_count_executor_and_place(command, program):
-    ended = command("explain", "program.py:model")
+    ended = command("explain", "program.py:model", "--decisions")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("program.py:model: compiled in ")
     assert _rows(ended.out) == [
@@ -45,14 +46,14 @@ def test_places_are_short_and_none_of_ours(command, tmp_path):
         "import sys\nimport torch\nsys.path.insert(0, 'src')\n"
         "from helper import double\nmodel = torch.nn.Sequential(torch.nn.ReLU())\ninputs = torch.ones(2)\n"
     )
-    assert [row[4] for row in _rows(command("explain", "program.py:model").out)] == ["-"]
-    assert [row[4] for row in _rows(command("explain", "program.py:double").out)] == ["src/helper.py:1"]
+    assert [row[4] for row in _rows(command("explain", "program.py:model", "--decisions").out)] == ["-"]
+    assert [row[4] for row in _rows(command("explain", "program.py:double", "--decisions").out)] == ["src/helper.py:1"]
 
 
 def test_place_in_a_library_is_told_from_where_python_found_it(command, install, tmp_path):
     install("library", "def double(x): return x + x\n")
     (tmp_path / "program.py").write_text("import torch\nfrom library import double\ninputs = torch.ones(2)\n")
-    assert [row[4] for row in _rows(command("explain", "program.py:double").out)] == ["library.py:1"]
+    assert [row[4] for row in _rows(command("explain", "program.py:double", "--decisions").out)] == ["library.py:1"]
 
 
 def test_equal_functions_of_two_files_have_places_of_their_own(command, tmp_path):
@@ -79,10 +80,28 @@ def test_json(command, program):
 
 
 def test_training_shows_forward_and_backward(command, program):
-    ended = command("explain", "program.py:model", "--train")
+    ended = command("explain", "program.py:model", "--train", "--decisions", "--training")
     assert ended.code == 0
     assert {row[1] for row in _rows(ended.out)} == {"forward", "backward"}
     assert "saves" in ended.out.splitlines()[-2]
+
+
+def test_summary_and_sections(command, program):
+    ended = command("explain", "program.py:model", "--train")
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("program.py:model: 1 program; ")
+    assert len(lines) <= 20
+    assert any(line.startswith("saved for backward") for line in lines)
+    for name in SECTIONS:
+        found = command("explain", "program.py:model", f"--{name}")
+        assert (found.code, found.err) == (0, ""), name
+        assert found.out.strip(), name
+    assert command("explain", "program.py:model", "--guards", "--stages").out.index("guards") > 20
+
+
+def test_shares_are_those_of_the_operations_by_name(command, program):
+    found = json.loads(command("explain", "program.py:model", "--op", "silu", "--json").out)
+    assert [(share["executor"], share["lines"]) for share in found["shares"]] == [("reference", 2)]
 
 
 def test_training_needs_a_gradient(command, write):
@@ -138,7 +157,7 @@ def test_optional_executor_that_is_left_out_is_told(command, program, tmp_path):
     (tmp_path / "good.yaml").write_text("executors: [{absent: {optional: true}}]\n")
     ended = command("explain", "program.py:model", "--config", "good.yaml")
     assert ended.code == 0
-    assert ended.out.splitlines()[1].startswith("left out: absent, because ")
+    assert ended.out.splitlines()[2].startswith("left out: absent, because ")
 
 
 def test_compiled_program_keeps_its_options_unless_others_are_given(command, write):

@@ -141,6 +141,6 @@ def test_any_character_can_be_printed(shell, tmp_path):
     given = ("explain", "program.py:größe", "--inputs", "torch.ones(2)")
     ended = shell(*given, PYTHONIOENCODING="ascii")
     assert ended.code == 0, ended.err
-    assert ended.out.startswith("program.py:gr\\xf6\\xdfe: compiled")
+    assert ended.out.startswith("program.py:gr\\xf6\\xdfe: 1 program; ")
     ended = shell(*given, "--json", PYTHONIOENCODING="ascii")
     assert json.loads(ended.out)["program"] == "program.py:größe"

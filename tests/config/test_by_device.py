@@ -104,7 +104,7 @@ def test_the_report_says_which_preset_was_chosen(monkeypatch: pytest.MonkeyPatch
     (entry,) = thunder.explain(chosen).entries
     assert entry.preset is not None
     assert (entry.preset.preset, entry.preset.executors) == ("npu", ("fast",))
-    assert "without nowhere, because there is no executor 'nowhere'" in str(thunder.explain(chosen))
+    assert "without nowhere, because there is no executor 'nowhere'" in str(thunder.explain(chosen).decisions)
     named = thunder.jit(double, executors=["slow"])
     named(torch.ones(2))
     assert thunder.explain(named).entries[0].preset is None

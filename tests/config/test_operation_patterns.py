@@ -185,7 +185,7 @@ def test_a_pattern_for_any_spelling_excludes_and_explain_says_which(function: An
     (line,) = report.decisions
     assert (line.executor, line.declined) == ("reference", (("own", f"the configuration excludes {pattern!r}"),))
     assert report.entries[0].notes == ("exclude of own: the pattern 'torch.sinh' matches no operation of this program",)
-    assert f"not own: the configuration excludes {pattern!r}" in str(report)
+    assert f"not own: the configuration excludes {pattern!r}" in str(report.decisions)
     (line,) = explained(function, torch.randn(3), include=(pattern,)).decisions
     assert (line.executor, line.declined) == ("own", ())
 
@@ -229,7 +229,7 @@ def test_patterns_for_conditionals_and_their_branches_are_in_the_program() -> No
 def test_the_command_explains_it(capsys: pytest.CaptureFixture[str]) -> None:
     Path("c.yaml").write_text("executors: [{fast: {exclude: ['*softmax*', 'torch.sin']}}]\n")
     Path("program.py").write_text("import torch\n\ndef f(x):\n    return x.sin()\n\ninputs = (torch.ones(2),)\n")
-    assert main(["explain", "program.py:f", "--config", "c.yaml"]) == 0
+    assert main(["explain", "program.py:f", "--notes", "--config", "c.yaml"]) == 0
     printed = capsys.readouterr().out
     assert "exclude of fast: the pattern '*softmax*' matches no operation of this program" in printed
     assert "'torch.sin'" not in printed

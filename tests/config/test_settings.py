@@ -229,7 +229,7 @@ def test_transforms_of_the_preset_are_left_out_where_their_plugin_cannot_be_used
     assert sorted(transform_names(settings)) == sorted({*DEFAULT, *LAST}.difference(LAYOUTS, LATER_LAYOUTS))
     assert [name for name, _ in settings.left_out] == [f"layouts.{name}" for name in (*LAYOUTS, *LATER_LAYOUTS)]
     compiled = thunder.jit(sine, executors=["fast"])
-    (line,) = [line for line in str(thunder.explain(compiled)).splitlines() if line.startswith("left out")]
+    (line,) = thunder.explain(compiled).left_out_lines()
     assert line.startswith(f"left out: {', '.join(name for name, _ in settings.left_out)}, because ")
     assert settings_of("reference").left_out == ()
     for name in ("attention_layout", "layouts.attention_layout"):

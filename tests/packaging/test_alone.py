@@ -84,7 +84,7 @@ result, expected = compiled(*arguments), program(*arguments)
 torch.testing.assert_close(result, expected)
 torch.testing.assert_close(torch.autograd.grad(result, arguments), torch.autograd.grad(expected, arguments))
 report = thunder.explain(compiled)
-assert not [line for line in str(report).splitlines() if "none of the dependencies" in line], report
+assert not [line for line in report.details().splitlines() if "none of the dependencies" in line], report.details()
 """
 
 

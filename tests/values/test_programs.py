@@ -120,7 +120,7 @@ def test_the_report_names_the_values() -> None:
     assert [entry.values[0].partition(",")[0] for entry in report.entries] == ["bool(t1) is True", "bool(t1) is False"]
     assert "programs.py" in report.entries[0].values[0]
     assert "bool(t1) is False" in report.miss_reasons[1]
-    assert "only where bool(t1) is True" in str(report)
+    assert "only where bool(t1) is True" in str(report.programs)
 
 
 def test_beyond_the_limit_eager_runs() -> None:

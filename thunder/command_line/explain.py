@@ -1,11 +1,11 @@
-"""``thunder explain``: the executor of each operation of a program, and why others declined."""
+"""``thunder explain``: what runs a program and what it cost, and the sections of its report."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from thunder_core.errors import ThunderError
 
 if TYPE_CHECKING:
     from thunder.report.compile_report import CompileReport
-    from thunder.report.decisions import DecisionRow
+    from thunder.report.decisions import DecisionRow, Share
 
 _PROGRAM = (
     "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a result of "
@@ -45,14 +45,29 @@ def explain(
     op: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Show operations by name: softmax, '*norm*'.")
     ] = None,
+    programs: Annotated[bool, typer.Option("--programs", help="Show the compilations, and why each happened.")] = False,
+    stages: Annotated[bool, typer.Option("--stages", help="Show the stages of the compilation.")] = False,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="Show the executor of each operation, and why others declined.")
+    ] = False,
+    regions: Annotated[bool, typer.Option("--regions", help="Show the fused regions.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Show derivatives, and what is saved.")] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Show the sizes that vary.")] = False,
+    collectives: Annotated[bool, typer.Option("--collectives", help="Show the collectives.")] = False,
+    notes: Annotated[bool, typer.Option("--notes", help="Show notes of transforms.")] = False,
+    guards: Annotated[bool, typer.Option("--guards", help="Show the guards.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compile a program and show the executor of each operation.
+    """Compile a program and show what runs it.
 
-    Lists for each operation its number of calls, its executor, its first line in the program, and the executors that
-    declined it, with their reasons; then the share of each executor. Without --train the program runs without
+    Prints a summary: the share of each executor, the times of the compilation, why programs were compiled, and what is
+    saved for backward. The options name sections, which are shown instead. Without --train the program runs without
     gradients.
     """
+    from thunder.report.summary import SECTIONS
+
+    flags = (programs, stages, decisions or op is not None, regions, training, sizes, collectives, notes, guards)
+    shown = [name for name, wanted in zip(SECTIONS, flags, strict=True) if wanted]
     check_is_there(config)
     lists = {"executors": executors, "transforms": transforms}
     options = {"config": config} | {name: None if given is None else names_in(given) for name, given in lists.items()}
@@ -60,9 +75,16 @@ def explain(
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
     rows = _rows(report, op)
     if json:
-        print_json(_as_data(program, report, rows))
-    else:
-        _print(program, report, rows)
+        print_json(_as_data(program, report, op, rows))
+        return
+    for number, name in enumerate(shown):
+        print_lines([""] if number else [])
+        if name == "decisions":
+            _print_decisions(program, report, op, rows)
+        else:
+            print_lines([str(getattr(report, name))])
+    if not shown:
+        print_lines([str(replace(report, name=program))])
 
 
 def names_in(given: str) -> list[str]:
@@ -124,10 +146,8 @@ def _rows(report: CompileReport, pattern: str | None) -> list[DecisionRow]:
     return found
 
 
-def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> None:
+def _print_decisions(target: str, report: CompileReport, pattern: str | None, rows: Sequence[DecisionRow]) -> None:
     from thunder.command_line.explain_rows import operation_table, share_table
-    from thunder.report.collectives_report import collective_lines
-    from thunder.report.decisions import shares
 
     entry = report.entries[-1]
     left_out = report.left_out_lines()
@@ -136,20 +156,23 @@ def _print(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> N
     print_lines([f"{target}: compiled in {entry.seconds * 1e3:.0f} ms", *left_out, *preset, ""])
     print_table(*operation_table(rows))
     print_lines([""])
-    print_table(*share_table(shares(entry.decisions)))
-    remarks = [] if entry.training is None else list(entry.training.lines())
+    print_table(*share_table(_shares(report, pattern)))
     if entry.as_recorded is not None:
-        remarks.append(f"It runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
-    remarks += [*collective_lines(entry.collectives), *entry.notes]
-    print_lines(["", *remarks] if remarks else [])
+        print_lines(["", f"It runs operation by operation under PyTorch's autograd: {entry.as_recorded}"])
 
 
-def _as_data(target: str, report: CompileReport, rows: Sequence[DecisionRow]) -> dict[str, Any]:
+def _shares(report: CompileReport, pattern: str | None) -> Sequence[Share]:
+    """The shares of the executors in the operations that a pattern matches."""
+    from thunder.command_line.explain_rows import matches
     from thunder.report.decisions import shares
 
+    return shares([op for op in report.decisions if pattern is None or matches(op.symbol, pattern)])
+
+
+def _as_data(target: str, report: CompileReport, pattern: str | None, rows: Sequence[DecisionRow]) -> dict[str, Any]:
     return {
         "program": target,
         "operations": [asdict(row) for row in rows],
-        "shares": [asdict(share) for share in shares(report.decisions)],
+        "shares": [asdict(share) for share in _shares(report, pattern)],
         "report": asdict(report),
     }

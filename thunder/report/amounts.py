@@ -22,3 +22,16 @@ def operations_text(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{round(number)} FLOP"
+
+
+def duration(seconds: float) -> str:
+    """A time with three digits: ``1.2 s``, ``34.5 ms``, ``6.1 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def percent(share: float) -> str:
+    """A share of a whole: ``12%``; ``<1%`` for less than half of a percent that is not nothing."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import torch
 
 from thunder.compiled.function import Compiled
 from thunder.config import resolve_config
 from thunder.config.settings import ConfiguredSettings
+from thunder.report.amounts import duration
 from thunder.report.collectives_report import CollectiveReport, collective_lines
 from thunder.report.decisions import OpDecisions, count_executed, decision_table, decisions_of, share_lines
 from thunder.report.regions_report import RegionReport
-from thunder.report.training_report import TrainingReport
+from thunder.report.section import Row, Section
+from thunder.report.summary import summary
+from thunder.report.training_report import DerivativeReport, TrainingReport
 from thunder_core.contract import CONSTANT_SIZES, Retry
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
@@ -23,9 +27,9 @@ from thunder_core.runtime.sizes_report import SizesReport
 from thunder_core.settings import PresetChoice
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EntryReport:
-    """One compilation.
+    """One compilation. Prints with all of its sections.
 
     Attributes:
         reason: why the program was compiled: the guard that failed, or that it was the first call.
@@ -71,10 +75,36 @@ class EntryReport:
         """Total compile time."""
         return sum(stage.seconds for stage in self.stages)
 
+    def head(self, number: int | None = None) -> list[str]:
+        """The time of the compilation, why it happened, and what the program is valid for."""
+        title = "program" if number is None else f"program {number}"
+        lines = [f"{title}: compiled in {duration(self.seconds)}, because {self.reason}"]
+        lines += [] if self.cached else ["  not cached"]
+        lines += [f"  {line}" for line in self.sizes.lines()] if self.sizes is not None else []
+        known = "" if self.sizes is None else self.sizes.reason
+        retries = [retry for retry in self.retries if (retry.change, retry.reason) != (CONSTANT_SIZES, known)]
+        lines += [f"  once more: {retry}" for retry in retries]
+        return [*lines, *[f"  only where {text}" for text in self.values]]
 
-@dataclass(frozen=True)
+    def lines(self, section: str) -> list[str]:
+        """The text of a section; empty if the program has none.
+
+        Args:
+            section: "stages", "decisions", "regions", "training", "sizes", "collectives", "notes" or "guards".
+        """
+        return _LINES[section](self)
+
+    def __str__(self) -> str:
+        sections = [name for name in _LINES if name != "sizes"]  # they are in the head
+        return "\n".join([*self.head(), *[f"  {line}" for name in sections for line in self.lines(name)]])
+
+
+@dataclass(frozen=True, repr=False)
 class CompileReport:
-    """All compilations of one program so far. Prints as text; ``to_json`` for tools.
+    """All compilations of one program so far. Prints as a summary of at most 20 lines; ``to_json`` for tools.
+
+    The properties are its sections: data that print as text. Those except `programs` are of the latest compilation; the
+    same text of any other is in ``str(report.programs[0])``.
 
     Attributes:
         name: the program.
@@ -84,6 +114,7 @@ class CompileReport:
         entries: its compilations, oldest first.
         fallbacks: calls run by eager PyTorch, with the reason and how often.
         left_out: optional executors and transforms of the configuration that could not be used, with the reason.
+        measured: the seconds that ops have taken so far, by executor; empty if no transform measures them.
         module_notes: what transforms did to the module.
     """
 
@@ -95,6 +126,7 @@ class CompileReport:
     entries: tuple[EntryReport, ...]
     fallbacks: dict[str, int]
     left_out: tuple[tuple[str, str], ...]
+    measured: dict[str, float]
     module_notes: tuple[str, ...] = ()
 
     @property
@@ -103,9 +135,54 @@ class CompileReport:
         return tuple(entry.reason for entry in self.entries)
 
     @property
-    def decisions(self) -> tuple[OpDecisions, ...]:
-        """For each op of the latest compilation its executor, and why others declined."""
-        return self.entries[-1].decisions if self.entries else ()
+    def programs(self) -> Section[EntryReport]:
+        """The compilations, oldest first: the time of each, why it happened, and what it is valid for."""
+        return Section(self.entries, [line for number, each in enumerate(self.entries) for line in each.head(number)])
+
+    @property
+    def stages(self) -> Section[StageReport]:
+        """The stages of the compilation with their times."""
+        return self._section("stages", lambda entry: entry.stages)
+
+    @property
+    def decisions(self) -> Section[OpDecisions]:
+        """For each op its executor, and why others declined."""
+        return self._section("decisions", lambda entry: entry.decisions)
+
+    @property
+    def regions(self) -> Section[str]:
+        """The fused regions, a sentence for each different one."""
+        return self._section("regions", lambda entry: entry.regions.contents if entry.regions else ())
+
+    @property
+    def training(self) -> Section[DerivativeReport]:
+        """The derivatives of the ops, and what forward saves for backward."""
+        return self._section("training", lambda entry: entry.training.derivatives if entry.training else ())
+
+    @property
+    def sizes(self) -> Section[SizesReport]:
+        """The sizes and numbers that vary between the calls of the program; empty if none was to vary."""
+        return self._section("sizes", lambda entry: () if entry.sizes is None else (entry.sizes,))
+
+    @property
+    def collectives(self) -> Section[CollectiveReport]:
+        """The collectives, in order."""
+        return self._section("collectives", lambda entry: entry.collectives)
+
+    @property
+    def notes(self) -> Section[str]:
+        """Notes of transforms and executors."""
+        return self._section("notes", lambda entry: entry.notes)
+
+    @property
+    def guards(self) -> Section[str]:
+        """The guards, a line of text each."""
+        return self._section("guards", lambda entry: entry.guards)
+
+    def _section(self, name: str, rows: Callable[[EntryReport], Iterable[Row]]) -> Section[Row]:
+        if not self.entries:
+            return Section((), ["nothing is compiled"])
+        return Section(rows(self.entries[-1]), self.entries[-1].lines(name) or [f"{name}: none"])
 
     def left_out_lines(self) -> list[str]:
         """The parts that are left out as text, a line for each reason."""
@@ -114,53 +191,54 @@ class CompileReport:
             names.setdefault(reason, []).append(name)
         return [f"left out: {', '.join(parts)}, because {reason}" for reason, parts in names.items()]
 
+    def details(self) -> str:
+        """The summary, and everything about all programs, as text."""
+        options = [f"{name}={self.options[name]!r}" for name in self.changed]
+        reasons = [f"run by eager PyTorch {count} times: {reason}" for reason, count in self.fallbacks.items()]
+        lines = [*options, *self.left_out_lines(), *self.module_notes, *reasons]
+        return "\n".join([*summary(self), "", *lines, *map(str, self.entries)])
+
     def to_json(self) -> str:
-        """The report as JSON text."""
+        """The report as JSON text: the attributes of the classes of `thunder.report`, with the same names."""
         return json.dumps(asdict(self), indent=2, default=str)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self.cache_hits} cache hits, {self.cache_misses} misses, {len(self.entries)} compilations",
-            "options: " + (", ".join(f"{name}={self.options[name]!r}" for name in self.changed) or "defaults"),
-        ]
-        lines.extend(self.left_out_lines())
-        lines.extend(self.module_notes)
-        for reason, count in self.fallbacks.items():
-            lines.append(f"run by eager PyTorch {count} times: {reason}")
-        for number, entry in enumerate(self.entries):
-            lines.append("")
-            lines.extend(_entry_lines(number, entry))
-        return "\n".join(lines)
+        return "\n".join(summary(self))
+
+    __repr__ = __str__
 
 
-def _entry_lines(number: int, entry: EntryReport) -> Sequence[str]:
-    cached = "" if entry.cached else " (not cached)"
-    lines = [f"compilation {number}{cached}: {entry.seconds * 1e3:.1f} ms, because {entry.reason}"]
+def _stage_lines(entry: EntryReport) -> list[str]:
+    lines = [f"compiled in {duration(entry.seconds)}"]
     for stage in entry.stages:
         size = f"{stage.lines:6d} operations" if stage.lines is not None else ""
-        lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}")
-    if entry.preset is not None:
-        lines.extend(f"  {line}" for line in entry.preset.lines())
-    if entry.sizes is not None:
-        lines.extend(f"  {line}" for line in entry.sizes.lines())
-    known = "" if entry.sizes is None else entry.sizes.reason
-    lines.extend(
-        f"  once more: {retry}" for retry in entry.retries if (retry.change, retry.reason) != (CONSTANT_SIZES, known)
-    )
-    lines.extend(f"  only where {text}" for text in entry.values)
-    lines.extend(f"  {line}" for line in share_lines(entry.decisions))
-    lines.extend(f"    {line}" for line in decision_table(entry.decisions))
-    if entry.regions is not None:
-        lines.extend(f"  {line}" for line in entry.regions.lines())
-    if entry.training is not None:
-        lines.extend(f"  {line}" for line in entry.training.lines())
-    lines.extend(f"  {line}" for line in collective_lines(entry.collectives))
-    lines.extend(f"  {note}" for note in entry.notes)
-    if entry.as_recorded is not None:
-        lines.append(f"  runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
-    lines.append(f"  {entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards")
-    lines.extend(f"    {guard}" for guard in entry.guards)
+        lines.append(f"  {stage.name:<28}{stage.seconds * 1e3:9.2f} ms {size}".rstrip())
     return lines
+
+
+def _decision_lines(entry: EntryReport) -> list[str]:
+    lines = [] if entry.preset is None else entry.preset.lines()
+    lines += [*share_lines(entry.decisions), *[f"  {line}" for line in decision_table(entry.decisions)]]
+    if entry.as_recorded is not None:
+        lines.append(f"runs operation by operation under PyTorch's autograd: {entry.as_recorded}")
+    return lines
+
+
+def _guard_lines(entry: EntryReport) -> list[str]:
+    title = f"{entry.inputs} inputs, {entry.writes} writes to Python objects, {len(entry.guards)} guards"
+    return [title, *[f"  {guard}" for guard in entry.guards]]
+
+
+_LINES: Final[dict[str, Callable[[EntryReport], list[str]]]] = {
+    "stages": _stage_lines,
+    "decisions": _decision_lines,
+    "regions": lambda entry: [] if entry.regions is None else entry.regions.lines(),
+    "training": lambda entry: [] if entry.training is None else list(entry.training.lines()),
+    "sizes": lambda entry: [] if entry.sizes is None else entry.sizes.lines(),
+    "collectives": lambda entry: collective_lines(entry.collectives),
+    "notes": lambda entry: list(entry.notes),
+    "guards": _guard_lines,
+}
 
 
 def compile_report(compiled: Compiled) -> CompileReport:
@@ -180,6 +258,7 @@ def compile_report(compiled: Compiled) -> CompileReport:
         tuple(map(entry_report, entries)),
         dict(fallbacks),
         compiled.settings.left_out,
+        _measured(entries[-1]) if entries else {},
         tuple(_module_notes(compiled)),
     )
 
@@ -215,6 +294,14 @@ def entry_report(entry: CacheEntry) -> EntryReport:
         collectives=_collectives(entry),
         retries=entry.retries,
     )
+
+
+def _measured(entry: CacheEntry) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for transform in entry.transforms:
+        for executor, time in transform.measured().items():
+            seconds[executor] = seconds.get(executor, 0.0) + time
+    return seconds
 
 
 def _collectives(entry: CacheEntry) -> tuple[CollectiveReport, ...]:

@@ -142,9 +142,14 @@ class Share:
     flops: float
 
 
+def executed(decisions: Sequence[OpDecisions]) -> list[OpDecisions]:
+    """The ops that run: the leaves, without ops before differentiation and composites."""
+    return [leaf for op in decisions if op.phase not in ("joint", PATTERN) for leaf in op.leaves()]
+
+
 def shares(decisions: Sequence[OpDecisions]) -> tuple[Share, ...]:
     """The shares of the executors in the executed ops, the largest first."""
-    leaves = [leaf for op in decisions if op.phase not in ("joint", PATTERN) for leaf in op.leaves()]
+    leaves = executed(decisions)
     all_bytes = sum(leaf.bytes or 0 for leaf in leaves) or 1
     all_flops = sum(leaf.flops or 0 for leaf in leaves) or 1
     by_executor: dict[str, list[OpDecisions]] = {}

@@ -134,6 +134,10 @@ class Transform(Pass[Trace]):
         """
         return ()
 
+    def measured(self) -> Mapping[str, float]:
+        """For the report: the seconds that ops have taken so far, by executor. Empty if it does not measure them."""
+        return {}
+
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
         """The ``state_dict()`` of the compiled module, computed from that of the original module."""
         return state

@@ -50,7 +50,7 @@ def test_a_training_that_the_host_bounds_is_captured(backend: RecordingBackend) 
     for phase in ("forward", "backward"):
         found = pair.statistics(phase)
         assert (found.graphs, found.captures, found.replays) == (1, 1, STEPS - 6), found
-    report = str(thunder.explain(pair.compiled))
+    report = str(thunder.explain(pair.compiled).notes)
     assert (
         "captured, since the host takes 4e+03 ms to launch forward and backward, and the device 2e+03 ms to run them"
         in report
@@ -65,7 +65,7 @@ def test_one_that_the_device_bounds_is_not(backend: RecordingBackend) -> None:
     pair = Pair.of(Network(), "cpu", **AUTO)
     train(pair)
     assert (backend.captures, len(backend.delays)) == (0, 2 * 4)
-    report = str(thunder.explain(pair.compiled))
+    report = str(thunder.explain(pair.compiled).notes)
     reason = "the host takes 2e+03 ms to launch forward and backward, and the device 4e+03 ms to run them"
     assert f"cudagraphs, forward: no graph, since {reason}" in report
     assert f"cudagraphs, backward: no graph, since {reason}" in report
@@ -125,7 +125,7 @@ def test_a_capture_that_fails(backend: RecordingBackend) -> None:
     train(pair)
     found = pair.statistics("forward")
     assert (found.graphs, found.refused) == (0, "its capture failed: RuntimeError: no luck")
-    assert "no graph, since its capture failed" in str(thunder.explain(pair.compiled))
+    assert "no graph, since its capture failed" in str(thunder.explain(pair.compiled).notes)
 
 
 def test_a_pool_that_cannot_be_created(backend: RecordingBackend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,8 +283,8 @@ def test_the_report_tells_what_each_line_sends_and_what_stands_before_its_wait()
     (found,) = report.entries[-1].collectives
     assert (found.phase, found.kind, found.group, found.ranks) == ("inference", "all_gather", "0", 2)
     assert (found.bytes, found.lines, found.flops) == (2 * 3 * 4, 1, 2 * 2 * 2 * 3)
-    assert "all_gather of 1 tensor" in str(report)
-    assert "24 bytes  1 operation (24 FLOP) before the wait" in str(report)
+    assert "all_gather of 1 tensor" in str(report.collectives)
+    assert "24 bytes  1 operation (24 FLOP) before the wait" in str(report.collectives)
 
 
 @pytest.mark.usefixtures("fake_group")
@@ -299,7 +299,7 @@ def test_a_program_without_collectives_reports_none() -> None:
     compiled = thunder.jit(torch.sin)
     compiled(torch.ones(2, 3))
     assert thunder.explain(compiled).entries[-1].collectives == ()
-    assert "collectives:" not in str(thunder.explain(compiled))
+    assert not thunder.explain(compiled).collectives
 
 
 def in_a_branch(x: torch.Tensor) -> torch.Tensor:

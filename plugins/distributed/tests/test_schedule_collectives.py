@@ -121,8 +121,8 @@ def test_parameters_that_are_gathered_again_are_gathered_ahead() -> None:
 
 def test_the_choice_is_reported() -> None:
     compiled = trained(True, _budget(_ENDS))
-    assert "3 gathers" in str(thunder.explain(compiled))
-    assert "are saved for backward, the others are repeated in it" in str(thunder.explain(compiled))
+    assert "3 gathers" in str(thunder.explain(compiled).notes)
+    assert "are saved for backward, the others are repeated in it" in str(thunder.explain(compiled).notes)
 
 
 def test_a_budget_that_is_negative_is_refused() -> None:
@@ -307,7 +307,7 @@ def test_small_collectives_are_one(again: bool) -> None:
             assert counts[0] == counts[1]
     report = thunder.jit(model, executors=[], transforms=transforms)
     report(torch.ones(5, 4)).sum().backward()
-    assert "bucket_collectives: " in str(thunder.explain(report))
+    assert "bucket_collectives: " in str(thunder.explain(report).notes)
 
 
 @pytest.mark.parametrize("options", [{"hardware": QUICK}, {"largest": 0}, {"enabled": False}])

@@ -130,7 +130,7 @@ def test_layers_by_name(calls: list[str], options: dict[str, Any], expected: lis
 def test_the_reasons_are_told(calls: list[str]) -> None:
     program = compiled(Model())
     program(values(16, 32))
-    text = str(thunder.explain(program))
+    text = thunder.explain(program).details()
     assert "exclude_layers has '*lm_head*'" in text
 
 
@@ -150,7 +150,7 @@ def test_on_the_cpu_it_declines() -> None:
     program = thunder.jit(Model(), executors=[TeExecutor(OPTIONS)])
     x = values(16, 32)
     torch.testing.assert_close(program(x), thunder.original(program)(x))
-    assert "it runs on CUDA devices, and the tensors are on cpu" in str(thunder.explain(program))
+    assert "it runs on CUDA devices, and the tensors are on cpu" in str(thunder.explain(program).decisions)
 
 
 def test_grouped_products_are_left_alone(calls: list[str]) -> None:

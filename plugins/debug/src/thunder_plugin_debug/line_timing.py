@@ -69,6 +69,13 @@ class LineTiming(DebugTransform):
         ]
         return tuple(sorted(records, key=lambda record: -record.total))
 
+    def measured(self) -> dict[str, float]:
+        """The seconds of the measured operations, by executor."""
+        seconds: dict[str, float] = {}
+        for record in self.records:
+            seconds[record.executor] = seconds.get(record.executor, 0.0) + record.total
+        return seconds
+
     def table(self, rows: int | None = None) -> str:
         """The records as text: all, or the first ``rows``."""
         return format_table(self.records, rows)
