@@ -24,7 +24,7 @@ def backward(
     t16: "f32[2, 3, 8] grad",
     t18_cotangent: "f32[2, 3, 8]",
 ):
-    # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
+    # tests/golden_programs.py:55 in Attention.forward (out): return x + self.out(y.float())
     t17_cotangent_1 = torch.reshape(t18_cotangent, (6, 8))  # f32[6, 8] shares t18_cotangent
     t16_cotangent = torch.matmul(t18_cotangent, module_out_weight)  # f32[2, 3, 8]
     del t18_cotangent, module_out_weight
@@ -35,6 +35,7 @@ def backward(
     del t17_cotangent_2, t17_1
     module_out_bias_cotangent = torch.sum(t17_cotangent_1, 0)  # f32[8]
     del t17_cotangent_1
+    # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
     t15_cotangent = t16_cotangent.to(torch.bfloat16)  # bf16[2, 3, 8]
     del t16_cotangent
     # tests/golden_programs.py:54 in Attention.forward: y = y.transpose(1, 2).reshape(batch, length, width)
@@ -82,6 +83,7 @@ def backward(
     # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     t1_cotangent = torch.cat([t2_cotangent, t3_cotangent, t4_cotangent], 2)  # bf16[2, 3, 24]
     del t2_cotangent, t3_cotangent, t4_cotangent
+    # tests/golden_programs.py:50 in Attention.forward (qkv): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     t1_cotangent_1 = torch.reshape(t1_cotangent, (6, 24))  # bf16[6, 24] shares t1_cotangent
     t0_bf16_cotangent = torch.matmul(t1_cotangent, module_qkv_weight_bf16)  # bf16[2, 3, 8]
     del t1_cotangent, module_qkv_weight_bf16
@@ -95,5 +97,6 @@ def backward(
     del module_qkv_weight_bf16_cotangent
     t0_cotangent = t0_bf16_cotangent.to(torch.float32)  # f32[2, 3, 8]
     del t0_bf16_cotangent
+    # tests/golden_programs.py:50 in Attention.forward (norm): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     _, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_layer_norm_backward.default(t0_cotangent, x, [8], t0_1, t0_2, module_norm_weight, module_norm_bias, [False, True, True])  # f32[8], f32[8]
     return (module_norm_weight_cotangent, module_norm_bias_cotangent, module_qkv_weight_cotangent, module_out_weight_cotangent, module_out_bias_cotangent)

@@ -15,13 +15,15 @@ def forward(
     module_out_weight: "f32[8, 8] grad",
     module_out_bias: "f32[8] grad",
 ):
-    # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+    # tests/golden_programs.py:50 in Attention.forward (norm): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     t0, t0_1, t0_2 = torch.native_layer_norm(x, [8], module_norm_weight, module_norm_bias, 1e-05)  # f32[2, 3, 8] grad, f32[2, 3, 1], f32[2, 3, 1]
+    # tests/golden_programs.py:50 in Attention.forward (qkv): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     t0_bf16 = t0.to(torch.bfloat16)  # bf16[2, 3, 8] grad
     del t0
     module_qkv_weight_bf16 = module_qkv_weight.to(torch.bfloat16)  # bf16[24, 8] grad
     del module_qkv_weight
     t1 = torch.nn.functional.linear(t0_bf16, module_qkv_weight_bf16)  # bf16[2, 3, 24] grad
+    # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
     t2, t3, t4 = torch.chunk(t1, 3, -1)  # bf16[2, 3, 8] strides[72, 24, 1] shares t1 grad, bf16[2, 3, 8] strides[72, 24, 1] offset 8 shares t1 grad, bf16[2, 3, 8] strides[72, 24, 1] offset 16 shares t1 grad
     # tests/golden_programs.py:51 in Attention.forward.<locals>.<genexpr>: q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, k, v))
     t5 = torch.unflatten(t2, -1, (2, 4))  # bf16[2, 3, 2, 4] strides[72, 24, 4, 1] shares t1 grad
@@ -55,7 +57,9 @@ def forward(
     # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
     t16 = t15.to(torch.float32)  # f32[2, 3, 8] grad
     del t15
+    # tests/golden_programs.py:55 in Attention.forward (out): return x + self.out(y.float())
     t17 = torch.nn.functional.linear(t16, module_out_weight, module_out_bias)  # f32[2, 3, 8] grad
     del module_out_bias
+    # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
     t18 = torch.add(x, t17)  # f32[2, 3, 8] grad
     return (t18, x, module_norm_weight, module_norm_bias, module_cos, module_out_weight, t0_1, t0_2, t0_bf16, module_qkv_weight_bf16, t1, t11_bf16, t12_bf16, t13, t13_1, t16)

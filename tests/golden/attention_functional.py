@@ -16,9 +16,11 @@ def computation(
     module_out_bias: "f32[8] grad",
 ):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        # tests/golden_programs.py:50 in Attention.forward (norm): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
         t0 = torch.nn.functional.layer_norm(x, (8,), module_norm_weight, module_norm_bias)  # f32[2, 3, 8] grad
+        # tests/golden_programs.py:50 in Attention.forward (qkv): q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
         t1 = torch.nn.functional.linear(t0, module_qkv_weight)  # bf16[2, 3, 24] grad
+        # tests/golden_programs.py:50 in Attention.forward: q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
         t2, t3, t4 = torch.chunk(t1, 3, -1)  # bf16[2, 3, 8] strides[72, 24, 1] shares t1 grad, bf16[2, 3, 8] strides[72, 24, 1] offset 8 shares t1 grad, bf16[2, 3, 8] strides[72, 24, 1] offset 16 shares t1 grad
         # tests/golden_programs.py:51 in Attention.forward.<locals>.<genexpr>: q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, k, v))
         t5 = torch.unflatten(t2, -1, (2, 4))  # bf16[2, 3, 2, 4] strides[72, 24, 4, 1] shares t1 grad
@@ -37,6 +39,8 @@ def computation(
         t15 = torch.reshape(t14, (2, 3, 8))  # bf16[2, 3, 8] shares t13 grad
     # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
     t16 = t15.to(torch.float32)  # f32[2, 3, 8] grad
+    # tests/golden_programs.py:55 in Attention.forward (out): return x + self.out(y.float())
     t17 = torch.nn.functional.linear(t16, module_out_weight, module_out_bias)  # f32[2, 3, 8] grad
+    # tests/golden_programs.py:55 in Attention.forward: return x + self.out(y.float())
     t18 = torch.add(x, t17)  # f32[2, 3, 8] grad
     return (t18,)

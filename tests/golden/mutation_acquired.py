@@ -16,7 +16,7 @@ def computation(
     module_norm_bias: "f32[4] grad",
     module_total: "f32[4]",
 ):
-    # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
+    # tests/golden_programs.py:29 in Counter.forward (norm): y = self.norm(x)
     t0 = module_norm_num_batches_tracked.add_(1)  # i64[] shares module_norm_num_batches_tracked
     t1 = torch.nn.functional.batch_norm(x, module_norm_running_mean, module_norm_running_var, module_norm_weight, module_norm_bias, True)  # f32[5, 4] grad; writes module_norm_running_mean, module_norm_running_var
     # tests/golden_programs.py:30 in Counter.forward: y[0] = 1

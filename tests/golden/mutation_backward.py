@@ -51,6 +51,6 @@ def backward(
     del t2_cotangent_4, t2_cotangent_6
     t1_cotangent = torch.select_scatter(t2_cotangent_3, t2_cotangent_7, 0, 0)  # f32[5, 4]
     del t2_cotangent_3, t2_cotangent_7
-    # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
+    # tests/golden_programs.py:29 in Counter.forward (norm): y = self.norm(x)
     t1_cotangent_1, module_norm_weight_cotangent, module_norm_bias_cotangent = torch.ops.aten.native_batch_norm_backward.default(t1_cotangent, x, module_norm_weight, t14, t15, t1_1, t1_2, True, 1e-05, [False, True, True])  # f32[5, 4], f32[4], f32[4]
     return (module_norm_weight_cotangent, module_norm_bias_cotangent)

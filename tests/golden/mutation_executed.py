@@ -17,7 +17,7 @@ def forward(
     module_norm_bias: "f32[4] grad",
     module_total: "f32[4]",
 ):
-    # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
+    # tests/golden_programs.py:29 in Counter.forward (norm): y = self.norm(x)
     t0 = torch.add(module_norm_num_batches_tracked, 1)  # i64[]
     del module_norm_num_batches_tracked
     (t1, t1_1, t1_2), t14, t15 = thunder_core.passes.operations.functional_call(torch.native_batch_norm, (3, 4), (x, module_norm_weight, module_norm_bias, module_norm_running_mean, module_norm_running_var, True, 0.1, 1e-05), {})  # f32[5, 4] grad, f32[4], f32[4], f32[4], f32[4]

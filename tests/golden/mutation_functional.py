@@ -17,7 +17,7 @@ def computation(
     module_norm_bias: "f32[4] grad",
     module_total: "f32[4]",
 ):
-    # tests/golden_programs.py:29 in Counter.forward: y = self.norm(x)
+    # tests/golden_programs.py:29 in Counter.forward (norm): y = self.norm(x)
     t0 = torch.add(module_norm_num_batches_tracked, 1)  # i64[]
     t1, t14, t15 = thunder_core.passes.operations.functional_call(torch.nn.functional.batch_norm, (1, 2), (x, module_norm_running_mean, module_norm_running_var, module_norm_weight, module_norm_bias, True), {})  # f32[5, 4] grad, f32[4], f32[4]
     # tests/golden_programs.py:30 in Counter.forward: y[0] = 1

@@ -13,7 +13,7 @@ from thunder.command_line.output import Column
 from thunder.report.decisions import DecisionRow, Share
 
 _HERE: Final = Path(__file__).parent
-_PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+) in ")
+_PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+) in [^ ]+(?: \((?P<module>.+)\))?")
 
 
 def matches(symbol: str, pattern: str) -> bool:
@@ -58,12 +58,13 @@ def share_table(shares: Sequence[Share]) -> tuple[list[Column], list[list[str]]]
 
 
 def _short(location: str) -> str:
-    """``file:line``, the file relative to the working directory or the Python path. Empty for files of Thunder."""
-    match = _PLACE.match(location)
+    """``file:line (module)``, the file relative to the working directory or the Python path. No files of Thunder."""
+    match = _PLACE.fullmatch(location)
     if match is None:
         return location
-    path = Path(match["file"])
+    path, module = Path(match["file"]), match["module"] or ""
     if path.is_relative_to(_HERE):  # no line of the program: it consists of PyTorch's modules
-        return ""
+        return module
     holders = [folder for folder in (Path.cwd(), *map(Path, filter(None, sys.path))) if path.is_relative_to(folder)]
-    return f"{path.relative_to(holders[0]) if holders else path}:{match['line']}"
+    place = f"{path.relative_to(holders[0]) if holders else path}:{match['line']}"
+    return f"{place} ({module})" if module else place

@@ -23,12 +23,14 @@ class SourceLocation:
 
     Attributes:
         ranges: the ranges of the profiler that it is in, the outermost first. Comparisons ignore them.
+        module: the path of the innermost submodule that is called there, ``layers.1.mlp``; empty if there is none.
     """
 
     filename: str
     line: int
     function: str
     ranges: tuple[ProfilerRange, ...] = field(default=(), compare=False)
+    module: str = ""
 
     @property
     def text(self) -> str:
@@ -42,13 +44,14 @@ class SourceLocation:
         return len(line) - len(line.lstrip()), len(line.encode())
 
     def describe(self) -> str:
-        """``file:line in function: text``, for messages."""
+        """``file:line in function (module): text``, for messages."""
         text = self.text
         return self.place() + (f": {text}" if text else "")
 
     def place(self) -> str:
-        """``file:line in function``, for tables."""
-        return f"{self.filename}:{self.line} in {self.function}"
+        """``file:line in function (module)``, for tables."""
+        module = f" ({self.module})" if self.module else ""
+        return f"{self.filename}:{self.line} in {self.function}{module}"
 
 
 def at(location: SourceLocation | None, before: str = ", at ") -> str:

@@ -275,8 +275,8 @@ def user_location() -> SourceLocation | None:
         code = frame.f_code
         of_user = _is_of_user.get(code.co_filename)
         if _is_users(code) if of_user is None else of_user:
-            location = _location(code, frame.f_lineno)
-            return replace(location, ranges=this_thread.ranges) if this_thread.ranges else location
+            location, ranges, module = _location(code, frame.f_lineno), this_thread.ranges, this_thread.module
+            return replace(location, ranges=ranges, module=module) if ranges or module else location
         frame = frame.f_back
     return None
 

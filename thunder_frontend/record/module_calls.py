@@ -6,22 +6,26 @@ Lazy modules (``torch.nn.LazyLinear``) create and initialize their parameters in
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from traceback import walk_tb
 from typing import Any, Final, NoReturn
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from thunder_core.checks.source import FunctionSource
 from thunder_core.checks.stored_attributes import cached_by_class
 from thunder_core.errors import RunEagerly, UnsupportedError, advice_on_plugins
 from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
 from thunder_core.pytorch_internals import LazyGraphModule, module_backward_hook, tree_map
-from thunder_core.tracing.frames import calls_program, user_location
+from thunder_core.tracing.frames import calls_program, is_internal, user_location
+from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.record.attempt import RecordAgain, key_of
 from thunder_frontend.record.communication import SUBJECT
 from thunder_frontend.record.eager_calls import call_eagerly
@@ -159,16 +163,39 @@ def call_module(
         _refuse(prepared)
     _before_call(recorder, module, args, kwargs)
     eager = recorder.attempt.eager_modules
-    if eager and key_of(module) in eager:
-        return call_eagerly(recorder, module, args, kwargs)
-    if not prepared:
-        return original(module, *args, **kwargs)
     before = len(recorder.after_calls)
+    path = _path_of(recorder, module)
+    outer, this_thread.module = this_thread.module, path
     try:
+        if eager and key_of(module) in eager:
+            return call_eagerly(recorder, module, args, kwargs)
         return original(module, *args, **kwargs)
     finally:
-        while len(recorder.after_calls) > before:
+        this_thread.module = outer
+        while prepared and len(recorder.after_calls) > before:
             recorder.after_calls.pop()()
+
+
+def _path_of(recorder: Recorder, module: torch.nn.Module) -> str:
+    """The path of a module as `named_modules` of the compiled module has it; of others, from a variable or a class."""
+    source = recorder.mode.observer.path_to(module)
+    if source is None:
+        return type(module).__name__
+    path = re.sub(r"\[(\w+)\]", r".\1", source.describe())
+    root = source.root
+    compiled = isinstance(root, FunctionSource) and isinstance(root.value, torch.nn.Module)
+    return path.partition(".")[2] if compiled else path
+
+
+def note_module(error: Exception) -> None:
+    """Name the submodule in which an operator of PyTorch raised an exception, in a note of the exception."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    calls = [frame.f_locals for frame in frames if frame.f_code is call_module.__code__]
+    if calls and calls[-1].get("path") and is_internal(frames[-1].f_code):
+        module, args = calls[-1]["module"], calls[-1]["args"]
+        described = type(module).__name__ if any(module.children()) else repr(module)
+        given = ", ".join([f"{arg.dtype} {tuple(arg.shape)}" for arg in args if isinstance(arg, torch.Tensor)])
+        error.add_note(f"In the module {calls[-1]['path']}: {described}{f', called with {given}' if given else ''}")
 
 
 @cached_by_class

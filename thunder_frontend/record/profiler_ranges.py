@@ -39,12 +39,13 @@ def _update(recorder: Recorder) -> None:
 
 @contextmanager
 def of_program() -> Iterator[None]:
-    """A context in which a program is recorded: at its start it is in no range."""
-    outer, this_thread.ranges = this_thread.ranges, ()
+    """A context in which a program is recorded: at its start it is in no range, and in no submodule."""
+    outer = this_thread.ranges, this_thread.module
+    this_thread.ranges, this_thread.module = (), ""
     try:
         yield
     finally:
-        this_thread.ranges = outer
+        this_thread.ranges, this_thread.module = outer
 
 
 def _overloads(*names: str) -> Iterator[Any]:

@@ -54,6 +54,7 @@ from thunder_frontend.record.input_numbers import InputNumbers
 from thunder_frontend.record.input_sizes import InputSizes
 from thunder_frontend.record.interceptions import intercepted, intercepting, original_of, stand_in_of
 from thunder_frontend.record.mode import AcquisitionMode, length
+from thunder_frontend.record.module_calls import note_module
 from thunder_frontend.record.program_exceptions import contents, ends_program, raising
 from thunder_frontend.record.reconstruction import Reconstructor
 from thunder_frontend.record.recorder import Recorder, set_active_recorder
@@ -383,6 +384,8 @@ def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observ
         except EndsRecording:
             raise
         except BaseException as error:
+            if isinstance(error, Exception):
+                note_module(error)
             subclasses.explain(error)
             if not ends_program(error, recorder.trace):
                 raise

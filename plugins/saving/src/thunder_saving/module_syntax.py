@@ -13,7 +13,7 @@ from thunder_core.errors import TraceSyntaxError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.printer import NO_LOCATION
 
-_LOCATION = re.compile(r"# (?P<file>.+?):(?P<line>\d+) in (?P<function>[^\s:]+)(?:: .*)?")
+_LOCATION = re.compile(r"# (?P<file>.+?):(?P<line>\d+) in (?P<function>[^\s:]+)(?: \((?P<module>[^():]+)\))?(?:: .*)?")
 _HEADER = re.compile(r"# (trace|stage|provenance|context|storages): (.*)")
 
 
@@ -136,7 +136,10 @@ class _Comments:
             if first <= line <= last and text == NO_LOCATION:
                 comments_.append((line, None))
             elif first <= line <= last and (match := _LOCATION.fullmatch(text)):
-                comments_.append((line, SourceLocation(match["file"], int(match["line"]), match["function"])))
+                place = SourceLocation(
+                    match["file"], int(match["line"]), match["function"], module=match["module"] or ""
+                )
+                comments_.append((line, place))
         return comments_
 
 
