@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import thunder
-from thunder_core.errors import RecompileWarning, UncacheableWarning
+from thunder_core.checks.guard import show
+from thunder_core.errors import RecompileError, RecompileWarning, UncacheableWarning
 from thunder_testing.forked import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,3 +181,45 @@ def test_a_program_that_cannot_be_cached_runs_eagerly_in_the_end() -> None:
         call()
     assert thunder.cache_misses(compiled) == 3
     assert sum(thunder.explain(compiled).fallbacks.values()) == 5
+
+
+@pytest.mark.parametrize(
+    ("program", "call", "text", "absent"),
+    [
+        (lambda x, lr, mode: x * lr * len(mode), lambda n: (0.1 * n, "m" * n), "mode: each text has a program", "lr"),
+        (lambda x, table: x * len(table), lambda n: ({torch.randn(2, 2): 1},), "Tensor float32 (2, 2)", "tensor(["),
+        (lambda x, box: x * box.n, lambda n: (Box(n, torch.randn(3)),), "box.n: expected 8, got 9", "tensor(["),
+    ],
+    ids=["blame", "keys", "attribute"],
+)
+def test_warnings_name_what_changed_and_have_no_contents(program: Any, call: Any, text: str, absent: str) -> None:
+    compiled = thunder.jit(program, executors=[], dynamic=False)
+    (warning,) = warned(lambda: [compiled(torch.ones(3), *call(number)) for number in range(1, 11)])
+    message = str(warning.message)
+    assert text in message
+    assert absent not in message
+
+
+@dataclass
+class Box:
+    n: int
+    values: torch.Tensor
+
+
+def test_values_in_messages() -> None:
+    tensor, array = torch.randn(2, 3), np.ones(4)
+    assert show(tensor) == "Tensor float32 (2, 3)"
+    assert show(array) == "ndarray float64 (4,)"
+    assert show({"a": [tensor, 1], "b": "text"}) == "{'a': [Tensor float32 (2, 3), 1], 'b': 'text'}"
+    assert show((tensor,)) == "(Tensor float32 (2, 3),)"
+    assert show(Box(2, tensor)) == "Box(n=2, values=Tensor float32 (2, 3))"
+    assert "tensor(" not in show(torch.nn.Parameter(tensor)) + show(torch.nn.Linear(2, 3).state_dict())
+    assert len(show(["long"] * 1000)) == 80
+
+
+def test_a_refused_call_prints_no_contents() -> None:
+    compiled = thunder.jit(lambda x, table: x * len(table), executors=[], allow_recompiles=False)
+    compiled(torch.ones(2), {torch.randn(2): 1})
+    with pytest.raises(RecompileError) as raised:
+        compiled(torch.ones(2), {torch.randn(3): 1})
+    assert "expected the keys (Tensor float32 (2,),), got (Tensor float32 (3,),)" in str(raised.value)

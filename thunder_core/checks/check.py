@@ -154,6 +154,10 @@ class Check(Guard):
         number = isinstance(self.expected, int | float | complex) and not isinstance(self.expected, bool)
         if number and self.condition.comparison is IDENTICAL:
             return "pass or store it as a tensor, torch.tensor(number): a compiled program is specialized to the number"
+        if isinstance(self.expected, str) and self.condition.comparison is IDENTICAL:
+            return "each text has a program of its own: use few, or keep a text that does not matter out of the program"
+        if self.condition.kind == "length":
+            return "pass as many items in each call, or one padded tensor in place of them"
         return Guard.remedy(self)
 
     def failure(self, value: str, names: Names) -> str:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
 
+import torch
+
+from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source
 
 _LONGEST_VALUE = 80
+_MOST_ITEMS: Final = 20
+_NAMED: Final = frozenset({BuiltinFunctionType, FunctionType, MethodType, ModuleType})
+"""Types of objects whose ``repr`` is a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +128,47 @@ class Miss:
         text: the change: ``module.scale: expected 2, got 3``.
         remedy: how to change the program so that it is not recompiled for this reason.
         holding: the number of conditions that hold, of those that are checked before this one.
+        varies: whether it is a size or a number, which one program may serve if nothing else changed.
     """
 
     path: str
     text: str
     remedy: str
     holding: int = 0
+    varies: bool = False
 
 
 def show(value: Any) -> str:
-    """The shortened ``repr`` of a value, for messages; that of `object` if the class's own raises an exception."""
+    """A value for messages, at most 80 characters: plain values by their ``repr``, tensors by type, dtype and shape.
+
+    Of containers and dataclasses the items are shown in this way, and other objects by their class: messages and logs
+    do not get contents of tensors, and no code of the user runs.
+    """
     try:
-        text = repr(value)
+        text = _shown(value)
     except Exception:  # noqa: BLE001  the user's code may raise anything
         text = object.__repr__(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+def _shown(value: Any) -> str:
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or hasattr(kind, "__array_interface__"):
+        return f"{kind.__qualname__} {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if is_plain(value) or isinstance(value, type) or kind in _NAMED:
+        return repr(value)
+    if isinstance(value, dict):
+        return (
+            f"{{{', '.join([f'{_shown(key)}: {_shown(item)}' for key, item in islice(value.items(), _MOST_ITEMS)])}}}"
+        )
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [_shown(item) for item in islice(value, _MOST_ITEMS)]
+        brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
+        return f"{brackets[0]}{', '.join(items)}{',' if brackets == '()' and len(items) == 1 else ''}{brackets[1]}"
+    if is_dataclass(value):
+        shown = [f"{each.name}={_shown(getattr(value, each.name))}" for each in fields(value)[:_MOST_ITEMS]]
+        return f"{kind.__qualname__}({', '.join(shown)})"
+    return object.__repr__(value)
 
 
 def type_name(kind: type) -> str:

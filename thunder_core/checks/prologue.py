@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -58,7 +58,11 @@ class Prologue:
         difference = self.shape.difference(args, kwargs)
         if difference is not None:
             return Miss("the arguments", difference, "pass the same number and names of arguments at each call", 1)
-        return next(self._misses(args, kwargs), None)
+        first = next(self._misses(args, kwargs), None)
+        if first is None or not first.varies:
+            return first
+        others = (miss for miss in self._misses(args, kwargs) if not miss.varies)  # sizes and numbers may vary without
+        return replace(next(others, first), holding=first.holding)
 
     def violations(self, args: Args, kwargs: Kwargs) -> list[str]:
         """The texts of the guards that do not hold, whatever the modes and the shape of the call."""
@@ -95,7 +99,8 @@ class Prologue:
                 except PATH_ERRORS as error:
                     violation = f"{guard.source.describe()}: cannot be compared ({error})"
                 if violation is not None:
-                    yield Miss(guard.source.describe(), violation, guard.remedy(), 2 + position)
+                    varies = bool(guard.differing_sizes(args, kwargs))
+                    yield Miss(guard.source.describe(), violation, guard.remedy(), 2 + position, varies)
 
 
 def build_prologue(

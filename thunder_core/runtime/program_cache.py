@@ -420,9 +420,11 @@ class ProgramCache:
         if self.settings.sharp_edges == "allow":
             return
         if entry.random_states:
+            drawn = [name for name in entry.random_states if "random" in name]
+            torchs = f"use torch's generators (torch.rand in place of {drawn[0]}), or " if drawn else ""
             self._uncacheable(
                 f"takes values from {', '.join(entry.random_states)}, which a compiled program cannot repeat",
-                "use torch's generators, or pass the values as arguments",
+                f"{torchs}pass the values as arguments",
             )
         if entry.uncopied:
             self._uncacheable(
