@@ -1,4 +1,4 @@
-"""A progress bar on the terminal during long compilations."""
+"""The progress of long compilations on standard error: a bar on a terminal, elsewhere a line for each stage."""
 
 from __future__ import annotations
 
@@ -6,18 +6,32 @@ import os
 import random
 import sys
 import threading
+import time
 from typing import Any, Final
 
 from thunder_core.forking import renew_in_child
 
 _DELAY: Final = 1.0  # in seconds; shorter compilations show no bar
+_DELAY_OF_LINES: Final = 2.0
+_PAUSE: Final = 10.0  # in seconds, between lines about the steps of one stage
+_requested = False
+
+
+def request() -> None:
+    """Show the progress in this process wherever standard error leads, unless ``THUNDER_PROGRESS=0``: for commands."""
+    global _requested
+    _requested = True
 
 
 def wanted() -> bool:
-    """Whether to show it: by ``THUNDER_PROGRESS`` (``1`` or ``0``), else on an interactive terminal."""
+    """Whether to show it: by ``THUNDER_PROGRESS`` (``1`` or ``0``), else after `request`, or on a terminal."""
     value = os.environ.get("THUNDER_PROGRESS", "")
     if value:
         return value != "0"
+    return _requested or _on_interactive_terminal()
+
+
+def _on_interactive_terminal() -> bool:
     return not os.environ.get("CI") and os.environ.get("TERM") != "dumb" and _on_terminal()
 
 
@@ -28,9 +42,11 @@ def _on_terminal() -> bool:
         return False
 
 
-def display(name: str) -> ProgressBar | None:
-    """The bar of one compilation; None if it is disabled, or another one is shown."""
-    return ProgressBar(name) if wanted() and _shown.acquire(blocking=False) else None
+def display(name: str, doing: str = "compiling") -> ProgressBar | ProgressLines | None:
+    """The progress of one compilation, or of something else; None if it is disabled, or another one is shown."""
+    if not wanted() or not _shown.acquire(blocking=False):
+        return None
+    return (ProgressBar if _on_interactive_terminal() else ProgressLines)(f"{doing} {name}")
 
 
 def _import_rich() -> None:
@@ -43,19 +59,73 @@ def _import_rich() -> None:
 
 _shown = threading.Lock()
 renew_in_child(sys.modules[__name__], "_shown")
-"""Held by the visible bar: bars of two threads would overwrite each other."""
+"""Held by what is visible: bars of two threads would overwrite each other."""
+
+
+class ProgressLines:
+    """Lines on standard error: for the current stage after two seconds, then for each stage that begins, and the end.
+
+    Args:
+        title: what is done: ``compiling Net``.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
+        self._start = time.monotonic()
+        self._printed: float | None = None  # when the last line was printed
+        self._state: tuple[str, int, int | None] = ("", 0, None)
+        self._timer: threading.Timer | None = threading.Timer(_DELAY_OF_LINES, self._begin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def update(self, stage: str, done: int, total: int | None) -> None:
+        """Print a line if a stage begins, or one takes long."""
+        with self._lock:
+            begins, self._state = stage != self._state[0], (stage, done, total)
+            if self._printed is not None and (begins or time.monotonic() > self._printed + _PAUSE):
+                self._print_state()
+
+    def close(self) -> None:
+        """Print the time that it took, if anything was printed."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is None:
+                return
+            timer.cancel()
+            if self._printed is not None:
+                self._print("done")
+        _shown.release()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._print_state()
+
+    def _print_state(self) -> None:
+        stage, done, total = self._state
+        self._print(stage or "begins" if total is None else f"{stage}, {min(done + 1, total)} of {total}")
+
+    def _print(self, what: str) -> None:
+        self._printed = time.monotonic()
+        try:
+            sys.stderr.write(f"{self._title}: {what} ({self._printed - self._start:.1f} s)\n")
+            sys.stderr.flush()
+        except (AttributeError, OSError, ValueError):  # nobody can read it, and a compilation must not fail by this
+            self._printed = None
 
 
 class ProgressBar:
     """One line on standard error, which is erased at the end.
 
     Args:
-        name: of the program.
+        title: what is done: ``compiling Net``.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, title: str) -> None:
         _import_rich()
-        self._name = name
+        self._title = title
         self._lock = threading.Lock()
         renew_in_child(self, "_lock")
         self._state: tuple[str, int, int | None] = ("", 0, None)
@@ -109,6 +179,4 @@ class ProgressBar:
             return
         stage, done, total = self._state
         steps = "" if total is None else f"{min(done + 1, total)} of {total}"
-        self._bar.update(
-            self._task, description=f"compiling {self._name}: {stage}", completed=done, total=total, steps=steps
-        )
+        self._bar.update(self._task, description=f"{self._title}: {stage}", completed=done, total=total, steps=steps)

@@ -33,7 +33,7 @@ def test_operations_with_count_executor_and_place(command, program):
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("program.py:model: compiled in ")
     assert _rows(ended.out) == [
-        ["4", "inference", "torch.nn.functional.linear", "reference", "program.py:14", "-"],
+        ["4", "inference", "torch.nn.functional.linear", "reference", "program.py:14", "(first)", "-"],
         ["2", "inference", "torch.nn.functional.silu", "reference", "program.py:14", "-"],
     ]
     assert ended.out.splitlines()[-1].split() == ["reference", "6", "100%", "100%", "100%"]
@@ -46,7 +46,7 @@ def test_places_are_short_and_none_of_ours(command, tmp_path):
         "import sys\nimport torch\nsys.path.insert(0, 'src')\n"
         "from helper import double\nmodel = torch.nn.Sequential(torch.nn.ReLU())\ninputs = torch.ones(2)\n"
     )
-    assert [row[4] for row in _rows(command("explain", "program.py:model", "--decisions").out)] == ["-"]
+    assert [row[4] for row in _rows(command("explain", "program.py:model", "--decisions").out)] == ["0"]
     assert [row[4] for row in _rows(command("explain", "program.py:double", "--decisions").out)] == ["src/helper.py:1"]
 
 

@@ -68,6 +68,35 @@ def test_plugins_are_listed_with_state_and_reason(command, plugins, monkeypatch)
     assert "executors: reference" in rows["core"]
 
 
+def test_terminal_of_80_columns_gets_a_line_for_each_plugin(command, plugins, monkeypatch):
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    lines = command("plugins").out.splitlines()
+    names = [line.split()[0] for line in lines[: lines.index("")]]
+    assert len(names) == len(set(names))
+    assert {"PLUGIN", "core", "broken", "kernels", "stale"} <= set(names)
+    assert max(map(len, lines)) <= 80
+    lines = command("doctor").out.splitlines()
+    assert "what to do: install version 7" in lines
+
+
+def test_details_of_one_plugin(command, plugins):
+    assert command("plugins", "kernels").out.splitlines() == [
+        "kernels 1.2, from thunder-plugin-kernels: loaded",
+        "",
+        "executors:",
+        "  kernels: its summary",
+        "",
+        "checks:",
+        *[f"  {name}" for name in ("card", "driver", "bug", "shape", "nowhere")],
+    ]
+    assert json.loads(command("plugins", "stale", "--json").out)["state"] == "API mismatch"
+    assert "what to do: " in command("plugins", "stale").out
+    ended = command("plugins", "kernel")
+    assert (ended.code, ended.out) == (1, "")
+    assert "there is no plugin 'kernel'; did you mean 'kernels'?" in ended.err
+
+
 def test_plugins_as_json(command, plugins):
     found = _by_name(command("plugins", "--json"))
     assert found["kernels"] == {

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,30 @@ def test_on_a_terminal() -> None:
 )
 def test_silent(environment: dict[str, str], terminal: bool) -> None:
     assert run(0.1, environment, terminal) == ("nothing imported", "")
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress_bar, "_DELAY_OF_LINES", 0.05)
+    monkeypatch.setattr(progress_bar, "_requested", False)
+    monkeypatch.delenv("THUNDER_PROGRESS", raising=False)
+    assert progress_bar.display("a library's") is None
+    progress_bar.request()
+    display = progress_bar.display("Net")
+    assert display is not None
+    display.update("acquisition", 0, None)
+    while not (shown := capsys.readouterr().err):
+        time.sleep(0.01)
+    for done in range(3):
+        display.update("AssignExecutors", done, 3)
+    display.close()
+    lines = [line.rpartition(" (")[0] for line in (shown + capsys.readouterr().err).splitlines()]
+    assert lines == [
+        "compiling Net: acquisition",
+        "compiling Net: AssignExecutors, 1 of 3",
+        "compiling Net: done",
+    ]
+    monkeypatch.setenv("THUNDER_PROGRESS", "0")
+    assert progress_bar.display("Net") is None
 
 
 def test_short_compilations_show_nothing() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from thunder.command_line.output import Column, print_json, print_lines, print_table
+from thunder import progress_bar
+from thunder.command_line.output import Column, on_terminal, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
     from thunder_core.plugins.host import Host
@@ -36,7 +37,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     the plugins. The exit code is 1 if a check failed.
     """
     from thunder.command_line.environment import facts
-    from thunder.command_line.plugin_rows import described, load_all, plugin_table
+    from thunder.command_line.plugin_rows import described, load_all, print_plugins
     from thunder_core.plugins.host import host
 
     torch = _torch()
@@ -48,9 +49,9 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     else:
         width = max(map(len, found))
         print_lines([*(f"{name:<{width}}  {text}" for name, text in found.items()), ""])
-        print_table(*plugin_table(plugins))
+        print_plugins(plugins)
         print_lines([""])
-        print_table(*_table(findings))
+        _print_findings(findings)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
@@ -69,15 +70,30 @@ def _findings(torch: Any, plugins: Host) -> list[Finding]:
     from thunder.command_line.plugin_rows import defects
     from thunder_core.plugins.specs import CheckSpec
 
-    found = [_finding(name, "core", check) for name, check in core_checks(torch)]
+    found = _progressing([(name, "core", check) for name, check in core_checks(torch)])
     found += [
         Finding("usable", record.name, False, record.why, record.advice)
         for record in plugins.records
         if record.state in defects()
     ]
-    for offered in plugins.offered(CheckSpec):
-        check = partial(_call, plugins, offered)
-        found.append(_finding(offered.spec.name, offered.plugin.name, check))
+    found += _progressing(
+        [(item.spec.name, item.plugin.name, partial(_call, plugins, item)) for item in plugins.offered(CheckSpec)]
+    )
+    return found
+
+
+def _progressing(checks: Sequence[tuple[str, str, Callable[[], CheckResult]]]) -> list[Finding]:
+    """The findings of checks, whose progress is shown."""
+    found: list[Finding] = []
+    display = progress_bar.display("the installation", "checking")
+    try:
+        for number, (name, plugin, check) in enumerate(checks):
+            if display is not None:
+                display.update(f"{name} ({plugin})", number, len(checks))
+            found.append(_finding(name, plugin, check))
+    finally:
+        if display is not None:
+            display.close()
     return found
 
 
@@ -102,11 +118,22 @@ def _finding(name: str, plugin: str, check: Callable[[], CheckResult]) -> Findin
     return Finding(name, plugin, result.ok, result.text, result.advice)
 
 
-def _table(findings: Sequence[Finding]) -> tuple[list[Column], list[list[str]]]:
+def _print_findings(findings: Sequence[Finding]) -> None:
+    """A line for each check; on a terminal what to do about failed ones follows, in lines that are not wrapped."""
     columns = [Column("CHECK"), Column("BY"), Column("RESULT", styles=RESULTS)]
-    columns += [Column("FOUND", wraps=True), Column("WHAT TO DO", wraps=True)]
-    rows = [
-        [item.check, item.plugin, "ok" if item.ok else "failed", item.text, "" if item.ok else item.advice]
-        for item in findings
-    ]
-    return columns, rows
+    rows = [[item.check, item.plugin, "ok" if item.ok else "failed", item.text] for item in findings]
+    if not on_terminal():
+        advice = ["" if item.ok else item.advice for item in findings]
+        columns += [Column("FOUND"), Column("WHAT TO DO")]
+        print_table(columns, [[*row, text] for row, text in zip(rows, advice, strict=True)])
+        return
+    print_table([*columns, Column("FOUND", cut=True)], rows)
+    for item in findings:
+        if not item.ok:
+            print_lines(
+                [
+                    "",
+                    f"{item.check} ({item.plugin}): {item.text}",
+                    *([f"what to do: {item.advice}"] if item.advice else []),
+                ]
+            )

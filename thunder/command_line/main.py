@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from thunder import progress_bar
 from thunder.command_line import cache, config, doctor, explain, new, plugins, schema, show
 from thunder.command_line.plugin_commands import Commands
 from thunder_core._version import __version__
@@ -83,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    if arguments is None:  # this is a process of its own
+        progress_bar.request()
     try:
         app(None if arguments is None else list(arguments), prog_name="thunder")
     except SystemExit as stop:  # how Typer ends, in any case

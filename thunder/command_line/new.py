@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from thunder.command_line.output import print_lines
+from thunder.command_line.output import print_json, print_lines
 
 
 def new(
@@ -19,6 +19,7 @@ def new(
     front_end: Annotated[
         bool, typer.Option("--front-end", help="Create a front end, which records programs, in place of a kernel.")
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a plugin with a kernel and tests.
 
@@ -40,15 +41,15 @@ def new(
         raise typer.BadParameter(problem, param_hint="NAME")
     plugin = NewPlugin(name, front_end)
     written = write_plugin(plugin, folder)
-    needed = [] if find_spec("thunder_testing") else [f"  {install_command('testing')}"]
-    print_lines(
-        [
-            f"Created {folder}, the distribution {plugin.distribution}:",
-            *(f"  {path.relative_to(folder)}" for path in written),
-            "Next:",
-            *needed,
-            f'  pip install --editable "{folder}[test]"',
-            f"  pytest {folder}",
-            *([] if front_end else [f"  thunder explain program.py:model --executors {name}"]),
-        ]
-    )
+    files = [str(path.relative_to(folder)) for path in written]
+    commands = [
+        *([] if find_spec("thunder_testing") else [install_command("testing")]),
+        f'pip install --editable "{folder}[test]"',
+        f"pytest {folder}",
+        *([] if front_end else [f"thunder explain program.py:model --executors {name}"]),
+    ]
+    if json:
+        print_json({"folder": folder, "distribution": plugin.distribution, "files": files, "next": commands})
+        return
+    print_lines([f"Created {folder}, the distribution {plugin.distribution}:", *[f"  {file}" for file in files]])
+    print_lines(["Next:", *[f"  {command}" for command in commands]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.command_line.output import Column
+from thunder.command_line.output import Column, on_terminal, print_lines, print_table
 
 if TYPE_CHECKING:
     from thunder_core.errors import PluginError
@@ -34,27 +34,40 @@ def load_all(plugins: Host) -> PluginError | None:
     return None
 
 
-def plugin_table(plugins: Host) -> tuple[list[Column], list[list[str]]]:
-    """Columns and rows, a row for each installed plugin."""
-    titles = ("PLUGIN", "DISTRIBUTION", "VERSION")
-    columns = [
-        *map(Column, titles),
-        Column("STATE", styles=_STYLES),
-        Column("PROVIDES", wraps=True),
-        Column("WHY NOT", wraps=True),
-    ]
+def print_plugins(plugins: Host) -> None:
+    """Print a line for each installed plugin: on a terminal what fits it, elsewhere everything."""
+    name, version, state = Column("PLUGIN"), Column("VERSION"), Column("STATE", styles=_STYLES)
+    found = described(plugins)
+    if on_terminal():
+        rows = [[each["name"], each["version"], each["state"], each["why"] or _provided(each)] for each in found]
+        print_table([name, version, state, Column("PROVIDES, OR WHY NOT", cut=True)], rows)
+        print_lines(["", "thunder plugins NAME shows all about one of them."])
+        return
     rows = [
         [
-            plugin["name"],
-            plugin["distribution"],
-            plugin["version"],
-            plugin["state"],
-            "; ".join(f"{kind}: {', '.join(map(_named, items))}" for kind, items in plugin["provides"].items()),
-            "; ".join(filter(None, (plugin["why"], plugin["advice"]))),
+            *(each[key] for key in ("name", "distribution", "version", "state")),
+            _provided(each),
+            "; ".join(filter(None, (each["why"], each["advice"]))),
         ]
-        for plugin in described(plugins)
+        for each in found
     ]
-    return columns, rows
+    print_table([name, Column("DISTRIBUTION"), version, state, Column("PROVIDES"), Column("WHY NOT")], rows)
+
+
+def plugin_lines(plugin: dict[str, Any]) -> list[str]:
+    """Everything about one plugin of `described`, as lines that are not wrapped."""
+    lines = [f"{plugin['name']} {plugin['version']}, from {plugin['distribution']}: {plugin['state']}"]
+    lines += [f"why: {plugin['why']}"] if plugin["why"] else []
+    lines += [f"what to do: {plugin['advice']}"] if plugin["advice"] else []
+    for kind, items in plugin["provides"].items():
+        lines += ["", f"{kind}:"]
+        lines += [f"  {item['name']}" + (f": {item['summary']}" if item["summary"] else "") for item in items]
+    return lines
+
+
+def _provided(plugin: dict[str, Any]) -> str:
+    provides = plugin["provides"].items()
+    return "; ".join(f"{kind}: {', '.join(item['name'] for item in items)}" for kind, items in provides)
 
 
 def described(plugins: Host) -> list[dict[str, Any]]:
@@ -93,7 +106,3 @@ def defects() -> frozenset[PluginState]:
     return frozenset(
         {PluginState.FAILED, PluginState.NAME_CLASH, PluginState.API_MISMATCH, PluginState.VERSION_CONFLICT}
     )
-
-
-def _named(item: dict[str, str]) -> str:
-    return item["name"]

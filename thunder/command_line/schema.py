@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from thunder.command_line.output import print_json
 
 
-def schema() -> None:
+def schema(json: Annotated[bool, typer.Option("--json", help="Nothing: the output is JSON.")] = False) -> None:
     """Print the JSON schema of configurations.
 
     It knows the options of all installed plugins. Editors use it to complete and to check YAML files.

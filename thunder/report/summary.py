@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from thunder.report.amounts import bytes_text, counted, duration, percent
 from thunder.report.decisions import Share, shares
-from thunder.report.suggestion import suggestion
+from thunder.report.next_step import next_step
 
 if TYPE_CHECKING:
     from thunder.report.compile_report import CompileReport, EntryReport
@@ -35,7 +35,7 @@ def summary(report: CompileReport) -> list[str]:
     runs = [f"run by eager PyTorch {counted(count, 'time')}: {reason}" for reason, count in report.fallbacks.items()]
     lines += _one_of(runs, "fallbacks")
     lines = [_cut(line) for line in lines]
-    end = _suggestion_lines(report)
+    end = _next_step_lines(report)
     if report.entries:
         lines += [_cut(line) for line in _latest(report, report.entries[-1])]
         end.append(_sections(report))
@@ -51,8 +51,8 @@ def _programs(entries: Sequence[EntryReport], most: int) -> list[str]:
     return lines if hidden <= 0 else [f"programs 0 to {hidden}: .programs", *lines[hidden + 1 :]]
 
 
-def _suggestion_lines(report: CompileReport) -> list[str]:
-    found = suggestion(report)
+def _next_step_lines(report: CompileReport) -> list[str]:
+    found = next_step(report)
     if found is None:
         return []
     why, code = found

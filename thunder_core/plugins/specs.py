@@ -275,7 +275,7 @@ def private_names_result(names: PrivateNames, *, except_below: str = "") -> Chec
     """
     missing = names.missing(except_below=except_below)
     if not missing:
-        return CheckResult(True, f"all {len(names.rows)} available")
+        return CheckResult(True, f"{'all ' if len(names.rows) > 1 else ''}{len(names.rows)} available")
     refused = "; ".join(f"{one.row.path} ({one.reason}), refused: {one.row.feature}" for one in missing)
     return CheckResult(
         False, refused, "install a version that Thunder is tested with, or do not use the refused features"

@@ -17,11 +17,11 @@ _MANY_PROGRAMS: Final = 4
 _MUCH: Final = 2**30  # bytes saved for backward
 _FEW: Final = 4  # ops that are not worth a fusion
 
-Suggestion = tuple[str, str]
+NextStep = tuple[str, str]
 """A sentence, and Python or a command that does it; empty if there is none."""
 
 
-def suggestion(report: CompileReport) -> Suggestion | None:
+def next_step(report: CompileReport) -> NextStep | None:
     """What to do next, by what costs most; None if nothing is known."""
     if not report.entries:
         return _without_programs(report)
@@ -33,20 +33,20 @@ def suggestion(report: CompileReport) -> Suggestion | None:
     return None
 
 
-def _without_programs(report: CompileReport) -> Suggestion | None:
+def _without_programs(report: CompileReport) -> NextStep | None:
     if report.fallbacks:
         return "nothing is compiled; remove the reason above, or compile the part without it", ""
     return f"{report.name} has not been compiled yet: call it once", ""
 
 
-def _eager_calls(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _eager_calls(report: CompileReport, entry: EntryReport) -> NextStep | None:
     eager = sum(report.fallbacks.values())
     if eager <= report.cache_hits + report.cache_misses - eager:
         return None
     return "eager PyTorch runs most calls; remove the reason above, or compile the part without it", ""
 
 
-def _recompilations(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _recompilations(report: CompileReport, entry: EntryReport) -> NextStep | None:
     if len(report.entries) < _MANY_PROGRAMS or report.cache_hits > len(report.entries):
         return None
     paths = Counter([each.reason.partition(":")[0] for each in report.entries[1:]])
@@ -54,13 +54,13 @@ def _recompilations(report: CompileReport, entry: EntryReport) -> Suggestion | N
     return f"{path} caused {count} of {len(report.entries)} compilations: docs/guards.md says how to avoid them", ""
 
 
-def _autograd(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _autograd(report: CompileReport, entry: EntryReport) -> NextStep | None:
     if entry.as_recorded is None:
         return None
     return "move what autograd needs out of the program, so that executors run it and its backward", ""
 
 
-def _eager_modules(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _eager_modules(report: CompileReport, entry: EntryReport) -> NextStep | None:
     calls = [op for op in executed(entry.decisions) if op.symbol.endswith(_EAGER)]
     if not calls:
         return None
@@ -71,14 +71,14 @@ def _eager_modules(report: CompileReport, entry: EntryReport) -> Suggestion | No
 _EAGER: Final = "call_module"
 
 
-def _missing(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _missing(report: CompileReport, entry: EntryReport) -> NextStep | None:
     if entry.preset is None or not entry.preset.left_out:
         return None
     name, reason = entry.preset.left_out[0]
     return f"{name} is not used, because {reason}", ""
 
 
-def _unfused(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _unfused(report: CompileReport, entry: EntryReport) -> NextStep | None:
     rows = shares(entry.decisions)
     if entry.regions is not None or [row.executor for row in rows] != [REFERENCE.name] or rows[0].lines < _FEW:
         return None
@@ -88,7 +88,7 @@ def _unfused(report: CompileReport, entry: EntryReport) -> Suggestion | None:
 _FUSE: Final = 'thunder.jit(model, executors=["inductor"])'
 
 
-def _declined(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _declined(report: CompileReport, entry: EntryReport) -> NextStep | None:
     bytes_of: Counter[tuple[str, str, str]] = Counter()
     for op in executed(entry.decisions):
         for executor, reason in op.declined:
@@ -99,7 +99,7 @@ def _declined(report: CompileReport, entry: EntryReport) -> Suggestion | None:
     return f"{executor} declined {symbol}: {reason}", ""
 
 
-def _memory(report: CompileReport, entry: EntryReport) -> Suggestion | None:
+def _memory(report: CompileReport, entry: EntryReport) -> NextStep | None:
     training = entry.training
     if training is None or training.saved_bytes < _MUCH or training.recompute not in ("none", "cheap"):
         return None
@@ -107,7 +107,7 @@ def _memory(report: CompileReport, entry: EntryReport) -> Suggestion | None:
     return f"{saved} are saved for backward; to recompute more of it:", 'thunder.jit(model, recompute="aggressive")'
 
 
-_RULES: Final[Sequence[Callable[[CompileReport, EntryReport], Suggestion | None]]] = (
+_RULES: Final[Sequence[Callable[[CompileReport, EntryReport], NextStep | None]]] = (
     _eager_calls,
     _recompilations,
     _eager_modules,
