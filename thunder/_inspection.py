@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thunder._libraries import library
-from thunder_core.errors import OptionError
+from thunder_core.errors import NoTraceError, OptionError
 
 if TYPE_CHECKING:
     from thunder.report.compile_report import CompileReport
@@ -31,8 +31,35 @@ def compiled_program(jitted: Any) -> Any:
     name = getattr(jitted, "__qualname__", None) or f"an object of type {type(jitted).__name__}"
     raise OptionError(
         f"{name} was not returned by thunder.jit",
-        advice=("pass the result of thunder.jit; thunder.jit does not change its argument",),
+        advice=_compiled_inside(jitted)
+        or ("pass the result of thunder.jit; thunder.jit does not change its argument",),
     )
+
+
+def _compiled_inside(wrapper: Any) -> tuple[str, ...]:
+    """Advice for a module that contains compiled ones, such as `DistributedDataParallel` around one."""
+    from torch.nn import Module
+
+    from thunder.compiled.module import ThunderModule
+
+    parts = wrapper.named_modules() if isinstance(wrapper, Module) else ()
+    names = [name for name, part in parts if isinstance(part, ThunderModule)]
+    more = f"; others are {', '.join(f'.{name}' for name in names[1:4])}" if names[1:] else ""
+    return (f"pass the compiled module inside of it: .{names[0]}{more}",) if names else ()
+
+
+class _NoTraces(tuple[Any, ...]):
+    """No traces; an index raises an error that says why there are none."""
+
+    reason = ""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return super().__getitem__(index)
+        raise NoTraceError(
+            f"there is no backward trace, since {self.reason}",
+            advice=("call the program with grad mode enabled, and an input or parameter that requires grad",),
+        )
 
 
 def original(jitted: Any) -> Any:
@@ -74,10 +101,17 @@ def last_traces(jitted: Any) -> tuple[Trace, ...]:
 def last_backward_traces(jitted: Any) -> tuple[Trace, ...]:
     """The joint trace of the latest compilation, and its backward as partitioned and as executable.
 
-    Empty for a program without gradients, and for one whose ops PyTorch's autograd records at run time.
+    Empty for a program without gradients, and for one whose ops PyTorch's autograd records at run time; an index then
+    raises NoTraceError, an IndexError, with the reason.
     """
-    traces: tuple[Trace, ...] = _last(jitted).program.backward_traces
-    return traces
+    program = _last(jitted).program
+    if not program.backward_traces:
+        traces = _NoTraces()
+        recorded = f"PyTorch's autograd differentiates the latest program: {program.as_recorded}"
+        traces.reason = recorded if program.as_recorded else "the latest call needed no gradients"
+        return traces
+    found: tuple[Trace, ...] = program.backward_traces
+    return found
 
 
 def last_prologue_traces(jitted: Any) -> tuple[Any, ...]:

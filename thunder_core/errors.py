@@ -134,6 +134,10 @@ class OptionError(ThunderError, ValueError):
     """An option of `thunder.jit` has a value that is not accepted."""
 
 
+class NoTraceError(OptionError, IndexError):
+    """The compiled program has no trace of this kind: no backward, for example."""
+
+
 class ConfigError(OptionError):
     """A configuration is not accepted. The message has a line for each problem, with its file, line and place."""
 

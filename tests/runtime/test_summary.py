@@ -131,6 +131,22 @@ def test_sections_are_data_and_text() -> None:
     assert str(thunder.explain(never_called()).guards) == "nothing is compiled"
 
 
+def test_a_wrapper_of_a_compiled_module_says_where_it_is() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    with pytest.raises(thunder.OptionError, match=r"pass the compiled module inside of it: \.module$"):
+        thunder.explain(Wrapper(never_called()))
+    with pytest.raises(thunder.OptionError, match=r"pass the result of thunder\.jit"):
+        thunder.explain(mlp())
+
+
+def test_a_compiled_function_prints_its_name() -> None:
+    assert "thunder.jit(relu)" in repr(thunder.jit(torch.nn.functional.relu))
+
+
 def test_time_is_shown_where_it_is_measured() -> None:
     pytest.importorskip("thunder_plugin_debug")
     compiled = thunder.jit(mlp(), transforms=[{"line_timing": {"report": "none"}}])

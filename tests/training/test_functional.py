@@ -233,3 +233,6 @@ def test_last_backward_traces_without_a_backward() -> None:
     function = SUBJECT(lambda value: value * 2)
     function(x())
     assert thunder.last_backward_traces(function) == ()
+    assert len(thunder.last_backward_traces(function)[:1]) == 0
+    with pytest.raises(IndexError, match="no backward trace, since the latest call needed no gradients"):
+        thunder.last_backward_traces(function)[-1]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from thunder.command_line.output import print_json, print_lines
+from thunder.command_line.output import print_facts, print_json
 
 
 def cache(
@@ -31,5 +31,4 @@ def cache(
     facts = {"folder": folder or "none", "files": str(len(files)), "size": f"{size / 2**20:.1f} MiB"}
     facts |= {"deleted": str(deleted)} if clear else {}
     facts |= {"problem": problem} if problem else {}
-    width = max(map(len, facts))
-    print_lines([f"{name:<{width}}  {text}" for name, text in facts.items()])
+    print_facts(facts)

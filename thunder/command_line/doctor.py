@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from thunder import progress_bar
-from thunder.command_line.output import Column, on_terminal, print_json, print_lines, print_table
+from thunder.command_line.output import Column, on_terminal, print_facts, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
     from thunder_core.plugins.host import Host
@@ -47,8 +47,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     if json:
         print_json({"facts": found, "plugins": described(plugins), "checks": [asdict(item) for item in findings]})
     else:
-        width = max(map(len, found))
-        print_lines([*(f"{name:<{width}}  {text}" for name, text in found.items()), ""])
+        print_facts(found)
+        print_lines([""])
         print_plugins(plugins)
         print_lines([""])
         _print_findings(findings)

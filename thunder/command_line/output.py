@@ -72,6 +72,12 @@ def print_lines(lines: Sequence[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print a line for each name and its text, aligned on a terminal."""
+    width = max(map(len, facts)) if on_terminal() else 0
+    print_lines([f"{name:<{width}}  {text}" for name, text in facts.items()])
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON, with objects of other types as text."""
     print_lines([json.dumps(value, indent=2, default=str)])

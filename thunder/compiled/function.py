@@ -95,6 +95,9 @@ class ThunderFunction(Compiled):
         """Whether a call has a compiled program; see `thunder.covers`, which also takes bound methods."""
         return coverage(self, args, kwargs)
 
+    def __repr__(self) -> str:
+        return f"<thunder.jit({self.name}) at {id(self):#x}>"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 

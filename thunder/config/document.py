@@ -106,6 +106,12 @@ def _remove_unparsable(values: dict[Any, Any], blank: Document) -> list[Problem]
     for name in [name for name in values if not isinstance(name, str)]:
         del values[name]
         problems.append(blank.problem((), f"the name of an option must be text, not {name!r}"))
+    for name in LISTS if blank.file is None else ():
+        value = values.get(name)
+        if isinstance(value, str | Mapping):
+            del values[name]
+            text = f"must be a list, not {describe(value)}; write {name}=[{value!r}]"
+            problems.append(blank.problem((name,), text))
     if blank.file is not None and isinstance(values.get("dynamic"), Mapping):
         del values["dynamic"]
         text = 'must be true, false or "automatic" in a file'
