@@ -30,7 +30,7 @@ def test_what_is_there_and_how_it_is_deleted(command, folder):
     shown = found(command)
     assert (shown["files"], shown["bytes"] > 2000) == (2, True)
     text = command("cache").out
-    assert text.split("\n")[:3] == [f"folder  {folder}", "files   2", "size    0.0 MiB"]
+    assert text.split("\n")[:3] == [f"folder  {folder}", "files  2", "size  0.0 MiB"]
     assert found(command, "--clear") == {**nothing, "deleted": 2}
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["mine.txt"]
 
@@ -51,4 +51,4 @@ def test_nothing_is_kept(command, monkeypatch):
         "deleted": 0,
         "problem": "caching on disk is disabled",
     }
-    assert command("cache").out.startswith("folder   none\n")
+    assert command("cache").out.startswith("folder  none\n")

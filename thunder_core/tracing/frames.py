@@ -52,6 +52,8 @@ _SITE = tuple({os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in (
 _COMPUTING = tuple(  # PyTorch computes with sizes by SymPy and mpmath
     [f"{os.sep}site-packages{os.sep}{package}{os.sep}" for package in ("numpy", "sympy", "mpmath")]
 )
+_OF_SELF = re.compile(r"^L\['self'\]\.?")  # paths of modules as Dynamo writes them
+_OF_VARIABLE = re.compile(r"^[GL]\['(\w+)'\]")
 _FRAME_TEXT = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _MODULE_FILE = os.path.join(_TORCH, "nn", "modules", "module.py")
 _PARAMETRIZE_FILE = os.path.join(_TORCH, "nn", "utils", "parametrize.py")
@@ -281,14 +283,16 @@ def user_location() -> SourceLocation | None:
     return None
 
 
-def location_in_stack(trace: str) -> SourceLocation | None:
-    """The innermost line in the text of a stack trace that is not in PyTorch or Thunder, as nodes of FX graphs have it.
+def location_of_node(node: torch.fx.Node) -> SourceLocation | None:
+    """The innermost line in the stack trace of a node of an FX graph that is not in PyTorch or Thunder.
 
-    If all are, the innermost of PyTorch's or Thunder's; None for a text without lines of files.
+    If all are, the innermost of PyTorch's or Thunder's; None for a node without a stack trace.
     """
+    modules = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    path = _OF_VARIABLE.sub(r"\1", _OF_SELF.sub("", modules[-1])) if modules else ""
     frames = [
-        SourceLocation(file, int(line), name)
-        for file, line, name in _FRAME_TEXT.findall(trace)
+        SourceLocation(file, int(line), name, module=path)
+        for file, line, name in _FRAME_TEXT.findall(node.stack_trace or "")
         if not file.startswith("<")  # generated code
     ]
     of_user = [frame for frame in frames if not is_internal_file(frame.filename)]

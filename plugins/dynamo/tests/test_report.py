@@ -62,6 +62,7 @@ def test_lines_of_traces_are_the_users() -> None:
     assert [line.location.text for line in first.last.program.traces[0].symbols] == [
         "y = torch.relu(self.layer(x))"
     ] * 2
+    assert [line.location.module for line in first.last.program.traces[0].symbols] == ["layer", ""]
     assert [line.location.text for line in second.last.program.traces[0].symbols] == ["z = y * 2", "return z + 1"]
 
 

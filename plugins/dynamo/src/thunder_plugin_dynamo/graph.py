@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
+from dataclasses import replace
 from types import FrameType, MethodType
 from typing import Any
 
@@ -39,7 +40,8 @@ class Graph:
         nodes = [node for node in module.graph.nodes if node.op in _CALLS]
         self.module = module
         self.compile_id = str(CompileContext.current_compile_id())
-        self.lines = tuple(dict.fromkeys(line for node in nodes if (line := user_line(node)) is not None))
+        located = [line for node in nodes if (line := user_line(node)) is not None]
+        self.lines = tuple(dict.fromkeys(replace(line, module="") for line in located))
         self.operations = len(nodes)
         self.numbers = take_numbers(module)
         self.is_static = not self.numbers and _is_static(module)

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from thunder_core.ir.location import SourceLocation
-from thunder_core.tracing.frames import location_in_stack
+from thunder_core.tracing.frames import location_of_node
 
 
 def user_line(node: torch.fx.Node) -> SourceLocation | None:
     """The innermost line in the stack trace of a node that is not in PyTorch; None if there is none."""
-    return location_in_stack(node.stack_trace or "")
+    return location_of_node(node)
 
 
 def lines_of_code(module: torch.fx.GraphModule) -> dict[int, SourceLocation]:

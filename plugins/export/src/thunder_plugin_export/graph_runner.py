@@ -10,7 +10,7 @@ import torch
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation
 from thunder_core.pytorch_internals import DisableTorchFunction
-from thunder_core.tracing.frames import location_in_stack
+from thunder_core.tracing.frames import location_of_node
 from thunder_plugin_export.higher_order import RUN
 from thunder_plugin_export.pytorch_internals import HigherOrderOperator, assert_scalar, assert_tensor_metadata
 
@@ -61,7 +61,7 @@ class GraphRunner:
         """The line of the user's program that the current node comes from, or else the last node that has one."""
         node = self.node
         if node is not None:
-            self._latest = location_in_stack(node.stack_trace or "") or self._latest
+            self._latest = location_of_node(node) or self._latest
         return self._latest
 
     def run(self, module: torch.fx.GraphModule, *inputs: Any) -> Any:
