@@ -87,6 +87,7 @@ def shell(tmp_path) -> Callable[..., Ended]:
 
     def run(*arguments: str, **variables: str) -> Ended:
         environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
+        environment["THUNDER_PROGRESS"] = "0"  # lines that only a slow machine prints
         done = run_forked(COMMAND, *arguments, environment=environment | variables, directory=tmp_path, path=[ROOT])
         return Ended(done.returncode, done.stdout, done.stderr)
 

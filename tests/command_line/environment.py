@@ -58,7 +58,8 @@ class Environment:
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("THUNDER_", "PYTEST_"))}
         variables.pop("PYTHONPATH", None)
         return variables | {
-            "PATH": path, "COLUMNS": "120", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"
+            "PATH": path, "COLUMNS": "120", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+            "THUNDER_PROGRESS": "0",  # lines that only a slow machine prints
         }  # fmt: skip
 
 

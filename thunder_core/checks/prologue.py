@@ -99,7 +99,9 @@ class Prologue:
                 except PATH_ERRORS as error:
                     violation = f"{guard.source.describe()}: cannot be compared ({error})"
                 if violation is not None:
-                    varies = bool(guard.differing_sizes(args, kwargs))
+                    number = type(getattr(guard, "expected", None)) in (int, float)
+                    sized = number or isinstance(guard, TensorGuard | SizesGuard)
+                    varies = sized and guard.differing_sizes(args, kwargs) is not None
                     yield Miss(guard.source.describe(), violation, guard.remedy(), 2 + position, varies)
 
 
