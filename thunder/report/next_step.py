@@ -89,9 +89,11 @@ _FUSE: Final = 'thunder.jit(model, executors=["inductor"])'
 
 
 def _declined(report: CompileReport, entry: EntryReport) -> NextStep | None:
+    regions = () if entry.regions is None else entry.regions.contents
+    fusing = {region.partition("_region_")[0] for region in regions}  # these leave matmuls and the like to libraries
     bytes_of: Counter[tuple[str, str, str]] = Counter()
     for op in executed(entry.decisions):
-        for executor, reason in op.declined:
+        for executor, reason in [each for each in op.declined if each[0] not in fusing]:
             bytes_of[op.symbol, executor, reason] += op.bytes or 0
     if not bytes_of:
         return None
