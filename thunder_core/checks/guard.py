@@ -141,8 +141,8 @@ class Miss:
 def show(value: Any) -> str:
     """A value for messages, at most 80 characters: plain values by their ``repr``, tensors by type, dtype and shape.
 
-    Of containers and dataclasses the items are shown in this way, and other objects by their class: messages and logs
-    do not get contents of tensors, and no code of the user runs.
+    Of containers and dataclasses the items are shown in this way, and other objects by their class and address:
+    messages and logs do not get contents of tensors.
     """
     try:
         text = _shown(value)

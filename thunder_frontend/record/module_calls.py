@@ -192,9 +192,11 @@ def note_module(error: Exception) -> None:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     calls = [frame.f_locals for frame in frames if frame.f_code is call_module.__code__]
     if calls and calls[-1].get("path") and is_internal(frames[-1].f_code):
-        module, args = calls[-1]["module"], calls[-1]["args"]
-        described = type(module).__name__ if any(module.children()) else repr(module)
-        given = ", ".join([f"{arg.dtype} {tuple(arg.shape)}" for arg in args if isinstance(arg, torch.Tensor)])
+        module, args = calls[-1]["module"], map(_without_program, calls[-1]["args"])
+        of_torch = type(module).__module__.startswith("torch.nn.")  # the user's ``__repr__`` may do anything
+        described = repr(module) if of_torch and not any(module.children()) else type(module).__name__
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor | _Placeholder)]
+        given = ", ".join([f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors])
         error.add_note(f"In the module {calls[-1]['path']}: {described}{f', called with {given}' if given else ''}")
 
 
