@@ -1,6 +1,7 @@
 """``thunder new``: names that it takes and refuses, and what it writes."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -159,3 +160,10 @@ def test_the_author_has_little_to_write(command, tmp_path):
         if line.strip() and not line.strip().startswith(("#", '"""', "import", "from"))
     ]
     assert len(code) <= 40
+
+
+def test_json(command, tmp_path):
+    found = json.loads(command("new", "my_kernels", "--json").out)
+    assert found["distribution"] == "thunder-plugin-my-kernels"
+    assert all((tmp_path / found["folder"] / file).is_file() for file in found["files"])
+    assert "pytest my_kernels" in found["next"]
