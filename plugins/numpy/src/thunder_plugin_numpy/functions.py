@@ -1,0 +1,171 @@
+"""Functions of NumPy, other than universal functions, on arrays of the program: two tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from thunder_plugin_numpy import own_functions
+from thunder_plugin_numpy.coverage import not_covered, words
+from thunder_plugin_numpy.creation import recording
+from thunder_plugin_numpy.dtypes import NUMPY, TORCH, is_covered, torch_dtype
+from thunder_plugin_numpy.operands import arrays_of, is_traced, tensor_of
+from thunder_plugin_numpy.pytorch_internals import LayerArray, torch_numpy
+from thunder_plugin_numpy.traced_array import cast
+from thunder_plugin_numpy.ufuncs import store
+
+_PROBED: Final = words(
+    """
+    sum prod mean std var average max min amax amin ptp all any argmax argmin count_nonzero cumsum cumprod clip
+    round around where sort argsort searchsorted diff convolve correlate concatenate stack vstack hstack dstack
+    column_stack append outer inner dot vdot tensordot einsum trace isclose nan_to_num linalg.inv linalg.det
+    linalg.cholesky linalg.solve linalg.norm linalg.matrix_power linalg.eigvalsh linalg.pinv fft.fft fft.ifft
+    fft.rfft fft.fft2 fft.ifft2 fft.fftn fft.ifftn
+    """
+)
+"""Functions of PyTorch's layer whose dtypes of results are those of NumPy for arrays of one element."""
+_MOVING: Final = words(
+    """
+    reshape transpose swapaxes moveaxis squeeze expand_dims ravel broadcast_to broadcast_arrays flip fliplr flipud
+    roll rot90 tile repeat split array_split hsplit vsplit dsplit diagonal diag diagflat tril triu take
+    take_along_axis atleast_1d atleast_2d atleast_3d copy nonzero flatnonzero argwhere meshgrid real imag kron
+    fft.fftshift fft.ifftshift allclose array_equal array_equiv shape ndim size iscomplexobj isrealobj linalg.eigh
+    linalg.qr linalg.svd linalg.slogdet linalg.eig linalg.eigvals linalg.matrix_rank linalg.cond linalg.multi_dot
+    cross gradient unique bincount isreal iscomplex
+    """
+)
+"""Functions of PyTorch's layer whose results have NumPy's dtypes."""
+LAYER: Final = _PROBED | _MOVING
+_ARRAYS: Final = words(
+    """
+    reshape transpose swapaxes moveaxis squeeze expand_dims broadcast_to broadcast_arrays flip copy where roll ravel
+    diagonal sort real imag
+    """
+)
+"""Functions whose results without dimensions are arrays, not scalars."""
+_LISTS: Final = frozenset({"split", "array_split", "hsplit", "vsplit", "dsplit"})
+_NAMED: Final = {
+    f"linalg.{name}": type(getattr(np.linalg, name)(np.eye(1))) for name in ("slogdet", "eigh", "eig", "qr", "svd")
+}
+"""Classes of results that are named tuples."""
+_ORDERING: Final = words(
+    """
+    max min amax amin argmax argmin ptp clip sort argsort searchsorted
+    """
+)
+"""Functions that compare numbers, which PyTorch does not do for complex ones."""
+_BY_AXIS: Final = frozenset({"prod", "all", "any"})
+"""Reductions that PyTorch's layer has for one axis."""
+
+
+def _name(function: Any) -> str:
+    """The name of a function below ``numpy``: ``linalg.norm``."""
+    module = str(function.__module__).partition(".")[2]
+    return f"{module}.{function.__name__}" if module in ("linalg", "fft", "random") else function.__name__
+
+
+def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function of NumPy with an array of the program among its arguments.
+
+    Raises:
+        UnsupportedError: the function or an option is not covered.
+    """
+    name = _name(function)
+    own = own_functions.FUNCTIONS.get(name)
+    if own is not None:
+        return own(*args, **kwargs)
+    if name not in LAYER:
+        raise not_covered(f"numpy.{name} is not covered")
+    out = kwargs.pop("out", None)
+    args, kwargs, where_all = own_functions.masked(name, args, kwargs)
+    if name in _ORDERING and args and is_traced(args[0]) and args[0].dtype.kind == "c":
+        raise not_covered(f"numpy.{name} of complex numbers is not covered")
+    if name in ("tensordot", "einsum") and any(is_traced(value) and value.dtype.kind == "b" for value in args):
+        raise not_covered(f"numpy.{name} of booleans is not covered")
+    if name in _BY_AXIS and len(args) == 1 and isinstance(kwargs.get("axis"), tuple):
+        found = _reduced_by_axis(function, args[0], **kwargs)
+        if out is not None:
+            store(out, found.tensor, name)
+        return found if out is None else out
+    expected = _dtype_of_result(function, args, kwargs) if name in _PROBED else None
+    if name in ("cumsum", "cumprod") and expected is not None and is_covered(expected):
+        args = (args[0].astype(expected), *args[1:])
+    implementation = torch_numpy
+    for part in name.split("."):
+        implementation = getattr(implementation, part)
+    try:
+        with own_functions.numpy_errors(name):
+            result = implementation(*map(_to_layer, args), **{key: _to_layer(value) for key, value in kwargs.items()})
+    except NotImplementedError as error:
+        raise not_covered(f"numpy.{name} with these arguments is not covered: {error}") from error
+    if expected is not None and isinstance(tensor := getattr(result, "tensor", None), torch.Tensor):
+        if not is_covered(expected):
+            raise not_covered(f"numpy.{name} returns {expected}, with which PyTorch does not compute")
+        result = cast(tensor, TORCH[expected])
+    found = where_all(arrays_of(result, scalars=name not in _ARRAYS))
+    if name in _LISTS:
+        found = list(found)
+    elif name == "meshgrid":
+        found = tuple(found)
+    elif name in _NAMED and isinstance(found, tuple):
+        found = _NAMED[name](*found)
+    if out is None:
+        return found
+    store(out, tensor_of(found), name)
+    return out
+
+
+def _reduced_by_axis(function: Callable[..., Any], array: Any, *, axis: tuple[int, ...], **options: Any) -> Any:
+    """A reduction over several axes, one after the other."""
+    keeps = options.pop("keepdims", False)
+    axes = sorted([each % array.ndim for each in axis], reverse=True)
+    result = array
+    for each in axes:
+        result = function(result, axis=each, **options)
+    return np.expand_dims(result, tuple(sorted(axes))) if keeps else result
+
+
+def _dtype_of_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The dtype that NumPy returns for arrays of one element in place of those of the program; None for another
+    result.
+    """
+    token = recording.set(False)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            result = function(*map(_sample, args), **{key: _sample(value) for key, value in kwargs.items()})
+        except (ValueError, IndexError, np.linalg.LinAlgError):
+            return None
+        finally:
+            recording.reset(token)
+    return getattr(result, "dtype", None)
+
+
+def _sample(value: Any) -> Any:
+    if is_traced(value):
+        return np.ones((1,) * value.ndim, value.dtype)
+    if isinstance(value, np.ndarray):
+        return np.ones((1,) * value.ndim, value.dtype)
+    if type(value) in (list, tuple):
+        return type(value)(map(_sample, value))
+    return value
+
+
+def _to_layer(value: Any) -> Any:
+    """An argument as PyTorch's layer takes it."""
+    if is_traced(value):
+        return LayerArray(value.tensor)
+    if isinstance(value, np.ndarray | np.generic):
+        return LayerArray(tensor_of(value))
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return str(NUMPY[torch_dtype(value)])
+    if type(value) in (list, tuple):
+        return type(value)(map(_to_layer, value))
+    return value
+
+
+__all__ = ["LAYER", "call_function"]

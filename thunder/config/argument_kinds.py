@@ -1,0 +1,71 @@
+"""The front end of a call of a Python function: that of the plugin that records calls with such arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.checks.plain import is_plain
+from thunder_core.contract import FrontEnd, Recording, Request
+from thunder_core.errors import DataDependentError, RunEagerly, UnsupportedError
+from thunder_core.ir.location import at
+from thunder_core.plugins.host import host
+from thunder_core.plugins.specs import FrontEndSpec
+from thunder_core.plugins.states import Offered
+
+
+@dataclass(frozen=True)
+class ByArguments:
+    """The default front end of Python programs, and those of plugins for calls with arguments of their classes.
+
+    A call has the front end of a plugin if an argument is an instance of one of its `FrontEndSpec.arguments`, also in
+    tuples, lists and dictionaries; and if no argument is a tensor and the program is neither a module nor its method.
+    Where that front end does not record the call, eager PyTorch runs it.
+
+    Attributes:
+        default: records all other calls.
+    """
+
+    default: FrontEnd
+
+    def record(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], request: Request
+    ) -> Recording:
+        """As `thunder_core.contract.FrontEnd`."""
+        found = None
+        if not isinstance(getattr(function, "__self__", function), torch.nn.Module):
+            found = _front_end_for(list(_leaves((args, kwargs))))
+        if found is None:
+            return self.default.record(function, args, kwargs, request)
+        front_end: FrontEnd = host().import_object(found)
+        try:
+            return front_end.record(function, args, kwargs, request)
+        except (DataDependentError, UnsupportedError) as error:
+            raise RunEagerly(f"{error.problem}{at(error.location)}") from error
+
+
+def _front_end_for(leaves: list[Any]) -> Offered[FrontEndSpec] | None:
+    """The front end for a call whose arguments have these leaves; None for the default."""
+    if any(isinstance(leaf, torch.Tensor) for leaf in leaves) or all(map(is_plain, leaves)):
+        return None
+    host().load_all()
+    for offered in host().offered(FrontEndSpec):
+        for path in offered.spec.arguments:
+            module, _, name = path.rpartition(".")
+            kind = getattr(sys.modules.get(module), name, None)
+            if kind is not None and any(isinstance(leaf, kind) for leaf in leaves):
+                return offered
+    return None
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The items of nested tuples, lists and dictionaries."""
+    if isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
