@@ -57,8 +57,8 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ what Python and NumPy ask
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         return _SCALARS[self.dtype.kind] if self.is_scalar else np.ndarray
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
