@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.checks.plain import is_plain
 from thunder_core.contract import FrontEnd, Recording, Request
-from thunder_core.errors import DataDependentError, RunEagerly, UnsupportedError
+from thunder_core.errors import InternalError, RunEagerly, ThunderError
 from thunder_core.ir.location import at
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import FrontEndSpec
@@ -24,7 +24,7 @@ class ByArguments:
 
     A call has the front end of a plugin if an argument is an instance of one of its `FrontEndSpec.arguments`, also in
     tuples, lists and dictionaries; and if no argument is a tensor and the program is neither a module nor its method.
-    Where that front end does not record the call, eager PyTorch runs it.
+    Where that front end does not record the call, or the call raises an exception, eager PyTorch runs it.
 
     Attributes:
         default: records all other calls.
@@ -43,9 +43,21 @@ class ByArguments:
             return self.default.record(function, args, kwargs, request)
         front_end: FrontEnd = host().import_object(found)
         try:
-            return front_end.record(function, args, kwargs, request)
-        except (DataDependentError, UnsupportedError) as error:
+            recording = front_end.record(function, args, kwargs, request)
+        except InternalError:
+            raise
+        except ThunderError as error:
             raise RunEagerly(f"{error.problem}{at(error.location)}") from error
+        except Exception as error:  # of the program, or of a library that does not take what it is recorded with
+            raise _as_called(error) from error
+        if recording.raised is not None:
+            raise _as_called(recording.raised)
+        return recording
+
+
+def _as_called(error: BaseException) -> RunEagerly:
+    """The reason why eager PyTorch runs a call that ends with an exception: the function raises the right one."""
+    return RunEagerly(f"it raises {type(error).__name__} while it is recorded: {str(error).partition(chr(10))[0]}")
 
 
 def _front_end_for(leaves: list[Any]) -> Offered[FrontEndSpec] | None:

@@ -233,6 +233,31 @@ def test_arrays_that_are_not_covered(array: np.ndarray, named: str) -> None:
     assert thunder.cache_misses(program) == 2
 
 
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda x: f"{x.sum():.2f}", "text"),
+        (lambda x: str(x), "text"),
+        (lambda x: print(x), "text"),
+        (lambda x: type(x) is np.ndarray, r"type\(\)"),
+        (lambda x: type(x).__name__, "class"),
+        (lambda x: np.vectorize(lambda value: value * 2)(x), "code in C"),
+        (lambda x: torch.frombuffer(x, dtype=torch.float64).sum().item(), "ValueError"),
+        (lambda x: np.add(x, 1, out=WEIGHT.T.copy()), "not an argument"),
+    ],
+)
+def test_what_shows_another_class_or_needs_values(
+    function: Any, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = thunder.jit(function, executors=[])
+    assert_same(program(grid()), function(grid()))
+    with pytest.warns(match=named):
+        assert_same(program(grid(1)), function(grid(1)))
+    one, other = capsys.readouterr().out.splitlines()[::2], capsys.readouterr().out.splitlines()[1::2]
+    assert "TracedArray" not in str(one + other)
+    assert "compiled program" not in str(one + other)
+
+
 def test_without_a_configured_front_end_numpy_runs_what_is_not_covered() -> None:
     program = thunder.jit(lambda x: np.lexsort((x[0], x[1])), executors=[])
     assert_same(program(grid()), np.lexsort((grid()[0], grid()[1])))

@@ -15,10 +15,11 @@ from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import ALIAS, LENGTH, TYPE, keys_check
 from thunder_core.checks.source import ArgumentSource, CreatedSource, ItemSource, KeywordSource, Source
 from thunder_core.contract import Recording, Request
+from thunder_core.errors import UnsupportedError
 from thunder_core.pytorch_internals import disable_current_modes
 from thunder_core.tracing.frames import add_internal_package, add_package
 from thunder_frontend.record.front_end import front_end as python_front_end
-from thunder_frontend.record.interceptions import add_interceptions
+from thunder_frontend.record.interceptions import add_interceptions, intercepted
 from thunder_frontend.record.reconstruction import Reconstructor, add_builder
 from thunder_frontend.record.recorder import Recorder, active_recorder
 from thunder_plugin_numpy import creation
@@ -61,7 +62,9 @@ def _program_of(function: Callable[..., Any]) -> Callable[..., Any]:
             for index, value in enumerate(args)
         ]
         named = {name: arguments.converted(value, KeywordSource(name)) for name, value in kwargs.items()}
-        return function(*given, **named)
+        result = intercepted(function)(*given, **named)
+        arguments.check_classes()
+        return result
 
     program.__wrapped__ = function  # type: ignore[attr-defined]
     program.__name__ = program.__qualname__ = getattr(function, "__name__", type(function).__name__)
@@ -103,6 +106,16 @@ class _Arguments:
             return {key: self._item(item, ItemSource(source, key)) for key, item in value.items()}
         self._observer.add_guard(Check(source, LENGTH, len(value)))
         return kind([self._item(item, ItemSource(source, index)) for index, item in enumerate(value)])
+
+    def check_classes(self) -> None:
+        """Refuse a program that reads classes by ``type(x)``: that of an array of the trace is another one."""
+        location = self._observer.reads_classes
+        if location is not None:
+            raise UnsupportedError(
+                "the program reads the class of an object by type(), which is not that of NumPy for arrays",
+                location=location,
+                advice=("use isinstance(x, numpy.ndarray)",),
+            )
 
     def _item(self, value: Any, source: Source) -> Any:
         """An item of a container: the program reads it from a copy, so that its content is guarded here."""

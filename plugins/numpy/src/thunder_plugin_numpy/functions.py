@@ -65,7 +65,7 @@ _BY_AXIS: Final = frozenset({"prod", "all", "any"})
 def _name(function: Any) -> str:
     """The name of a function below ``numpy``: ``linalg.norm``."""
     module = str(function.__module__).partition(".")[2]
-    return f"{module}.{function.__name__}" if module in ("linalg", "fft", "random") else function.__name__
+    return f"{module}.{function.__name__}" if module else str(function.__name__)
 
 
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from thunder_frontend.observe.bytecode import CLASS_NAMES
+from thunder_frontend.record.recorder import active_recorder
+from thunder_frontend.record.traced_size import called_by_program
 from thunder_plugin_numpy import indexing
 from thunder_plugin_numpy.coverage import not_covered, words
 from thunder_plugin_numpy.dtypes import NUMPY, torch_dtype
@@ -30,7 +33,16 @@ _SCALARS = {"b": np.bool_, "u": np.unsignedinteger, "i": np.signedinteger, "f": 
 """The abstract classes of scalars, by the kind of their dtype."""
 
 
-class TracedArray(NDArrayOperatorsMixin):
+class _ArrayClass(type):
+    """The metaclass of `TracedArray`, whose name is not that of NumPy's class."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in CLASS_NAMES and active_recorder() is not None and called_by_program():
+            raise not_covered("the program reads the name of the class of an array", "use isinstance(x, numpy.ndarray)")
+        return super().__getattribute__(name)
+
+
+class TracedArray(NDArrayOperatorsMixin, metaclass=_ArrayClass):  # type: ignore[metaclass]  # the stub has ABCMeta
     """An array, or a NumPy scalar, whose values are those of a tensor of the trace.
 
     It is an instance of `numpy.ndarray`, or of an abstract class of scalars, for ``isinstance``. Functions of NumPy
@@ -198,7 +210,14 @@ class TracedArray(NDArrayOperatorsMixin):
         return self.tensor.tolist()
 
     def __repr__(self) -> str:
-        return f"<array of the compiled program, {self.dtype}{list(self.shape)}>"
+        if active_recorder() is not None:
+            raise not_covered("the program converts an array to text, which needs its values")
+        return f"<array of the compiled program, {self.tensor.dtype}{list(self.tensor.shape)}>"
+
+    __str__ = __repr__
+
+    def __format__(self, form: str) -> str:
+        return str(self)
 
     # ------------------------------------------------------------ items
 
