@@ -139,6 +139,26 @@ def test_objects_and_their_attributes() -> None:
     assert_same(program(grid()), grid() @ WEIGHT)
 
 
+def test_what_numpy_makes_read_only_is_not_written() -> None:
+    for function in (np.diagonal, np.diag, lambda x: np.broadcast_to(x, (2, 3, 3))):
+
+        def write(x: Any, function: Any = function) -> None:
+            function(x)[0] = 1
+
+        with pytest.raises(ValueError, match="read-only"):
+            thunder.jit(write, executors=[])(np.ones((3, 3)))
+
+    def flipped(x: Any) -> Any:
+        np.flip(x)[0] = 5
+        (+x)[0] = 7
+        np.abs(x).fill(0)
+        x.astype(x.dtype)[:] = 1
+        np.round(x.astype(int))[:] = 1
+        return x
+
+    assert_same(thunder.jit(flipped, executors=[])(grid()), flipped(grid()))
+
+
 def test_values_decide() -> None:
     def program(x: Any, limit: float) -> Any:
         count = 0

@@ -85,13 +85,16 @@ def _array(
     tensor = tensor_of(object)
     wanted = tensor.dtype if dtype is None else torch_dtype(dtype)
     minimum = rest.pop("ndmin", 0)
+    contiguous = original.__name__ == "ascontiguousarray"
     if is_traced(object) and not copies and wanted == tensor.dtype and not object.is_scalar:
-        return object
+        if not contiguous or (tensor.ndim and tensor.is_contiguous()):
+            return object
+        minimum = 1
     result = cast(tensor, wanted)
     result = result.clone() if copies and result is tensor else result
     while result.ndim < minimum:
         result = result[None]
-    return TracedArray(result.contiguous() if original.__name__ == "ascontiguousarray" else result)
+    return TracedArray(result.contiguous() if contiguous else result)
 
 
 def _constant(recorder: Recorder, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

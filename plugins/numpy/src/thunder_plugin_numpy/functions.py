@@ -13,7 +13,7 @@ from thunder_plugin_numpy import own_functions
 from thunder_plugin_numpy.coverage import not_covered, words
 from thunder_plugin_numpy.creation import recording
 from thunder_plugin_numpy.dtypes import NUMPY, TORCH, is_covered, torch_dtype
-from thunder_plugin_numpy.operands import arrays_of, is_traced, tensor_of
+from thunder_plugin_numpy.operands import arrays_of, is_traced, new_copy, tensor_of
 from thunder_plugin_numpy.pytorch_internals import LayerArray, torch_numpy
 from thunder_plugin_numpy.traced_array import cast
 from thunder_plugin_numpy.ufuncs import store
@@ -31,7 +31,7 @@ _PROBED: Final = words(
 _MOVING: Final = words(
     """
     reshape transpose swapaxes moveaxis squeeze expand_dims ravel broadcast_to broadcast_arrays flip fliplr flipud
-    roll rot90 tile repeat split array_split hsplit vsplit dsplit diagonal diag diagflat tril triu take
+    roll rot90 tile repeat split array_split hsplit vsplit dsplit diagonal diagflat tril triu take
     take_along_axis atleast_1d atleast_2d atleast_3d copy nonzero flatnonzero argwhere meshgrid real imag kron
     fft.fftshift fft.ifftshift allclose array_equal array_equiv shape ndim size iscomplexobj isrealobj linalg.eigh
     linalg.qr linalg.svd linalg.slogdet linalg.eig linalg.eigvals linalg.matrix_rank linalg.cond linalg.multi_dot
@@ -47,6 +47,17 @@ _ARRAYS: Final = words(
     """
 )
 """Functions whose results without dimensions are arrays, not scalars."""
+_VIEWS: Final = words(
+    """
+    transpose swapaxes moveaxis squeeze expand_dims diagonal broadcast_to broadcast_arrays flip fliplr flipud rot90
+    split array_split hsplit vsplit dsplit atleast_1d atleast_2d atleast_3d
+    """
+)
+"""Functions whose results are views of their argument in NumPy."""
+_NOT_WRITABLE: Final = {
+    **dict.fromkeys(("diagonal", "broadcast_to", "broadcast_arrays"), "NumPy makes read-only"),
+    **dict.fromkeys(("flip", "fliplr", "flipud", "rot90"), "has negative strides in NumPy"),
+}
 _LISTS: Final = frozenset({"split", "array_split", "hsplit", "vsplit", "dsplit"})
 _NAMED: Final = {
     f"linalg.{name}": type(getattr(np.linalg, name)(np.eye(1))) for name in ("slogdet", "eigh", "eig", "qr", "svd")
@@ -107,6 +118,7 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
             raise not_covered(f"numpy.{name} returns {expected}, with which PyTorch does not compute")
         result = cast(tensor, TORCH[expected])
     found = where_all(arrays_of(result, scalars=name not in _ARRAYS))
+    _as_in_numpy(found, name, [value.tensor for value in (*args, *kwargs.values()) if is_traced(value)])
     if name in _LISTS:
         found = list(found)
     elif name == "meshgrid":
@@ -117,6 +129,15 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         return found
     store(out, tensor_of(found), name)
     return out
+
+
+def _as_in_numpy(result: Any, name: str, operands: list[torch.Tensor]) -> None:
+    """Let results share memory with arguments only where those of NumPy do, and be written only if NumPy allows it."""
+    for array in result if isinstance(result, tuple | list) else (result,):
+        if is_traced(array):
+            array.copied = _NOT_WRITABLE.get(name, "")
+            if name not in _VIEWS:
+                array.tensor = new_copy(array.tensor, operands)
 
 
 def _reduced_by_axis(function: Callable[..., Any], array: Any, *, axis: tuple[int, ...], **options: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from thunder_core.pytorch_internals import disable_current_modes
-from thunder_frontend.record.recorder import active_recorder
+from thunder_frontend.record.recorder import Recorder, active_recorder
+from thunder_frontend.record.traced_tensor import variable_of
 from thunder_plugin_numpy.coverage import not_covered
 from thunder_plugin_numpy.dtypes import is_covered
 from thunder_plugin_numpy.traced_array import TracedArray
@@ -62,6 +64,18 @@ def _constant(array: np.ndarray) -> torch.Tensor:
     recorder = active_recorder()
     assert recorder is not None
     return recorder.inputs.constant(tensor)
+
+
+def new_copy(result: torch.Tensor, operands: Iterable[torch.Tensor]) -> torch.Tensor:
+    """``result``, copied if it has the memory of an operand: PyTorch returns ``x`` for ``+x``, and NumPy a copy."""
+    recorder = active_recorder()
+    assert recorder is not None
+    storages = {_storage(recorder, operand) for operand in operands}
+    return result.clone() if _storage(recorder, result) in storages else result
+
+
+def _storage(recorder: Recorder, tensor: torch.Tensor) -> int:
+    return (variable_of(tensor) or recorder.inputs.lift(tensor)).proxy.storage
 
 
 def holds_traced(value: Any) -> bool:

@@ -291,6 +291,13 @@ def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     a.tensor.diagonal().fill_(val if isinstance(val, bool | int | float | complex) else tensor_of(val))
 
 
+def _diag(v: Any, k: int = 0) -> Any:
+    tensor = tensor_of(v)
+    if tensor.ndim not in (1, 2):
+        raise ValueError("Input must be 1- or 2-d.")
+    return np.diagonal(_array(v), k) if tensor.ndim == 2 else TracedArray(torch.diag(tensor, k))
+
+
 def _angle(z: Any, deg: bool = False) -> Any:
     array = _array(z)
     array = array if array.dtype.kind in "fc" else array.astype(np.float64)
@@ -337,6 +344,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "fill_diagonal": _fill_diagonal,
     "result_type": _result_type,
     "can_cast": _can_cast,
+    "diag": _diag,
     "angle": _angle,
     "cov": _in_double("cov"),
     "corrcoef": _in_double("corrcoef"),

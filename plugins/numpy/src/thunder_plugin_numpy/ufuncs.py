@@ -10,7 +10,7 @@ import torch
 
 from thunder_plugin_numpy.coverage import not_covered, words
 from thunder_plugin_numpy.dtypes import NUMPY, TORCH, is_covered
-from thunder_plugin_numpy.operands import is_traced, tensor_of
+from thunder_plugin_numpy.operands import is_traced, new_copy, tensor_of
 from thunder_plugin_numpy.traced_array import TracedArray, cast
 
 Tensor = torch.Tensor
@@ -234,6 +234,8 @@ def _called(
         result = function(*operands)
     results = result if isinstance(result, tuple) else (result,)
     results = tuple([cast(each, TORCH[kind]) for each, kind in zip(results, loop[ufunc.nin :], strict=True)])
+    tensors = [value.tensor for value in inputs if is_traced(value)]
+    results = tuple([new_copy(each, tensors) for each in results])
     outs = out or (None,) * len(results)
     written = [_stored(each, to, where, casting, name) for each, to in zip(results, outs, strict=True)]
     return written[0] if len(written) == 1 else tuple(written)
