@@ -75,9 +75,12 @@ def _front_end_for(leaves: list[Any]) -> Offered[FrontEndSpec] | None:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The items of nested tuples, lists and dictionaries."""
-    if isinstance(value, tuple | list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    else:
-        yield value
+    """The items of nested tuples, lists and dictionaries, each container once; runs no code of their classes."""
+    left, seen = [value], set[int]()
+    while left:
+        each = left.pop()
+        if type(each) not in (tuple, list, dict):
+            yield each
+        elif id(each) not in seen:
+            seen.add(id(each))
+            left.extend(each.values() if type(each) is dict else each)

@@ -159,6 +159,33 @@ def test_what_numpy_makes_read_only_is_not_written() -> None:
     assert_same(thunder.jit(flipped, executors=[])(grid()), flipped(grid()))
 
 
+def test_containers_of_arrays() -> None:
+    shared = {"x": grid()}
+    check(lambda one, other: (one["x"] + 1, one is other), (shared, shared), ({"x": grid(1)},) * 2)
+    items: list[Any] = [grid()]
+    items.append(items)
+    program = thunder.jit(lambda items: items[0] * 2, executors=[])
+    assert_same(program(items), grid() * 2)
+    with pytest.warns(match="contains itself"):
+        program(items)
+
+    def stores(results: Any, x: Any) -> None:
+        results["y"] = x * 2
+        results["x"] += 1
+
+    program = thunder.jit(stores, executors=[])
+    results: dict[str, Any] = {"x": grid()}
+    expected: dict[str, Any] = {"x": grid()}
+    for function, given in ((program, results), (stores, expected)):
+        function(given, grid(1))
+    assert_same(results, expected)
+    with pytest.warns(match="the program changes results, a dict that holds arrays"):
+        program({"x": grid()}, grid())
+    empty: dict[str, Any] = {}
+    thunder.jit(lambda results, x: results.update(y=x * 2), executors=[])(empty, grid())
+    assert_same(empty, {"y": grid() * 2})
+
+
 def test_values_decide() -> None:
     def program(x: Any, limit: float) -> Any:
         count = 0

@@ -64,6 +64,7 @@ def _program_of(function: Callable[..., Any]) -> Callable[..., Any]:
         named = {name: arguments.converted(value, KeywordSource(name)) for name, value in kwargs.items()}
         result = intercepted(function)(*given, **named)
         arguments.check_classes()
+        arguments.check_containers()
         return result
 
     program.__wrapped__ = function  # type: ignore[attr-defined]
@@ -87,6 +88,7 @@ class _Arguments:
         self._recorder = recorder
         self._observer = recorder.mode.observer
         self._known: dict[int, tuple[Any, TracedArray, Source]] = {}
+        self._containers: dict[int, tuple[Any, Any, tuple[Any, ...], Source]] = {}
 
     def converted(self, value: Any, source: Source) -> Any:
         """``value`` with arrays of the trace in place of arrays, also in tuples, lists and dictionaries."""
@@ -100,12 +102,32 @@ class _Arguments:
             )
         if kind not in (tuple, list, dict) or not holds_arrays(value):
             return value
+        if id(value) in self._containers:
+            _, copy, _, first = self._containers[id(value)]
+            if copy is None:
+                raise argument_not_covered(f"{source.describe()} is a {kind.__name__} of arrays that contains itself")
+            self._observer.add_guard(Check(source, ALIAS, first))
+            return copy
+        self._containers[id(value)] = value, None, (), source
         self._observer.add_guard(Check(source, TYPE, kind))
         if kind is dict:
             self._observer.add_guard(keys_check(source, tuple(value)))
-            return {key: self._item(item, ItemSource(source, key)) for key, item in value.items()}
-        self._observer.add_guard(Check(source, LENGTH, len(value)))
-        return kind([self._item(item, ItemSource(source, index)) for index, item in enumerate(value)])
+            copy = {key: self._item(item, ItemSource(source, key)) for key, item in value.items()}
+        else:
+            self._observer.add_guard(Check(source, LENGTH, len(value)))
+            copy = kind([self._item(item, ItemSource(source, index)) for index, item in enumerate(value)])
+        self._containers[id(value)] = value, copy, _contents(copy), source
+        return copy
+
+    def check_containers(self) -> None:
+        """Refuse a program that changes a container of arrays: the program has a copy of it."""
+        for _, copy, contents, source in self._containers.values():
+            now = _contents(copy)
+            if len(now) != len(contents) or any(one is not other for one, other in zip(now, contents, strict=True)):
+                raise argument_not_covered(
+                    f"the program changes {source.describe()}, a {type(copy).__name__} that holds arrays",
+                    "return the new items",
+                )
 
     def check_classes(self) -> None:
         """Refuse a program that reads classes by ``type(x)``: that of an array of the trace is another one."""
@@ -147,13 +169,12 @@ class _Arguments:
         return traced
 
 
-def holds_arrays(value: Any) -> bool:
-    """Whether nested tuples, lists and dictionaries hold an array."""
+def holds_arrays(value: Any, outer: tuple[int, ...] = ()) -> bool:
+    """Whether nested tuples, lists and dictionaries hold an array; ``outer`` are the ids of those around ``value``."""
     kind = type(value)
-    if kind in (tuple, list):
-        return any(map(holds_arrays, value))
-    if kind is dict:
-        return any(map(holds_arrays, value.values()))
+    if kind in (tuple, list, dict):
+        items = value.values() if kind is dict else value
+        return id(value) not in outer and any(holds_arrays(item, (*outer, id(value))) for item in items)
     return isinstance(value, np.ndarray)
 
 
@@ -173,6 +194,11 @@ def _tensor_of_array(writable: bool, array: Any) -> torch.Tensor:
 def _shares_memory(array: np.ndarray) -> bool:
     """Whether a tensor can have the memory of an array: its strides are whole numbers of elements, and not negative."""
     return all(stride >= 0 and not stride % array.itemsize for stride in array.strides)
+
+
+def _contents(container: Any) -> tuple[Any, ...]:
+    """The keys and items of a container."""
+    return (*container.keys(), *container.values()) if type(container) is dict else tuple(container)
 
 
 class _Readable:
