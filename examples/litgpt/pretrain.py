@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,7 +300,7 @@ def _options() -> argparse.Namespace:
     fabric.add_argument("--strategy", choices=("auto", "ddp", "fully_shard"), default="auto")
     fabric.add_argument("--keep-gathered", action="store_true", help="keep gathered parameters for backward (ZeRO-2)")
     fabric.add_argument("--accelerator", default="auto", help="cpu, cuda (default: what is there)")
-    fabric.add_argument("--devices", default="1", help="processes of this node; torchrun starts as many (default: 1)")
+    fabric.add_argument("--devices", default=os.environ.get("LOCAL_WORLD_SIZE", "1"), help="processes of this node")
     fabric.add_argument("--nodes", type=int, default=1)
     fabric.add_argument("--precision", default="32-true", help="bf16-true, bf16-mixed, 16-mixed (default: 32-true)")
     fabric.add_argument("--threads", type=int, default=1, help="threads of each process on CPUs (default: 1)")

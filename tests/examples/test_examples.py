@@ -132,7 +132,7 @@ def test_pretrain_litgpt(tmp_path):
 
 
 def test_pretrain_litgpt_on_two_processes(tmp_path):
-    options = ("--set", "n_layer=1", "--accelerator", "cpu", "--devices", "2", "--steps", "2", "--accumulate", "2")
+    options = ("--set", "n_layer=1", "--accelerator", "cpu", "--steps", "2", "--accumulate", "2")
     results = {}
     for strategy, compiler in (("ddp", "none"), ("ddp", "thunder"), ("fully_shard", "thunder")):
         folder = tmp_path / f"{strategy}_{compiler}"
