@@ -79,6 +79,16 @@ OF_NUMBERS = """
 -x +x x.round(1) 1-x x//2 x%3 divmod(x,2) x**2 x.max() x.min(axis=0) x.argmax() x.argsort()[0] x.clip(0,1) x>0 x<=1
 x[x>0] np.maximum(x,0) np.multiply(x,x,where=x>0,out=np.zeros_like(x))
 """
+OPTIONS = """
+std(x,axis=(0,1)) max(x,(0,)) argmax(x,axis=-1,keepdims=True) average(x,axis=1,weights=x[0]) sort(x,axis=None)
+unique(np.round(x),return_counts=True) unique(x[0],return_inverse=True) clip(x,a_min=-1,a_max=None)
+diff(x,axis=0,prepend=0) gradient(x,axis=0) median(x,axis=0,keepdims=True) quantile(x,[0.1,0.9])
+searchsorted(np.sort(x[0]),x[1],side='right') tensordot(x,x,axes=((0,1),(0,1))) einsum('ij,ij->i',x,x) outer(x,x[0])
+squeeze(x[None,:,None],axis=(0,2)) moveaxis(x[None],[0,1],[1,0]) roll(x,(1,2),axis=(0,1)) rot90(x,2) split(x,[1,2])
+take(x,[[0,1],[2,3]]) cov(x,rowvar=False) cov(x,ddof=0) convolve(x[0],[1,2],'valid') meshgrid(x[0],x[1],indexing='ij')
+interp(0.5,np.arange(4.),x[0],left=-1) nan_to_num(x/0,nan=1.0) repeat(x,[1,2,0],axis=0) expand_dims(x,(0,2))
+divide(x,2,dtype='f8',casting='same_kind') add.reduce(x,axis=(0,1))
+"""
 INTEGERS = "x&1 x|x x^x ~x x<<1 x>>1"
 
 
@@ -191,6 +201,8 @@ def test_functions(dtype: str) -> None:
     functions = [EVERY, *([REAL] if kind in "if" else []), *([NUMBERS] if kind != "b" else [])]
     methods = [*([ITEMS, OF_NUMBERS] if kind in "if" else []), *([INTEGERS] if kind == "i" else [])]
     expressions = [f"np.{text}" for group in functions for text in group.split()]
+    if kind == "f":
+        expressions += [f"np.{text}" for text in OPTIONS.split()]
     values_of(expressions + [text for group in methods for text in group.split()], array(dtype), array(dtype))
 
 

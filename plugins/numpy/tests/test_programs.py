@@ -40,6 +40,14 @@ def add_one(x: Any) -> Any:
     return x
 
 
+def overlapping(x: Any) -> Any:
+    x[1:] = x[:-1]
+    np.copyto(x[:, 1:], x[:, :-1])
+    x[:, 0], x[:, 1] = x[:, 1], x[:, 0]
+    x[:, 1:] += x[:, :-1]
+    return x
+
+
 def outs(x: Any, y: Any) -> Any:
     np.add(x, 1, out=y)
     np.sum(y, axis=0, out=x[0])
@@ -94,6 +102,7 @@ def same_array(x: Any, y: Any) -> Any:
     [
         (add_one, [(grid(),), (grid(1),)]),
         (add_one, [(np.arange(24.0).reshape(4, 6)[::2, ::2],), (np.arange(1, 25.0).reshape(4, 6)[::2, ::2],)]),
+        (overlapping, [(grid(),), (grid(1),)]),
         (outs, [(grid(), grid(2)), (grid(1), grid())]),
         (filled, [(grid(),), (grid(1),)]),
         (lambda x: x @ WEIGHT, [(grid(),), (grid(1),)]),

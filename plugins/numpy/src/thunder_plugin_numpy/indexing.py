@@ -27,11 +27,12 @@ def read(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, bool, str]:
 
 def write(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> None:
     """``tensor[index] = value``, with the casts of NumPy."""
+    from thunder_plugin_numpy.operands import new_copy
     from thunder_plugin_numpy.traced_array import cast
 
     parts = _parts(index)
     forwards, backwards = _ascending(tensor, parts)
-    value = cast(value, tensor.dtype)
+    value = new_copy(cast(value, tensor.dtype), [tensor])  # PyTorch refuses to copy between places that overlap
     if _is_basic(parts):
         place = LayerArray(tensor)[_plain(forwards)].tensor
         given = _broadcast(value, place.shape)

@@ -67,7 +67,7 @@ def _constant(array: np.ndarray) -> torch.Tensor:
 
 
 def new_copy(result: torch.Tensor, operands: Iterable[torch.Tensor]) -> torch.Tensor:
-    """``result``, copied if it has the memory of an operand: PyTorch returns ``x`` for ``+x``, and NumPy a copy."""
+    """``result``, copied if it shares memory with an operand: PyTorch returns ``x`` for ``+x``, and NumPy a copy."""
     recorder = active_recorder()
     assert recorder is not None
     storages = {_storage(recorder, operand) for operand in operands}

@@ -298,6 +298,21 @@ def _diag(v: Any, k: int = 0) -> Any:
     return np.diagonal(_array(v), k) if tensor.ndim == 2 else TracedArray(torch.diag(tensor, k))
 
 
+def _squeeze(a: Any, axis: Any = None) -> TracedArray:
+    array = _array(a)
+    axes = range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    chosen = [each % array.ndim for each in axes if axis is not None or array.shape[each] == 1]
+    if any(array.shape[each] != 1 for each in chosen):
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
+    index = tuple([0 if each in chosen else slice(None) for each in range(array.ndim)])
+    return TracedArray(array.tensor[index], copied=array.copied)
+
+
+def _outer(a: Any, b: Any, out: Any = None) -> Any:
+    left, right = _array(a).ravel(), _array(b).ravel()
+    return np.multiply(left[:, None], right, out=out)
+
+
 def _angle(z: Any, deg: bool = False) -> Any:
     array = _array(z)
     array = array if array.dtype.kind in "fc" else array.astype(np.float64)
@@ -311,6 +326,8 @@ def _in_double(name: str) -> Callable[..., Any]:
     def call(m: Any, *args: Any, **kwargs: Any) -> Any:
         array = _array(m)
         given = array.astype(np.result_type(array.dtype, np.float64))
+        if not kwargs.pop("rowvar", True) and array.ndim == 2:
+            given = given.T
         if any(value is not None and not isinstance(value, bool | int) for value in (*args, *kwargs.values())):
             raise not_covered(f"numpy.{name} with these arguments is not covered")
         return arrays_of(getattr(torch_numpy, name)(LayerArray(given.tensor), *args, **kwargs), scalars=True)
@@ -345,6 +362,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "result_type": _result_type,
     "can_cast": _can_cast,
     "diag": _diag,
+    "squeeze": _squeeze,
+    "outer": _outer,
     "angle": _angle,
     "cov": _in_double("cov"),
     "corrcoef": _in_double("corrcoef"),

@@ -333,7 +333,7 @@ def store(out: Any, result: Tensor, name: str, *, where: Any = True, casting: An
         raise ValueError(
             f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape {shape}"
         )
-    value = cast(result, out.tensor.dtype)
+    value = new_copy(cast(result, out.tensor.dtype), [out.tensor])
     if where is not True:
         value = torch.where(cast(tensor_of(where), torch.bool), value, out.tensor)
     out.tensor.copy_(value)
