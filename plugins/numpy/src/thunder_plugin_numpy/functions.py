@@ -69,6 +69,10 @@ _ORDERING: Final = words(
     """
 )
 """Functions that compare numbers, which PyTorch does not do for complex ones."""
+_OF_VALUES: Final = frozenset({"unique", "nonzero", "flatnonzero", "argwhere", "bincount", "repeat"})
+"""Functions whose results have shapes that depend on values."""
+_LARGE: Final = 2**16
+"""Elements of arrays for which NumPy does not run a call of `_check_shapes`."""
 _BY_AXIS: Final = frozenset({"prod", "all", "any"})
 """Reductions that PyTorch's layer has for one axis."""
 
@@ -121,7 +125,9 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         if not is_covered(expected):
             raise not_covered(f"numpy.{name} returns {expected}, with which PyTorch does not compute")
         result = cast(tensor, TORCH[expected])
-    found = where_all(arrays_of(result, scalars=name not in _ARRAYS))
+    result = arrays_of(result, scalars=name not in _ARRAYS)
+    _check_shapes(result, function, name, args, kwargs)
+    found = where_all(result)
     _as_in_numpy(found, name, [value.tensor for value in (*args, *kwargs.values()) if is_traced(value)])
     if name in _LISTS:
         found = list(found)
@@ -158,16 +164,51 @@ def _dtype_of_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs
     """The dtype that NumPy returns for arrays of one element in place of those of the program; None for another
     result.
     """
+    return getattr(_result_of_ones(function, _sample, args, kwargs), "dtype", None)
+
+
+def _check_shapes(result: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a call for which PyTorch's layer returns other shapes than NumPy.
+
+    NumPy runs it on arrays of ones, unless these are large, the shape depends on values, or it refuses ones.
+    """
+    if name in _OF_VALUES or (name == "where" and len(args) == 1):
+        return
+    expected = _result_of_ones(function, _ones, args, kwargs)
+    if expected is not None and (actual := _shapes(result)) != (wanted := _shapes(expected)):
+        raise not_covered(
+            f"numpy.{name} with these arguments is not covered: PyTorch's layer returns shapes {actual}, not {wanted}"
+        )
+
+
+def _shapes(result: Any) -> Any:
+    """The shapes of arrays in a result, nested as these are."""
+    if isinstance(result, tuple | list):
+        return [_shapes(item) for item in result]
+    return tuple(result.shape) if is_traced(result) or isinstance(result, np.ndarray | np.generic) else None
+
+
+def _ones(value: Any) -> Any:
+    if is_traced(value):
+        if any(type(size) is not int for size in value.shape) or value.size > _LARGE:
+            raise ValueError
+        return np.ones(value.shape, value.dtype)
+    return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
+
+
+def _result_of_ones(
+    function: Callable[..., Any], ones: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What NumPy returns for ones in place of the arrays of the program; None if it raises an error."""
     token = recording.set(False)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            result = function(*map(_sample, args), **{key: _sample(value) for key, value in kwargs.items()})
+            return function(*map(ones, args), **{key: ones(value) for key, value in kwargs.items()})
         except (ValueError, IndexError, np.linalg.LinAlgError):
             return None
         finally:
             recording.reset(token)
-    return getattr(result, "dtype", None)
 
 
 def _sample(value: Any) -> Any:
