@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from thunder_core.errors import UnsupportedError
@@ -31,3 +33,16 @@ def argument_not_covered(problem: str, *advice: str) -> UnsupportedError:
 def words(text: str) -> frozenset[str]:
     """The words of a text, as the tables of names are written."""
     return frozenset(text.split())
+
+
+@contextmanager
+def numpy_errors(name: str) -> Iterator[None]:
+    """Raise ``ValueError``, as NumPy does, for shapes that PyTorch refuses."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, NotImplementedError) or not any(
+            word in str(error) for word in ("size", "shape", "dimension")
+        ):
+            raise
+        raise ValueError(f"numpy.{name}: {str(error).partition(chr(10))[0]}") from error

@@ -17,6 +17,7 @@ from thunder_plugin_numpy.dtypes import is_covered, torch_dtype
 from thunder_plugin_numpy.operands import holds_traced, is_traced, tensor_of
 from thunder_plugin_numpy.traced_array import TracedArray, cast
 
+_AS_TENSOR: Final = torch.as_tensor  # the attribute is another function while a program is recorded
 recording: Final[ContextVar[bool]] = ContextVar("a program on arrays is recorded", default=False)
 
 
@@ -110,11 +111,8 @@ def _as_tensor(recorder: Recorder, original: Callable[..., Any], /, data: Any, *
     if not is_traced(data):
         return original(data, *args, **kwargs)
     if original.__name__ == "tensor":  # it copies
-        return original_as_tensor(data.tensor.clone(), *args, **kwargs)
+        return _AS_TENSOR(data.tensor.clone(), *args, **kwargs)
     return original(data.tensor, *args, **kwargs)
-
-
-original_as_tensor: Final = torch.as_tensor
 
 
 _WHY: Final = "the array may be written to, and belongs to the program"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from thunder_plugin_numpy import own_functions
-from thunder_plugin_numpy.coverage import not_covered, words
+from thunder_plugin_numpy.coverage import not_covered, numpy_errors, words
 from thunder_plugin_numpy.creation import recording
 from thunder_plugin_numpy.dtypes import NUMPY, TORCH, is_covered, torch_dtype
 from thunder_plugin_numpy.operands import arrays_of, is_traced, new_copy, tensor_of
@@ -117,7 +117,7 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     for part in name.split("."):
         implementation = getattr(implementation, part)
     try:
-        with own_functions.numpy_errors(name):
+        with numpy_errors(name):
             result = implementation(*map(_to_layer, args), **{key: _to_layer(value) for key, value in kwargs.items()})
     except NotImplementedError as error:
         raise not_covered(f"numpy.{name} with these arguments is not covered: {error}") from error
@@ -232,6 +232,3 @@ def _to_layer(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_to_layer, value))
     return value
-
-
-__all__ = ["LAYER", "call_function"]

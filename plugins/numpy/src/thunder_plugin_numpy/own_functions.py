@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -14,20 +13,6 @@ from thunder_plugin_numpy.dtypes import NUMPY, torch_dtype
 from thunder_plugin_numpy.operands import arrays_of, asarray, is_traced, tensor_of
 from thunder_plugin_numpy.pytorch_internals import LayerArray, torch_numpy
 from thunder_plugin_numpy.traced_array import TracedArray, cast
-
-
-@contextmanager
-def numpy_errors(name: str) -> Iterator[None]:
-    """Raise ``ValueError``, as NumPy does, for shapes that PyTorch refuses."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, NotImplementedError) or not any(
-            word in str(error) for word in ("size", "shape", "dimension")
-        ):
-            raise
-        raise ValueError(f"numpy.{name}: {str(error).partition(chr(10))[0]}") from error
-
 
 # ---------------------------------------------------------------- reductions with where= and initial=
 

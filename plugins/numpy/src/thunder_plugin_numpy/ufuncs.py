@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from thunder_plugin_numpy.coverage import not_covered, words
+from thunder_plugin_numpy.coverage import not_covered, numpy_errors, words
 from thunder_plugin_numpy.dtypes import NUMPY, TORCH, is_covered
 from thunder_plugin_numpy.operands import is_traced, new_copy, tensor_of
 from thunder_plugin_numpy.traced_array import TracedArray, cast
@@ -230,7 +230,7 @@ def _called(
         if name == "nextafter":
             raise not_covered("numpy.nextafter of float16 is not covered")
         operands = [each.float() if getattr(each, "dtype", None) is torch.float16 else each for each in operands]
-    with _errors_of(name):
+    with numpy_errors(name):
         result = function(*operands)
     results = result if isinstance(result, tuple) else (result,)
     results = tuple([cast(each, TORCH[kind]) for each, kind in zip(results, loop[ufunc.nin :], strict=True)])
@@ -239,20 +239,6 @@ def _called(
     outs = out or (None,) * len(results)
     written = [_stored(each, to, where, casting, name) for each, to in zip(results, outs, strict=True)]
     return written[0] if len(written) == 1 else tuple(written)
-
-
-class _errors_of:
-    """A context that raises the error of NumPy for shapes that cannot be broadcast, in place of PyTorch's."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, RuntimeError) and ("size" in str(error) or "shape" in str(error)):
-            raise ValueError(f"operands could not be used together by numpy.{self.name}: {error}") from None
 
 
 def _loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any) -> tuple[np.dtype[Any], ...]:
