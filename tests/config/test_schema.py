@@ -85,6 +85,8 @@ def test_it_has_the_options_of_each_plugin_with_their_descriptions() -> None:
         "dynamo.dynamo",
         "export",
         "export.export",
+        "numpy",
+        "numpy.numpy",
     ]
     assert {"default", "fused"} <= set(found["properties"]["extends"]["examples"])
 

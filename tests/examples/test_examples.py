@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from thunder_testing.forked import PRELOADED, run_forked, run_torchrun
 
@@ -93,6 +94,54 @@ def test_train_ddp(tmp_path):
     for losses in compiled:
         assert [float(loss) for loss in losses] == pytest.approx([float(loss) for loss in eager], abs=2e-4)
     assert float(eager[1]) < float(eager[0])
+
+
+_PRETRAIN = "litgpt/pretrain.py"
+
+
+def _of_litgpt(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """The model of a checkpoint, which LitGPT creates and loads, and its state dict."""
+    import lightning
+    import litgpt
+    from litgpt.utils import load_checkpoint
+
+    model = litgpt.GPT(litgpt.Config.from_file(folder / "model_config.yaml"))
+    load_checkpoint(lightning.Fabric(accelerator="cpu", devices=1), model, folder / "lit_model.pth")
+    return model, model.state_dict()
+
+
+def test_pretrain_litgpt(tmp_path):
+    """Checkpoints are those of eager, LitGPT reads them, and training continues with them."""
+    options = ("--set", "n_layer=1", "--accelerator", "cpu", "--accumulate", "2")
+    printed = {}
+    for name, more in {
+        "eager": ("--steps", "4", "--compiler", "none"),
+        "thunder": ("--steps", "4", "--validate-every", "2", "--save-every", "2"),
+        "resumed": ("--steps", "4", "--resume", str(tmp_path / "thunder" / "step-00000002")),
+    }.items():
+        done = _run_script(_PRETRAIN, *options, *more, "--out", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        printed[name] = done.stdout
+    assert "tokens/s" in printed["thunder"]
+    first, last = (float(loss) for loss in re.findall(r"validation loss (\S+),", printed["thunder"]))
+    assert last < first
+    model, expected = _of_litgpt(tmp_path / "eager" / "final")
+    for name in ("thunder", "resumed"):
+        torch.testing.assert_close(_of_litgpt(tmp_path / name / "final")[1], expected, rtol=1e-3, atol=1e-4)
+    assert model(torch.arange(8)[None]).shape == (1, 8, 256)
+
+
+def test_pretrain_litgpt_on_two_processes(tmp_path):
+    options = ("--set", "n_layer=1", "--accelerator", "cpu", "--steps", "2", "--accumulate", "2")
+    results = {}
+    for strategy, compiler in (("ddp", "none"), ("ddp", "thunder"), ("fully_shard", "thunder")):
+        folder = tmp_path / f"{strategy}_{compiler}"
+        folder.mkdir()
+        more = ("--strategy", strategy, "--compiler", compiler, "--out", str(folder))
+        _run_processes(_PRETRAIN, *options, *more, folder=folder)
+        results[strategy, compiler] = _of_litgpt(folder / "final")[1]
+    for result in results.values():
+        torch.testing.assert_close(result, results["ddp", "none"], rtol=1e-3, atol=1e-4)
 
 
 def test_the_readme_shows_what_the_program_gives(trained):

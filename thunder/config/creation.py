@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from thunder.config.argument_kinds import ByArguments
 from thunder.config.entry import EXTENDED, LISTS, PartSpec
 from thunder.config.problems import Problem, Trail
 from thunder.config.resolve import Part, ResolvedConfig
@@ -121,7 +122,8 @@ class _Creation:
         """The front end; None if it cannot be imported and problems are collected."""
         offered = self.resolved.front_end
         assert offered is not None, "a missing front end is a problem"
-        return self.attempt(("front_end",), lambda: host().import_object(offered))
+        front_end = self.attempt(("front_end",), lambda: host().import_object(offered))
+        return ByArguments(front_end) if front_end is not None and offered.spec.name == "run" else front_end
 
     def use_interceptions(self) -> None:
         """Add the tables of interceptions."""

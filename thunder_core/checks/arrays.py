@@ -17,6 +17,12 @@ def is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
+def is_array_class(kind: type) -> bool:
+    """Whether a class is that of NumPy arrays, or a subclass: ``isinstance`` believes what an object says instead."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, numpy.ndarray)
+
+
 def is_buffer(value: Any) -> bool:
     """Whether an object has memory that can be compared: NumPy arrays and objects with Python's buffer protocol."""
     if is_array(value):

@@ -151,6 +151,8 @@ class FrontEndSpec:
             pairs of the dotted path of a class, which is not imported, and the path of a function that takes an
             instance and returns the function or module to compile. Functions and modules are no such kinds: the
             configuration chooses their front end.
+        arguments: the classes of arguments whose presence selects this front end for a call of a function, where the
+            configuration names none and no argument is a tensor: dotted paths of classes, which are not imported.
     """
 
     word: ClassVar[str] = "front end"
@@ -160,6 +162,7 @@ class FrontEndSpec:
     summary: str = ""
     tables: tuple[tuple[type[Specification], str], ...] = ()
     programs: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class Observer:
         reads_class_of: for ``"int"`` and ``"float"`` the first function that reads classes of objects, and has this
             name in its code or such a number as an argument. It can distinguish a number from a symbol:
             ``type(n) is int``.
+        reads_classes: the first function of the user's that reads the class of any object, for more than its name.
         may_catch_conversions: whether code uses a class of `CONVERSIONS` other than by calls, and may catch the
             exception that PyTorch raises for it: ``torch.zeros(3, dtype=float)``.
         compares_bools: the first function that compares objects with True or False by ``is``; None if there is none.
@@ -110,6 +111,7 @@ class Observer:
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self.reads_class_of: dict[str, SourceLocation] = {}
+        self.reads_classes: SourceLocation | None = None
         self.compares_bools: SourceLocation | None = None
         self._following = Following(self._heap)
         self._reads = FrameReads(self._heap, self._following)
@@ -470,6 +472,8 @@ class Observer:
         if names.compares_bools and kind is CodeKind.USER and self.compares_bools is None:
             self.compares_bools = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
         if names.uses_class:
+            if kind is CodeKind.USER and self.reads_classes is None:
+                self.reads_classes = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
             classes = {name for (name,) in _NUMBERS.intersection(names.chains)}
             for name in names.arguments:
                 number = NUMBER_CLASSES.get(type(variables.get(name)))

@@ -12,6 +12,7 @@ import torch
 from thunder_core.checks.arrays import is_buffer, shares_memory
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import OTHER_MEMORY
+from thunder_core.checks.source import CreatedSource
 from thunder_core.errors import LeakedTensorError, RunEagerly, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.location import SourceLocation
@@ -131,7 +132,10 @@ def check_buffers(recorder: Recorder, observer: Observer) -> None:
     written = written_storages(with_bodies(recorder.trace.ops))
     for item in inputs:
         is_written = isinstance(item.proxy, TensorProxy) and item.proxy.storage in written
+        own = item.source.parts if isinstance(item.source, CreatedSource) else ()  # a tensor in the memory of its part
         for buffer, path in buffers if is_written or inputs.is_unrecorded(item.proxy) else ():
+            if path in own:
+                continue
             if shares_memory(buffer, item.value):
                 use = "writes to" if is_written else "creates"
                 raise RunEagerly(f"the program {use} a tensor that shares memory with {path.describe()}")

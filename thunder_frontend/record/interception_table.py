@@ -24,7 +24,7 @@ from torch.utils import checkpoint as checkpoint_module
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
-from thunder_core.checks.arrays import is_array
+from thunder_core.checks.arrays import is_array, is_array_class
 from thunder_core.checks.originals import is_compiled
 from thunder_core.errors import RunEagerly
 from thunder_core.ir.location import at
@@ -284,8 +284,9 @@ _TEXT: Final[Rows] = (
 
 @calls_program
 def _from_numpy(recorder: Recorder, original: Callable[..., Any], array: Any, /) -> Any:
-    if not (is_array(array) and recorder.inputs.has_path(array)):  # the program creates it: its memory is a constant
-        return original(array)
+    of_plugin = is_array(array) and not is_array_class(type(array))  # it is only called an array
+    if not of_plugin and not (is_array(array) and recorder.inputs.has_path(array)):
+        return original(array)  # the program creates it: its memory is a constant
     return torch.as_tensor(array, device="cpu")
 
 

@@ -390,6 +390,11 @@ _BUILDERS: Final[dict[type, Callable[[Reconstructor, Any], str]]] = {
 """The methods that write expressions for new objects of builtin classes."""
 
 
+def add_builder(kind: type, build: Callable[[Reconstructor, Any], str]) -> None:
+    """Write the expressions for new objects of a plugin's class by ``build``, instead of by their contents."""
+    _BUILDERS[kind] = build
+
+
 def _has_attributes(value: Any) -> bool:
     """Whether a number or a string is of a subclass, other than an enum, and has attributes, which may hold tensors."""
     if not isinstance(value, int | float | complex | str | bytes) or isinstance(value, enum.Enum):

@@ -1,0 +1,1 @@
+"""Functions on NumPy arrays as programs of Thunder, through the NumPy layer of PyTorch."""
