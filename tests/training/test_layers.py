@@ -166,7 +166,7 @@ def test_statistics_are_copied_once() -> None:
     forward = str(thunder.last_traces(model)[-1])
     assert "functional_call(torch.native_batch_norm, " in forward
     assert "torch.clone(" not in forward
-    assert "1 x torch.native_batch_norm " in str(thunder.explain(model).training)
+    assert "1 x torch.native_batch_norm " in thunder.explain(model).details()
 
 
 def test_the_backward_uses_the_mask_of_its_forward() -> None:

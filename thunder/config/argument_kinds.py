@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -16,6 +16,9 @@ from thunder_core.ir.location import at
 from thunder_core.plugins.host import host
 from thunder_core.plugins.specs import FrontEndSpec
 from thunder_core.plugins.states import Offered
+
+_CONTAINERS: Final = frozenset({tuple, list, dict})
+"""By hash: comparing a class of the user's may run its code."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _leaves(value: Any) -> Iterator[Any]:
     left, seen = [value], set[int]()
     while left:
         each = left.pop()
-        if type(each) not in (tuple, list, dict):
+        if type(each) not in _CONTAINERS:
             yield each
         elif id(each) not in seen:
             seen.add(id(each))

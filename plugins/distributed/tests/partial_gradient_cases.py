@@ -136,7 +136,7 @@ def of_some_parameters() -> None:
             loss_of(model, is_last).backward()
     assert_same_shards(expected, original)
     is_noted = hasattr(groups_of(original._get_fsdp_state())[0], "_partial_reduce_output_layout")
-    assert ("some parameters of a group" in str(thunder.explain(actual).notes)) is not is_noted
+    assert ("some parameters of a group" in thunder.explain(actual).details()) is not is_noted
 
 
 def of_other_parameters() -> None:

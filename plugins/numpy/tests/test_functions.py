@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison import array, assert_same, tolerance_of
+from numpy_comparison import array, assert_same, tolerance_of
 
 import thunder
 from thunder_core.errors import UnsupportedError

@@ -62,7 +62,8 @@ def materialize(
                 _load(loader, module.state_dict(keep_vars=True), state)
             if unknown := meta_tensors([module]):
                 raise UnsupportedError(
-                    f"these tensors are still on the meta device: {', '.join([name for name, _ in unknown])}"
+                    f"these tensors are still on the meta device: {', '.join([name for name, _ in unknown])}",
+                    advice=("assign tensors with data to them in initialize=",),
                 )
     for part in module.modules():
         if isinstance(part, torch.nn.RNNBase):
@@ -282,7 +283,10 @@ def _contents(
             memory.new.append(first)
             continue
         if len({tensor.dtype for tensor in group.values()}) > 1:
-            raise UnsupportedError(f"these tensors share memory and have different dtypes: {', '.join(group)}")
+            raise UnsupportedError(
+                f"these tensors share memory and have different dtypes: {', '.join(group)}",
+                advice=("give each its own memory before the model is materialized",),
+            )
         size = first.untyped_storage().nbytes() // first.element_size()
         base = torch.empty(size, dtype=_dtype(first, dtype), device=device)
         memory.new.append(base)

@@ -176,8 +176,8 @@ def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
             continue
         parameters += size
         states += _STATES[optimizer] * size * tensor.requires_grad
-    calling = list(_calling_places())
-    location = None if peak.location in calling else peak.location
+    line = (peak.location or "").partition(" (")[0]  # without the path of a module
+    location = None if line in _calling_places() else peak.location
     return Memory(parameters, buffers, states, peak.bytes, peak.phase, location)
 
 
