@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -12,7 +13,10 @@ from torch import nn
 
 import thunder
 from thunder_core.errors import VerificationError
+from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext, ordered
 from thunder_core.symbols.registry import registry
@@ -170,6 +174,109 @@ def test_a_broken_trace_is_told_with_its_transform_and_line() -> None:
         thunder.jit(lambda x: torch.cos(torch.sin(x)), transforms=[breaks])(torch.ones(2))
     assert "-->     t1 = torch.cos(t0)" in str(caught.value)
     assert "leave 'broken' out" in str(caught.value)
+
+
+def dropping(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.dropout(torch.cos(x), 0.5) * 2
+
+
+def in_place_of_dropout(change: Callable[[BoundSymbol], BoundSymbol], at: Place) -> Transform:
+    """A transform that replaces dropout by what ``change`` returns."""
+    dropout = registry.symbol_of(nn.functional.dropout)
+    return broken(
+        at, lambda trace: trace.with_symbols([change(op) if op.symbol is dropout else op for op in trace.symbols], "")
+    )
+
+
+def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[BoundSymbol], BoundSymbol]:
+    """Changes an op to a call of another function, whose first argument is that of the op."""
+    return lambda op: replace(op, symbol=registry.symbol_of(function), args=(op.args[0], *args), kwargs=kwargs)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda op: replace(op, args=op.args[:1]), r"dropout\(\) missing 2 required positional"),
+        (called(nn.functional.dropout, 0.5, True, rate=1), "unexpected keyword argument 'rate'"),
+        (called(torch.transpose, 0, 7), "torch.transpose does not accept these arguments: IndexError: Dimension out"),
+        (called(torch.sum), r"torch.sum returns shape \(\) instead of \(2, 4\) for t1"),
+        (called(torch.Tensor.to, torch.float64), "returns dtype torch.float64 instead of torch.float32 for t1"),
+        (called(torch.Tensor.add_, 1), "a functional trace mutates t0"),
+        (lambda op: replace(op, symbol=Symbol("f", lambda x: x)), "does not accept these arguments: too many"),
+        (lambda op: replace(op, symbol=Symbol("f", 3)), "has the target 3, which is not a function"),
+        (lambda op: replace(op, symbol=torch.clone), "not a Symbol"),
+    ],
+)
+def test_a_malformed_op_is_reported_with_its_transform_and_line(change: Any, words: str) -> None:
+    program = thunder.jit(dropping, transforms=[in_place_of_dropout(change, Place.BEFORE_DIFFERENTIATION)])
+    with pytest.raises(VerificationError, match=words) as caught:
+        program(torch.ones(2, 4))
+    assert "produced by the transform 'broken'" in str(caught.value)
+    assert caught.value.location is not None
+    assert caught.value.location.text.startswith("return nn.functional.dropout")
+
+
+@pytest.mark.parametrize(
+    ("change", "effects", "at"),
+    [
+        (called(torch.clone), Effects(), Place.ACQUIRED),
+        (called(torch.clone), Effects(), Place.AFTER_DIFFERENTIATION),
+        (called(nn.functional.dropout, 0.5, False), Effects(), Place.BEFORE_DIFFERENTIATION),
+        (called(nn.functional.dropout, 0.1, True), Effects(random=True), Place.BEFORE_DIFFERENTIATION),
+        (
+            lambda op: replace(called(torch.clone)(op), effects=Effects(external=True)),
+            Effects(external=True),
+            Place.BEFORE_DIFFERENTIATION,
+        ),
+    ],
+    ids=["acquired", "clone", "evaluation", "training", "declared"],
+)
+def test_effects_of_a_replaced_op_are_computed_anew(change: Any, effects: Effects, at: Place) -> None:
+    program, x = thunder.jit(dropping, transforms=[in_place_of_dropout(change, at)]), torch.randn(2, 4)
+    state = torch.get_rng_state()
+    output = program(x)
+    assert torch.equal(torch.get_rng_state(), state) is not effects.random
+    if not effects.random:
+        torch.testing.assert_close(output, torch.cos(x) * 2)
+    assert effects in [op.effects for op in thunder.last_traces(program)[-1].symbols]
+    assert effects.random or not any(op.effects.random for op in thunder.last_traces(program)[-1].symbols)
+
+
+def test_views_in_place_of_copies_share_storage() -> None:
+    def write(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.cos(x)
+        z = nn.functional.dropout(y, 0.5)
+        z[1:].add_(1)
+        return y, z
+
+    view = in_place_of_dropout(called(torch.Tensor.view, 2, 4), Place.ACQUIRED)
+    y, z = thunder.jit(write, transforms=[view])(torch.zeros(2, 4))
+    torch.testing.assert_close(y, torch.tensor([[1.0], [2.0]]).expand(2, 4))
+    torch.testing.assert_close(z, y)
+    identity = in_place_of_dropout(called(nn.functional.dropout, 0.5, False), Place.BEFORE_DIFFERENTIATION)
+    for function in (lambda x: nn.functional.dropout(x), lambda x: nn.functional.dropout(x).t().exp()):
+        x = torch.randn(2, 4, requires_grad=True)
+        expected = x if function(x).shape == x.shape else x.t().exp()
+        output = thunder.jit(function, transforms=[identity])(x)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(torch.autograd.grad(output.sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+def test_writes_of_a_replaced_op_are_computed_anew() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * y
+
+    exchange = broken(
+        Place.ACQUIRED,
+        lambda trace: trace.with_symbols(
+            [called(torch.Tensor.mul_, 3)(op) if op.effects.mutates else op for op in trace.symbols], ""
+        ),
+    )
+    x, y = torch.randn(3), torch.randn(3)
+    expected = x * 3
+    torch.testing.assert_close(thunder.jit(write, transforms=[exchange])(x, y), expected * y)
+    torch.testing.assert_close(x, expected)
 
 
 def named(name: str, **attributes: Any) -> Transform:

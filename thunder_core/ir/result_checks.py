@@ -83,11 +83,14 @@ def check_results(bound: BoundSymbol, value: Any) -> None:
     Raises:
         WrongResultError: they differ; the message names the executor, the op and the user's line.
     """
-    for proxy, problem in _differences(bound.output, value):
+    for proxy, problem in differences(bound.output, value):
         raise _error(bound, proxy, problem)
 
 
-def _differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None, str]]:
+def differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None, str]]:
+    """What differs between the output of an op and a value: descriptions like ``dtype torch.float64 instead of
+    torch.float32``, each with its proxy; None for the structure.
+    """
     if isinstance(expected, TensorProxy):
         problem = _difference(expected, value)
         return [(expected, problem)] if problem else ()
@@ -99,7 +102,7 @@ def _differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None
         return [(None, f"{type(value).__qualname__} instead of {len(expected)} results")]
     if len(value) != len(expected):
         return [(None, f"{len(value)} results instead of {len(expected)}")]
-    return [found for one, item in zip(expected, value, strict=True) for found in _differences(one, item)]
+    return [found for one, item in zip(expected, value, strict=True) for found in differences(one, item)]
 
 
 def _difference(expected: TensorProxy, value: Any) -> str:

@@ -83,6 +83,20 @@ def verify(trace: Trace, maker: str | None = None, checked: Checked | None = Non
     _Verifier(trace, maker or repr(trace.provenance), {} if checked is None else checked).verify()
 
 
+def malformed(trace: Trace, maker: str, index: int, problem: str) -> VerificationError:
+    """The error about op ``index``: -1 is the signature, ``len(trace.symbols)`` the return.
+
+    Its location is that of the op; of an op without one, such as an inserted op, that of the last op before it.
+    """
+    ops = trace.symbols
+    lines = [getattr(op, "location", None) for op in ops[: index + 1]]
+    location = next((line for line in reversed(lines) if line is not None), None)
+    place = "its signature" if index < 0 else f"symbols[{index}]" if index < len(ops) else "its return"
+    stage = getattr(trace.stage, "value", trace.stage)
+    where = f"In the {stage} trace {trace.name!r} produced by {maker}, at {place}"
+    return VerificationError(f"{where}: {problem}\n{_excerpt(trace, index)}", location=location)
+
+
 class _Broken(Exception):
     """Raised if an invariant does not hold; the verifier adds the position."""
 
@@ -110,15 +124,7 @@ class _Verifier:
             self._check_uses(iterate_proxies(self.trace.output), "returns")
             self.literals.expression(self.trace.output)
         except (_Broken, TraceError) as error:
-            raise self._report(str(error), index) from error
-
-    def _report(self, problem: str, index: int) -> VerificationError:
-        inside = 0 <= index < len(self.trace.symbols)
-        location = getattr(self.trace.symbols[index], "location", None) if inside else None
-        place = f"symbols[{index}]" if inside else "its signature" if index < 0 else "its return"
-        stage = getattr(self.trace.stage, "value", self.trace.stage)
-        where = f"In the {stage} trace {self.trace.name!r} produced by {self.maker}, at {place}"
-        return VerificationError(f"{where}: {problem}\n{_excerpt(self.trace, index)}", location=location)
+            raise malformed(self.trace, self.maker, index, str(error)) from error
 
     def _check_header(self) -> None:
         trace = self.trace

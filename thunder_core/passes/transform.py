@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Final, Self
 
 import torch
 
-from thunder_core.errors import RunEagerly, ThunderError, TransformError, suggestion
+from thunder_core.errors import RunEagerly, ThunderError, TransformError, VerificationError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.trace import Stage, Trace
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
+from thunder_core.passes.changed_ops import checked_ops
 
 __all__ = ["Phase", "Place", "Transform", "TransformContext"]
 
@@ -41,6 +42,8 @@ class Transform(Pass[Trace]):
         conflicts: names of transforms that must not be configured together with it.
         before, after: names of transforms of the same place that it must precede or follow if they are configured.
         of_modules: it changes modules only; `thunder.jit` refuses other programs.
+        verified: whether its traces are verified, and the ops that it adds or changes checked (`checked_ops`). False
+            saves the time, for a transform that is tested under ``THUNDER_VERIFY=1`` and computes effects itself.
     """
 
     name: ClassVar[str]
@@ -51,6 +54,7 @@ class Transform(Pass[Trace]):
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
     of_modules: ClassVar[bool] = False
+    verified: ClassVar[bool] = True
 
     @classmethod
     def from_options(cls, options: Any) -> Self:
@@ -152,7 +156,7 @@ class Transform(Pass[Trace]):
     def advice(self) -> tuple[str, ...]:
         """Advice for the transform's author, and for users until it is fixed."""
         return (
-            f"correct the trace that the method `run` of {self.name!r} returns",
+            f"correct the trace that the method `run` of {self.name!r} returns; docs/transforms.md has recipes",
             f"leave {self.name!r} out to see whether the program works without it",
         )
 
@@ -161,7 +165,12 @@ class Transform(Pass[Trace]):
         return f"the transform {self.name!r} {self._where(context)}"
 
     def checked_run(self, trace: Trace, context: PassContext) -> Trace:
-        """`run`. Raises TransformError if that fails, or if it changes inputs or constants of others."""
+        """`run`, with the effects of new ops.
+
+        Raises:
+            TransformError: `run` fails, or it changes inputs or constants of others.
+            VerificationError: the transform is `verified`, and its trace is malformed.
+        """
         before = dict(context.constants)
         try:
             result = self.run(trace, context)
@@ -175,7 +184,12 @@ class Transform(Pass[Trace]):
         if any(context.constants.get(name) is not value for name, value in before.items()):
             raise TransformError(f"the transform {self.name!r} changed constants of others {self._where(context)}")
         self._check(trace, result, context, [name for name in context.constants if name not in before])
-        return result
+        if not self.verified or result is trace:
+            return result
+        try:
+            return checked_ops(trace, result, self.title(context))
+        except VerificationError as error:
+            raise VerificationError(error.problem, location=error.location, advice=self.advice) from error
 
     def _check(self, before: Trace, after: Trace, context: PassContext, added: list[str]) -> None:
         where, place = self._where(context), context.place or self.place

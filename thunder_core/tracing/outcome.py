@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
 from thunder_core.errors import InternalError, ThunderError
+from thunder_core.ir.effects import PURE, Effects
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, view_base
 from thunder_core.tracing.fake_tensors import Observed, storage_address
@@ -88,6 +91,16 @@ class Outcome:
     def __post_init__(self) -> None:
         object.__setattr__(self, "irremovable", self.random or self.external or bool(self.channels))
         object.__setattr__(self, "identical", all(result.same_as >= 0 for result in self.results))
+
+    def effects(self, symbol: Symbol, tensors: Sequence[Proxy]) -> Effects:
+        """The effects of the call as an op with this symbol, of which ``tensors`` are the tensor arguments in order."""
+        empty = self.structure in ((), [])  # of `torch.unbind` along a dimension of size 0
+        silent = not (self.results or self.written or self.channels or empty)
+        external = Tag.CHANGES_AUTOGRAD in symbol.tags or self.external or silent
+        if not (self.written or self.irremovable or external):
+            return PURE
+        names = tuple(dict.fromkeys(tensors[index].name for index in self.written))
+        return Effects(names, self.random, external, self.channels)
 
 
 @calls_program

@@ -11,7 +11,6 @@ import torch
 from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.effects import PURE, Effects
 from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, as_found, known_at_most, on_fakes, with_size
@@ -75,7 +74,7 @@ class OpWriter:
             self._trace.storages.constant -= written
         if outcome.written:
             self._check_writes(symbol, call, outcome, location)
-        effects = _effects(symbol, outcome, call)
+        effects = outcome.effects(symbol, call.proxies)
         output = _filled(outcome.structure, proxies) if outcome.results else None
         stored = self._trace.relative_context(context)
         self._trace.ops.append(BoundSymbol(symbol, call.args, call.kwargs, output, effects, stored, location))
@@ -260,16 +259,6 @@ class OpWriter:
             storage=storage,
             requires_grad=result.requires_grad,
         )
-
-
-def _effects(symbol: Symbol, outcome: Outcome, call: CallArguments) -> Effects:
-    empty = outcome.structure in ((), [])  # of `torch.unbind` along a dimension of size 0
-    silent = not (outcome.results or outcome.written or outcome.channels or empty)
-    external = Tag.CHANGES_AUTOGRAD in symbol.tags or outcome.external or silent
-    if not (outcome.written or outcome.irremovable or external):
-        return PURE
-    names = tuple(dict.fromkeys(call.proxies[index].name for index in outcome.written))
-    return Effects(names, outcome.random, external, outcome.channels)
 
 
 def _filled(structure: Any, values: Sequence[Any], convert: Callable[[Any], Any] | None = None) -> Any:

@@ -43,6 +43,7 @@ class ConstantMasks(Transform):
 
     name: ClassVar[str] = "constant_masks"
     place: ClassVar[Place] = Place.BEFORE_CLAIMS
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("recognize_composites",)
 
     limit: int = 1 << 28

@@ -46,6 +46,7 @@ class RecognizeComposites(Transform):
 
     name: ClassVar[str] = "recognize_composites"
     place: ClassVar[Place] = Place.BEFORE_CLAIMS
+    verified: ClassVar[bool] = False
 
     def applies(self, context: TransformContext) -> bool:
         return any(executor.composites for executor in context.executors)

@@ -41,6 +41,7 @@ class CUDAGraphs(Transform):
 
     name: ClassVar[str] = "cudagraphs"
     place: ClassVar[Place] = Place.LAST
+    verified: ClassVar[bool] = False
     # Replays call no Python code, so these transforms would only see the first calls.
     conflicts: ClassVar[tuple[str, ...]] = ("bisect", "line_callbacks", "line_timing", "nan_finder")
     after: ClassVar[tuple[str, ...]] = ("nvtx_ranges",)

@@ -26,6 +26,7 @@ class DebugTransform(Transform):
     """
 
     place: ClassVar[Place] = Place.LAST
+    verified: ClassVar[bool] = False
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ class Agreement(Transform):
 
     name: ClassVar[str] = "agreement"
     place: ClassVar[Place] = Place.LAST
+    verified: ClassVar[bool] = False
 
     def applies(self, context: TransformContext) -> bool:
         return False

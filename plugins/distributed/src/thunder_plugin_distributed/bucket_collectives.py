@@ -43,6 +43,7 @@ class BucketCollectives(Transform):
 
     name: ClassVar[str] = "bucket_collectives"
     place: ClassVar[Place] = Place.CLAIMED
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("schedule_collectives",)
 
     hardware: str | Hardware = "h100"

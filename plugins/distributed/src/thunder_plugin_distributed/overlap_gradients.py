@@ -41,6 +41,7 @@ class OverlapGradients(Transform):
 
     name: ClassVar[str] = "overlap_gradients"
     place: ClassVar[Place] = Place.PARTITIONED
+    verified: ClassVar[bool] = False
 
     def applies(self, context: TransformContext) -> bool:
         return context.phase is Phase.BACKWARD

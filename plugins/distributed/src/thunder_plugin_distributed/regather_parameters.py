@@ -42,6 +42,7 @@ class RegatherParameters(Transform):
 
     name: ClassVar[str] = "regather_parameters"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
 
     memory_budget: int
 

@@ -44,6 +44,7 @@ class ScheduleCollectives(Transform):
 
     name: ClassVar[str] = "schedule_collectives"
     place: ClassVar[Place] = Place.CLAIMED
+    verified: ClassVar[bool] = False
     also: ClassVar[tuple[Place, ...]] = (Place.AFTER_DIFFERENTIATION, Place.PARTITIONED)
 
     hardware: str | Hardware = "h100"

@@ -37,6 +37,7 @@ class AttentionLayout(Transform):
 
     name: ClassVar[str] = "attention_layout"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:

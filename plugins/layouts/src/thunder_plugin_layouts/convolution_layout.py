@@ -42,6 +42,7 @@ class ConvolutionLayout(Transform):
 
     name: ClassVar[str] = "convolution_layout"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:

@@ -35,6 +35,7 @@ class CopyPinnedViews(Transform):
 
     name: ClassVar[str] = "copy_pinned_views"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:

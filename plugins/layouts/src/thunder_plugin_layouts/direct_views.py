@@ -37,6 +37,7 @@ class DirectViews(Transform):
 
     name: ClassVar[str] = "direct_views"
     place: ClassVar[Place] = Place.CLAIMED
+    verified: ClassVar[bool] = False
 
     def applies(self, context: TransformContext) -> bool:
         return context.fuses()

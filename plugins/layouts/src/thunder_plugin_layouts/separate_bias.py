@@ -34,6 +34,7 @@ class SeparateBias(Transform):
 
     name: ClassVar[str] = "separate_bias"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("constant_folding",)
 
     def applies(self, context: TransformContext) -> bool:

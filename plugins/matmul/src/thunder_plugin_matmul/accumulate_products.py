@@ -40,6 +40,7 @@ class AccumulateProducts(Transform):
 
     name: ClassVar[str] = "accumulate_products"
     place: ClassVar[Place] = Place.PARTITIONED
+    verified: ClassVar[bool] = False
     also: ClassVar[tuple[Place, ...]] = (Place.CLAIMED,)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:

@@ -51,6 +51,7 @@ class CacheWeightCasts(Transform):
 
     name: ClassVar[str] = "cache_weight_casts"
     place: ClassVar[Place] = Place.PARTITIONED
+    verified: ClassVar[bool] = False
 
     _symbol: Symbol = field(init=False, compare=False, repr=False)
 

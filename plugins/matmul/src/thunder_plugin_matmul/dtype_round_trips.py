@@ -40,6 +40,7 @@ class DtypeRoundTrips(Transform):
 
     name: ClassVar[str] = "dtype_round_trips"
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    verified: ClassVar[bool] = False
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         aliases = Aliases.of(trace)

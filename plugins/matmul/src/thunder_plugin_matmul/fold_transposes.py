@@ -35,6 +35,7 @@ class FoldTransposes(Transform):
 
     name: ClassVar[str] = "fold_transposes"
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     before: ClassVar[tuple[str, ...]] = ("common_subexpression",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:

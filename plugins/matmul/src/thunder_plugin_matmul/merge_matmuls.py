@@ -46,6 +46,7 @@ class MergeMatmuls(Transform):
 
     name: ClassVar[str] = "merge_matmuls"
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    verified: ClassVar[bool] = False
     after: ClassVar[tuple[str, ...]] = ("common_subexpression", "dtype_round_trips")
 
     def on_module(self, module: nn.Module) -> None:

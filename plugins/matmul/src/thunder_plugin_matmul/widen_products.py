@@ -31,6 +31,7 @@ class WidenProducts(Transform):
 
     name: ClassVar[str] = "widen_products"
     place: ClassVar[Place] = Place.PARTITIONED
+    verified: ClassVar[bool] = False
     after: ClassVar[tuple[str, ...]] = ("accumulate_products",)
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:

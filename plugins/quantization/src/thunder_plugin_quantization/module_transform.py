@@ -21,6 +21,7 @@ class ModuleTransform(Transform):
     """
 
     place: ClassVar[Place] = Place.ACQUIRED
+    verified: ClassVar[bool] = False
     of_modules: ClassVar[bool] = True
 
     optional: bool = False

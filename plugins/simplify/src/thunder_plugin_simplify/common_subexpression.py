@@ -29,6 +29,7 @@ class CommonSubexpression(Transform):
 
     name: ClassVar[str] = "common_subexpression"
     place: ClassVar[Place] = Place.AFTER_DIFFERENTIATION
+    verified: ClassVar[bool] = False
 
     def run(self, trace: Trace, context: TransformContext) -> Trace:
         return merge_equal_calls(trace, context.protected, self.name)

@@ -33,6 +33,7 @@ class ConstantFolding(Transform):
 
     name: ClassVar[str] = "constant_folding"
     place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+    verified: ClassVar[bool] = False
 
     limit: int = 1 << 20
 

@@ -29,6 +29,7 @@ class InlineBackward(Transform):
 
     name: ClassVar[str] = "inline_backward"
     place: ClassVar[Place] = Place.ACQUIRED
+    verified: ClassVar[bool] = False
     also: ClassVar[tuple[Place, ...]] = (Place.BEFORE_DIFFERENTIATION, Place.PARTITIONED)
 
     def applies(self, context: TransformContext) -> bool:
