@@ -55,6 +55,23 @@ def test_a_front_end_in_place_of_a_kernel(command, tmp_path):
     assert project(folder)["entry-points"]["thunder.plugins"] == {"fast_chains": "fast_chains"}
 
 
+def test_a_transform_in_place_of_a_kernel(command, tmp_path):
+    ended = command("new", "my_pass", "--transform")
+    assert (ended.code, ended.err) == (0, "")
+    folder = tmp_path / "my_pass"
+    lines = ended.out.splitlines()
+    files = _files(folder)
+    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
+    assert lines[-2:] == ["  pytest my_pass", "  thunder explain program.py:model --transforms my_pass"]
+    text = "".join(path.read_text() for path in files)
+    assert "thunder_transforms" in text
+    assert not {"my_kernels", "my-kernels", "{version}", "{api}", "executor_suite"} & set(re.split(r"[^\w{}-]", text))
+    assert project(folder)["entry-points"]["thunder.plugins"] == {"my_pass": "my_pass"}
+    ended = command("new", "other", "--transform", "--front-end")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--front-end and --transform exclude each other" in ended.err
+
+
 def test_the_package_that_the_tests_need_is_named_where_it_is_not_installed(command, monkeypatch):
     monkeypatch.setattr("thunder.command_line.new.find_spec", lambda name: None)
     lines = command("new", "fast_norms").out.splitlines()
@@ -140,7 +157,7 @@ def test_failure_to_write_is_no_traceback(command, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff comes with the extra `dev`, not with `test`")
-@pytest.mark.parametrize("options", [(), ("--front-end",)])
+@pytest.mark.parametrize("options", [(), ("--front-end",), ("--transform",)])
 @pytest.mark.parametrize("name", ["a", "my_kernels", "a_plugin_with_quite_a_long_name_in_it"])
 def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name, options):
     command("new", name, *options)

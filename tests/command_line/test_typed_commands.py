@@ -121,10 +121,11 @@ def test_tests_of_a_new_plugin_pass_as_they_are(typed):
     assert "warning" not in done.stdout
 
 
-def test_tests_of_a_new_front_end_pass_as_they_are(typed, tmp_path):
-    typed.environment.run("thunder new my_chains --front-end", tmp_path)
-    typed.environment.run('pip install --editable "my_chains[test]"', tmp_path)
-    done = typed.environment.run("pytest", tmp_path / "my_chains", THUNDER_VERIFY="1")
+@pytest.mark.parametrize(("name", "option"), [("my_chains", "--front-end"), ("my_pass", "--transform")])
+def test_tests_of_other_new_plugins_pass_as_they_are(typed, tmp_path, name, option):
+    typed.environment.run(f"thunder new {name} {option}", tmp_path)
+    typed.environment.run(f'pip install --editable "{name}[test]"', tmp_path)
+    done = typed.environment.run("pytest", tmp_path / name, THUNDER_VERIFY="1")
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 10
     assert "warning" not in done.stdout

@@ -19,6 +19,9 @@ def new(
     front_end: Annotated[
         bool, typer.Option("--front-end", help="Create a front end, which records programs, in place of a kernel.")
     ] = False,
+    transform: Annotated[
+        bool, typer.Option("--transform", help="Create a transform, which changes programs, in place of a kernel.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a plugin with a kernel and tests.
@@ -26,10 +29,21 @@ def new(
     It is the distribution thunder-plugin-NAME, with a kernel, an executor with options that claims an operation for it,
     tests, and a README. The tests pass without changes. Replace the example kernel with yours.
 
-    With --front-end it has a front end for a small kind of programs instead.
+    With --front-end it has a front end for a small kind of programs instead, with --transform a pass over programs.
     """
-    from thunder.command_line.new_plugin import NewPlugin, name_problem, taken, write_plugin
+    from thunder.command_line.new_plugin import (
+        FRONT_END,
+        KERNEL,
+        TRANSFORM,
+        NewPlugin,
+        name_problem,
+        taken,
+        write_plugin,
+    )
     from thunder_core.plugins.first_party import install_command
+
+    if front_end and transform:
+        raise typer.BadParameter("--front-end and --transform exclude each other", param_hint="--transform")
 
     name = name.replace("-", "_")
     folder = directory / name
@@ -39,14 +53,15 @@ def new(
     problem = problem or taken(name)
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="NAME")
-    plugin = NewPlugin(name, front_end)
+    plugin = NewPlugin(name, FRONT_END if front_end else TRANSFORM if transform else KERNEL)
     written = write_plugin(plugin, folder)
+    part = "transforms" if transform else "executors"
     files = [str(path.relative_to(folder)) for path in written]
     commands = [
         *([] if find_spec("thunder_testing") else [install_command("testing")]),
         f'pip install --editable "{folder}[test]"',
         f"pytest {folder}",
-        *([] if front_end else [f"thunder explain program.py:model --executors {name}"]),
+        *([] if front_end else [f"thunder explain program.py:model --{part} {name}"]),
     ]
     if json:
         print_json({"folder": folder, "distribution": plugin.distribution, "files": files, "next": commands})

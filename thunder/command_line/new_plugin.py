@@ -22,6 +22,11 @@ from thunder_core.plugins import API
 _SUFFIX: Final = ".template"
 _LONGEST: Final = 40
 
+KERNEL: Final = "scaffold"
+FRONT_END: Final = "scaffold_front_end"
+TRANSFORM: Final = "scaffold_transform"
+"""The folders of templates."""
+
 
 @dataclass(frozen=True)
 class NewPlugin:
@@ -29,16 +34,11 @@ class NewPlugin:
 
     Attributes:
         name: the name of its package, and of the plugin in configurations.
-        front_end: whether it has a front end, in place of a kernel and an executor.
+        templates: the folder of its templates.
     """
 
     name: str
-    front_end: bool = False
-
-    @property
-    def templates(self) -> str:
-        """The folder of its templates."""
-        return "scaffold_front_end" if self.front_end else "scaffold"
+    templates: str = KERNEL
 
     @property
     def distribution(self) -> str:

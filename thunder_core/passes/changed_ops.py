@@ -17,7 +17,7 @@ from thunder_core.ir.proxy import PROXY_TYPES, TensorProxy
 from thunder_core.ir.result_checks import differences
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.trace import Trace, bodies_of
 from thunder_core.ir.tree import map_leaves
 from thunder_core.ir.verifier import malformed, verify
 from thunder_core.pytorch_internals import (
@@ -64,11 +64,14 @@ def checked_ops(before: Trace, after: Trace, maker: str) -> Trace:
     Raises:
         VerificationError: the trace or one of these ops is malformed. The message shows it with the ops around it.
     """
-    verify(after, maker)
     known = set(map(id, before.symbols))
     if all(id(op) in known for op in after.symbols):
+        verify(after, maker)
         return after
-    checker = _Checker(before, after.context)
+    # what they write is computed below: names may be those of values that the transform replaced
+    unwritten = [op if id(op) in known else _without_writes(op) for op in after.symbols]
+    verify(replace(after, symbols=tuple(unwritten)), maker)
+    checker = _Checker(before, after.context, maker)
     ops = []
     for index, op in enumerate(after.symbols):
         changed = id(op) not in known
@@ -79,15 +82,20 @@ def checked_ops(before: Trace, after: Trace, maker: str) -> Trace:
         except _Refused as error:
             raise malformed(after, maker, index, str(error)) from error.__cause__
     result = replace(after, symbols=tuple(ops), output=map_leaves(checker.moved, after.output))
-    if after.stage is Stage.FUNCTIONAL:
-        verify(result, maker)  # an op that was found to write
+    verify(result, maker)
     return result
 
 
+def _without_writes(op: BoundSymbol) -> BoundSymbol:
+    writes = isinstance(op, BoundSymbol) and bool(op.effects.mutates)
+    return replace(op, effects=replace(op.effects, mutates=())) if writes else op
+
+
 class _Checker:
-    def __init__(self, before: Trace, ambient: Context) -> None:
+    def __init__(self, before: Trace, ambient: Context, maker: str) -> None:
         self.before = before
         self.ambient = ambient
+        self.maker = maker
         self.mode = ObservingFakeMode()
         self.positions: dict[int, StoragePosition] = {}
 
@@ -96,6 +104,8 @@ class _Checker:
         replaced = next(
             (found for proxy in op.outputs() if (found := self.before.producer(proxy.name)) is not None), None
         )
+        if replaced is not None and Tag.HIGHER_ORDER in op.symbol.tags and op.symbol is replaced.symbol:
+            return self.with_checked_bodies(op, replaced)
         outcome = self.outcome(op) if self.runs_on_fakes(op) else _binding(op)
         if outcome is not None:
             self.share(op, outcome)
@@ -108,6 +118,14 @@ class _Checker:
             if replaced is None or op.effects != replaced.effects:
                 effects = _added(op.effects, effects)
         return replace(op, output=map_leaves(self.moved, op.output), effects=effects)
+
+    def with_checked_bodies(self, op: BoundSymbol, replaced: BoundSymbol) -> BoundSymbol:
+        """The op with its traces checked, too: it draws random numbers if one of them does."""
+        pairs = zip(bodies_of(replaced), bodies_of(op), strict=True)
+        bodies = {id(new): new if new is old else checked_ops(old, new, self.maker) for old, new in pairs}
+        op = op.map_arguments(lambda leaf: bodies[id(leaf)] if isinstance(leaf, Trace) else leaf)
+        random = op.effects.random and any(one.effects.random for body in bodies.values() for one in body.symbols)
+        return replace(op, effects=replace(op.effects, random=random))
 
     def runs_on_fakes(self, op: BoundSymbol) -> bool:
         """Whether the op is a call of PyTorch, or of a function that the registry resolved, on tensors alone."""
@@ -189,7 +207,8 @@ def _binding(op: BoundSymbol) -> None:
 
 def _call_of(op: BoundSymbol) -> Any:
     """The call without the names of values: equal for calls of the same function with the same constants."""
-    return op.symbol, map_leaves(_without_name, op.args), map_leaves(_without_name, op.kwargs), op.effects
+    arguments = map_leaves(_without_name, (op.args, op.kwargs))
+    return op.symbol, arguments, replace(op.effects, mutates=())
 
 
 def _without_name(leaf: Any) -> Any:

@@ -112,6 +112,17 @@ class Alternates(Transform):
         return trace.with_symbols([*trace.symbols, replace(last, output=renamed)], self.name)
 
 
+@dataclass(frozen=True)
+class Never(Transform):
+    """Runs for no program."""
+
+    name: ClassVar[str] = "defective"
+    place: ClassVar[Place] = Place.LAST
+
+    def applies(self, context: TransformContext) -> bool:
+        return False
+
+
 @dataclass(frozen=True, eq=False)
 class OnState(Transform):
     """Changes state dicts.

@@ -121,9 +121,9 @@ def _check(expected: Observation, actual: Observation, comparison: Comparison, w
             f"{where}: the original raised {expected.exception!r}, the compiled program {actual.exception!r}"
         ) from actual.exception
     lines = differences(expected.entries, actual.entries, comparison)
-    if not torch.equal(expected.torch_random_state, actual.torch_random_state):
+    if comparison.random_state and not torch.equal(expected.torch_random_state, actual.torch_random_state):
         lines.append("the state of torch's random generator differs after the call")
-    if expected.python_random_state != actual.python_random_state:
+    if comparison.random_state and expected.python_random_state != actual.python_random_state:
         lines.append("the state of Python's random generator differs after the call")
     if lines:
         shown = lines[:20] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])

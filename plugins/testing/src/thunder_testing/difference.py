@@ -24,6 +24,7 @@ class Comparison:
         gradient_rtol, gradient_atol: tolerances of gradients, whose terms may be summed in another order.
         gradient_scale_rtol: tolerance of gradients relative to the largest magnitude in the tensor.
         layout: whether strides and shared storages are compared; not those of gradients, which autograd chooses.
+        random_state: whether the states of random generators are compared.
     """
 
     rtol: float = 0.0
@@ -34,6 +35,7 @@ class Comparison:
     gradient_atol: float = 1e-5
     gradient_scale_rtol: float = 0.0
     layout: bool = True
+    random_state: bool = True
 
     def at(self, path: str, expected: object) -> Comparison:
         """The comparison for the value at ``path``; gradients have separate tolerances."""

@@ -71,6 +71,29 @@ def test_transform_that_changes_nothing() -> None:
     assert "changes none of the" in message
 
 
+def test_transforms_that_observe() -> None:
+    (message,) = failures(d.at(BEFORE, d.sums_for_products), "all-unchanged", observes=True)
+    assert "the rule of changes nothing is broken it changes pointwise" in " ".join(message.split())
+    assert "    +    t1 = torch.add(t0, y)" in message
+    for pattern in ("all-unchanged", "dropping-training"):
+        assert not list(failures(d.at(Place.LAST, d.itself), pattern, observes=True))
+    (message,) = failures(d.Never(), "all-unchanged", observes=True)
+    assert "runs for none of the" in message
+    with pytest.raises(ConformanceError, match="contradict each other"):
+        transform_suite(d.LosesResult(), observes=True, changes_results=True)
+
+
+def test_transforms_that_change_results() -> None:
+    sums = d.at(BEFORE, d.sums_for_products)
+    for pattern in ("all-changes", "pointwise-training", "counting-optimizer", "tied-*"):
+        assert not list(failures(sums, pattern, changes_results=True))
+    for defect in ("lost result", "no valid trace", "lossy state"):
+        transform, pattern, rule, words = DEFECTS[defect]
+        (message,) = failures(transform, pattern, changes_results=True)
+        assert f"the rule of {rule} is broken" in message
+        assert words in message
+
+
 def test_right_transforms_pass() -> None:
     right = d.OnState(d.prefixed, d.without_prefix)
     assert list(failures(right, "*")) == []

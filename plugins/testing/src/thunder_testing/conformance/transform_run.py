@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -31,12 +31,31 @@ class TestedTransform:
         settings: the settings of compilation with it.
         without: the same settings without it.
         comparison: how values are compared.
+        changes_results: whether programs that it changes may compute other values, from other random numbers.
     """
 
     transform: Transform
     settings: Settings
     without: Settings
     comparison: Comparison
+    changes_results: bool = False
+
+    def comparison_of(self, program: TransformProgram, *, gradients: bool) -> Comparison:
+        """How a program is compared with eager PyTorch: if its values may differ, in everything else."""
+        how = replace(self.comparison, gradients=gradients)
+        return replace(how, values=False, random_state=False) if self.may_differ(program) else how
+
+    def may_differ(self, program: TransformProgram) -> bool:
+        """Whether a program may compute other values than eager PyTorch; False if it cannot be compiled."""
+        try:
+            return self.changes_results and self.changes(program)
+        except Exception:  # noqa: BLE001 - the check that compares the program reports it
+            return False
+
+    def changes(self, program: TransformProgram) -> bool:
+        """Whether the transform changes the compiled program, or the state of the module."""
+        ours, theirs = (called(program, settings) for settings in (self.settings, self.without))
+        return text_of(ours) != text_of(theirs) or state_of(ours) != state_of(theirs)
 
 
 def compiled(program: Callable[..., Any], settings: Settings) -> Any:
@@ -79,12 +98,13 @@ def called(program: TransformProgram, settings: Settings) -> Any:
 
 
 def text_of(compiled_: Any) -> str:
-    """The compiled forward and backward as Python code."""
+    """The compiled forward and backward as Python code, without the names of the passes that wrote them."""
     inner: Compiled = compiled_of(compiled_) if isinstance(compiled_, nn.Module) else compiled_
     if inner.last is None:
         return ""
     traces = list(inner.last.program.executed.values())
-    return "\n".join(trace.python() for trace in traces)
+    lines = "\n".join(trace.python() for trace in traces).split("\n")
+    return "\n".join(line for line in lines if not line.startswith("# provenance:"))
 
 
 def state_of(compiled_: Any) -> str:

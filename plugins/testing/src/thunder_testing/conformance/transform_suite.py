@@ -19,6 +19,7 @@ from thunder_testing.conformance.transform_checks import (
     check_repeatable,
     check_state_dict,
     check_training,
+    check_unchanged,
 )
 from thunder_testing.conformance.transform_programs import TransformProgram, transform_programs
 from thunder_testing.conformance.transform_run import TestedTransform
@@ -46,6 +47,8 @@ def transform_suite(
     tolerance: Tolerance = (1.3e-6, 1e-5),
     gradient_tolerance: Tolerance = (1e-4, 1e-5),
     programs: Sequence[TransformProgram] = (),
+    observes: bool = False,
+    changes_results: bool = False,
     skip: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
     """The tests of a transform, for a module that pytest collects: ``test_conformance = transform_suite("my_pass")``.
@@ -60,6 +63,9 @@ def transform_suite(
         tolerance: ``(rtol, atol)`` of values; ``(0, 0)`` for equality.
         gradient_tolerance: the same for gradients, parameters and losses of training.
         programs: programs to test with, in addition to those of the suite.
+        observes: the transform changes no program, it counts operations for example: this is tested.
+        changes_results: the transform changes what programs compute, it removes dropout for example. Programs that it
+            changes are then compared with eager PyTorch in everything but values and random numbers; others completely.
         skip: reasons by pattern of test ids: ``{"dropping-*": "it draws other random numbers"}``.
 
     Returns:
@@ -71,7 +77,8 @@ def transform_suite(
     """
     cases = transform_cases(
         transform, options=options, beside=beside, executors=executors, tolerance=tolerance,
-        gradient_tolerance=gradient_tolerance, programs=programs, skip=skip,
+        gradient_tolerance=gradient_tolerance, programs=programs, observes=observes, changes_results=changes_results,
+        skip=skip,
     )  # fmt: skip
     return as_test(cases, f"Conformance of {transform if isinstance(transform, str) else transform.name}.")
 
@@ -85,12 +92,19 @@ def transform_cases(
     tolerance: Tolerance = (1.3e-6, 1e-5),
     gradient_tolerance: Tolerance = (1e-4, 1e-5),
     programs: Sequence[TransformProgram] = (),
+    observes: bool = False,
+    changes_results: bool = False,
     skip: Mapping[str, str] | None = None,
 ) -> list[Case]:
     """The tests of `transform_suite` as cases."""
     how = Comparison(*tolerance, gradient_rtol=gradient_tolerance[0], gradient_atol=gradient_tolerance[1])
-    tested = _tested(transform, options, beside, executors, how)
-    return with_skips(list(_cases(tested, [*transform_programs(), *programs])), skip or {})
+    if observes and changes_results:
+        raise ConformanceError(
+            "observes=True and changes_results=True contradict each other",
+            advice=("a transform that observes changes no program, and thus no result",),
+        )
+    tested = replace(_tested(transform, options, beside, executors, how), changes_results=changes_results)
+    return with_skips(list(_cases(tested, [*transform_programs(), *programs], observes)), skip or {})
 
 
 def check_transform(transform: str) -> None:
@@ -121,9 +135,10 @@ def _tested(
     return TestedTransform(matching[0], settings, without, how)
 
 
-def _cases(tested: TestedTransform, programs: Sequence[TransformProgram]) -> Iterator[Case]:
+def _cases(tested: TestedTransform, programs: Sequence[TransformProgram], observes: bool) -> Iterator[Case]:
     name = tested.transform.name
-    yield Case("all-changes", partial(as_failure, name, partial(check_changes, tested, programs)))
+    word, check_all = ("unchanged", check_unchanged) if observes else ("changes", check_changes)
+    yield Case(f"all-{word}", partial(as_failure, name, partial(check_all, tested, programs)))
     for program in programs:
         checks = {**_CHECKS, **_MODULE_CHECKS} if program.is_module else _CHECKS
         for word, check in checks.items():
