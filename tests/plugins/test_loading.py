@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.conftest import OFFERS_AN_EXECUTOR, Site, record
-from thunder_core.errors import PluginError
+from thunder_core.errors import PluginError, PluginWarning
 from thunder_core.plugins import ExecutorSpec, TransformSpec, first_party
 from thunder_core.plugins.distributions import Installed
 from thunder_core.plugins.first_party import first_party_names
@@ -389,3 +389,12 @@ def test_plugins_of_the_repository_are_known_by_name(site: Site, monkeypatch: py
     monkeypatch.setattr(first_party, "_PACKAGES", folder / "nowhere")
     assert "pip install ./plugins/composites ./plugins/triton in a checkout" in first_party.how_to_get("triton")
     assert "pip install ./plugins/fusion ./plugins/nvfuser in a checkout" in first_party.how_to_get("nvfuser")
+
+
+def test_a_plugin_without_the_number_of_its_interface_warns_once(site: Site) -> None:
+    site.plugin("alpha", interfaces={})
+    with pytest.warns(PluginWarning, match=r"plugin 'alpha' \(plugin-alpha 1.0\): it does not declare") as warned:
+        record = host().load("alpha")
+    assert record.state is PluginState.LOADED
+    assert 'adds [project.entry-points."thunder.plugin_api"] alpha = "1"' in str(warned[0].message)
+    assert host().load("alpha") is record  # without another warning, which would be an error

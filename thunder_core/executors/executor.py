@@ -227,7 +227,7 @@ def executor_symbol(
 
 
 def declined_by_failing(
-    executor: str, what: str, step: str, location: SourceLocation | None, error: BaseException | str
+    executor: str, what: str, step: str, location: SourceLocation | None, error: BaseException | str, cure: str = ""
 ) -> str:
     """Warn about an executor's failure, and return the reason for which ``what`` is declined.
 
@@ -236,12 +236,13 @@ def declined_by_failing(
         what: description of the ops that it was queried about.
         step: the method of the executor that failed.
         error: the exception, or a description of the defect of its result.
+        cure: what the author of the executor does about it.
 
     Raises:
         ExecutorError: ``THUNDER_STRICT=1``.
     """
     description = error if isinstance(error, str) else f"failed with {type(error).__name__}: {error}"
-    problem = f"its {step} {description}"
+    problem = f"its {step} {description}" + (f"; {cure}" if cure else "")
     if is_strict():
         cause = None if isinstance(error, str) else error
         raise ExecutorError(f"{executor}: {what}: {problem}", location=location) from cause

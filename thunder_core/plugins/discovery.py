@@ -15,7 +15,7 @@ from typing import Final
 
 from thunder_core._version import __version__
 from thunder_core.errors import PluginError, suggestion
-from thunder_core.plugins.distributions import CORE, CORE_PLUGIN, Installed, PluginDistribution
+from thunder_core.plugins.distributions import API_GROUP, CORE, CORE_PLUGIN, Installed, PluginDistribution
 from thunder_core.plugins.hookspecs import API
 from thunder_core.plugins.requirements import LIBRARY_EXTRA, Obstacle, unmet_requirement, upgrade
 from thunder_core.plugins.states import PluginRecord, PluginState
@@ -40,7 +40,7 @@ def discover() -> list[PluginRecord]:
     for name in sorted(offers):
         for distribution in offers[name]:
             obstacle = _obstacle(name, distribution, offers[name], selected, installed)
-            state, why, advice = obstacle or (PluginState.AVAILABLE, "", "")
+            state, why, advice = obstacle or (PluginState.AVAILABLE, *_undeclared(name, distribution))
             target, has_library = distribution.plugins[name], LIBRARY_EXTRA in distribution.extras
             records.append(
                 PluginRecord(name, distribution.name, distribution.version, state, why, advice, target, has_library)
@@ -83,6 +83,15 @@ def _api_mismatch(name: str, distribution: PluginDistribution) -> Obstacle | Non
     why = f"it was written for {what} of the plugin interface, but this Thunder has number {API}"
     newer = number is not None and number > API
     return Obstacle(PluginState.API_MISMATCH, why, upgrade(CORE if newer else distribution.name))
+
+
+def _undeclared(name: str, distribution: PluginDistribution) -> tuple[str, str]:
+    """For a plugin without the number of an interface: what is wrong, and the advice for its author."""
+    if name in distribution.interfaces:
+        return "", ""
+    entry = f'[project.entry-points."{API_GROUP}"] {name} = "{API}"'
+    why = "it does not declare the plugin interface that it was written for, so a change of it will not be noticed"
+    return why, f"its author adds {entry} to pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True)

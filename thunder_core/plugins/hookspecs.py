@@ -10,7 +10,7 @@ A plugin is a distribution with an entry point in the group ``thunder.plugins``:
 
 The first line names the plugin and an object (a module will do) that has some of the functions below, each marked with
 `hookimpl`. The second is the number of the interface that the plugin was written for, `API`; it is read before anything
-is imported. Without it, 1 is assumed.
+is imported. Without it, 1 is assumed, and loading the plugin warns.
 
 Importing that object must be fast: it is imported when a configuration names the plugin, and when plugins are listed.
 The functions return specifications, which contain import paths. The objects at these paths, and the vendor's library,

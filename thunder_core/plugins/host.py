@@ -8,13 +8,14 @@ raises an error for defects of installed plugins, too.
 from __future__ import annotations
 
 import threading
+import warnings
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import pluggy
 
 from thunder_core._version import __version__
-from thunder_core.errors import PluginError, is_strict
+from thunder_core.errors import PluginError, PluginWarning, is_strict
 from thunder_core.forking import renew_in_child
 from thunder_core.plugins import builtin, hookspecs
 from thunder_core.plugins.discovery import discover
@@ -68,6 +69,8 @@ class Host:
     def load(self, name: str) -> PluginRecord:
         """Import and register the plugin, unless it is registered. The core is loaded without discovering plugins.
 
+        Warns about a plugin that does not declare its interface (`PluginWarning`).
+
         Raises:
             PluginError: it is not installed or cannot be used. ``__cause__`` is the exception of the plugin, if any.
         """
@@ -88,7 +91,10 @@ class Host:
                 specs = register(self.manager, name, plugin)
             except FAILURES as error:
                 self._fail(record, "one of its hooks fails", record.target, error)
-            return self._replace(replace(record, state=PluginState.LOADED, specs=specs))
+            record = self._replace(replace(record, state=PluginState.LOADED, specs=specs))
+        if record.why:
+            warnings.warn(f"the {record.title}: {record.why}: {record.advice}", PluginWarning, stacklevel=2)
+        return record
 
     def load_all(self) -> None:
         """Load every plugin that can be loaded. Failures are recorded.

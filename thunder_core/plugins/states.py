@@ -48,8 +48,8 @@ class PluginRecord:
         distribution: the name of the distribution.
         version: the version of the distribution; empty for a core that runs from a checkout without being installed.
         state: whether it can be used.
-        why: why it cannot, one sentence; else empty.
-        advice: the command that repairs that; else empty.
+        why: why it cannot, or what its author has to correct, one sentence; else empty.
+        advice: the command, or the correction; else empty.
         target: the value of its entry point: ``module:attribute`` or ``module``.
         has_library: whether its distribution has the extra ``lib``.
         specs: the specifications that its hooks returned; empty before it is loaded.

@@ -98,16 +98,25 @@ def rewritten_form(bound: BoundSymbol, function: Callable[..., Any], ambient: Co
     return _cache.get(None if key is None else (key, function), lambda: _record(bound, function, context))
 
 
+def _described(metadata: list[tuple[Any, ...]]) -> str:
+    """Dtype, shape, strides and device of each tensor."""
+    texts = [f"{dtype} {list(shape)} strides {list(stride)} on {device}" for shape, stride, dtype, device in metadata]
+    return ", ".join(texts).replace("torch.", "") or "no tensor"
+
+
 def _record(bound: BoundSymbol, function: Callable[..., Any], context: Context) -> Trace:
     name = bound.symbol.name
     try:
         trace = trace_call(function, bound.args, bound.kwargs, context, Level.TORCH)
     except Exception as error:  # an error in the author's rewrite
-        raise LoweringError(f"the rewrite of {name} failed: {type(error).__name__}: {error}") from error
+        problem = f"the rewrite of {name} failed: {type(error).__name__}: {error}"
+        raise LoweringError(f"{problem}; a kernel that does not run on fake tensors is the `run` of a claim") from error
     results = [proxy for proxy in list_proxies((trace.output,)) if isinstance(proxy, TensorProxy)]
-    if [metadata_of(proxy) for proxy in results] != [metadata_of(proxy) for proxy in tensor_outputs_of(bound)]:
+    found, expected = ([metadata_of(proxy) for proxy in of] for of in (results, tensor_outputs_of(bound)))
+    if found != expected:
         raise LoweringError(
-            f"the results of the rewrite of {name} differ from those of the operation in metadata or aliasing"
+            f"the results of the rewrite of {name} differ from those of the operation: {_described(found)} instead of "
+            f"{_described(expected)}"
         )
     names = {proxy.name for proxy in results}
     if len(names) < len(results) or not names <= trace.producers.keys():

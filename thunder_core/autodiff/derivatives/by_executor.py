@@ -27,6 +27,17 @@ from thunder_core.tracing.trace_call import refuse_objects
 _LITERALS: Final = (type(None), bool, int, SizeExpr, float, str, torch.dtype, torch.device)
 
 
+_CURES: Final = {
+    (False, False): "functions that do not run on fake tensors need `DerivativePair(..., fake=...)`, a function that "
+    "returns empty tensors of the right metadata",
+    (False, True): "`fake` must run on fake tensors",
+    (True, False): "its functions must return what the operation and its gradients are; correct them, or decline the "
+    "call in the check of the claim",
+    (True, True): "`fake` must return what `forward` does; correct it, or decline the call in the check of the claim",
+}
+"""What an author does about a pair that cannot be used: by whether its results are wrong, and whether it has `fake`."""
+
+
 class WrongPair(Exception):
     """The functions of a pair violate the contract of `DerivativePair`."""
 
@@ -256,7 +267,8 @@ def _derivative_or_decline(query: Query, executor: str, pair: DerivativePair) ->
         raise
     except Exception as error:  # noqa: BLE001 - a bug of the executor, or a pair that does not work on fake tensors
         problem = f"failed: {error}" if isinstance(error, WrongPair) else error
-        reason = declined_by_failing(executor, bound.symbol.name, "derivative pair", bound.location, problem)
+        cure = _CURES[isinstance(error, WrongPair), pair.fake is not None]
+        reason = declined_by_failing(executor, bound.symbol.name, "derivative pair", bound.location, problem, cure)
         return Declined(executor, reason.replace("its derivative pair", f"the pair of {executor}", 1), failed=True)
     return _derivative(query, executor, pair, values)
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from thunder_core.plugins import API
 from thunder_core.plugins.distributions import API_GROUP, GROUP
 
 
@@ -28,7 +29,7 @@ def write_metadata(
         requires: requirements, such as ``'vendor-library>=2; extra == "lib"'``.
         extras: names of extras.
         plugins: entry points in the group ``thunder.plugins``: ``module:attribute`` by plugin name.
-        interfaces: entry points in the group ``thunder.plugin_api``.
+        interfaces: entry points in the group ``thunder.plugin_api``; by default the current one for each plugin.
         urls: addresses by label.
 
     Returns:
@@ -41,6 +42,7 @@ def write_metadata(
     fields += [("Project-URL", f"{label}, {address}") for label, address in (urls or {}).items()]
     # The description, after the empty line, is not a field.
     (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in fields) + "\nName: not-this\n")
+    interfaces = dict.fromkeys(plugins or (), API) if interfaces is None else interfaces
     groups = {GROUP: plugins, API_GROUP: interfaces}
     text = "".join(
         f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items()) + "\n"
