@@ -157,8 +157,12 @@ def broken(at: Place, change: Any) -> Transform:
         (lambda trace: 1 / 0, "failed at its place .* ZeroDivisionError: division by zero"),
         (lambda trace: replace(trace, inputs=()), "changed the inputs"),
         (lambda trace: replace(trace, stage=Stage.ACQUIRED), "a trace of stage acquired"),
+        (
+            lambda trace: replace(trace, output=()),
+            r"changed the outputs .* instead of .*2. torch.float32 cpu",
+        ),
     ],
-    ids=["nothing", "error", "inputs", "stage"],
+    ids=["nothing", "error", "inputs", "stage", "outputs"],
 )
 def test_mistakes(change: Any, words: str) -> None:
     with pytest.raises(

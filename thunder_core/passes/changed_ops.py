@@ -61,6 +61,9 @@ def checked_ops(before: Trace, after: Trace, maker: str) -> Trace:
     Args:
         maker: the transform, for messages.
 
+    Returns:
+        The trace; ``after`` itself if no op is new.
+
     Raises:
         VerificationError: the trace or one of these ops is malformed. The message shows it with the ops around it.
     """
@@ -106,7 +109,11 @@ class _Checker:
         )
         if replaced is not None and Tag.HIGHER_ORDER in op.symbol.tags and op.symbol is replaced.symbol:
             return self.with_checked_bodies(op, replaced)
-        outcome = self.outcome(op) if self.runs_on_fakes(op) else _binding(op)
+        outcome = None
+        if self.runs_on_fakes(op):
+            outcome = self.outcome(op)
+        else:
+            _check_signature(op)
         if outcome is not None:
             self.share(op, outcome)
         effects = op.effects
@@ -191,7 +198,7 @@ class _Checker:
         return self.positions[leaf.storage].moved(leaf) if known else leaf
 
 
-def _binding(op: BoundSymbol) -> None:
+def _check_signature(op: BoundSymbol) -> None:
     """Raise _Refused if the signature of the op's function does not admit its arguments."""
     try:
         signature = inspect.signature(op.symbol.target)

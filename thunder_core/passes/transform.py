@@ -11,7 +11,9 @@ import torch
 
 from thunder_core.errors import RunEagerly, ThunderError, TransformError, VerificationError, suggestion
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
 from thunder_core.passes.changed_ops import checked_ops
 
@@ -203,6 +205,12 @@ class Transform(Pass[Trace]):
                 f"the transform {self.name!r} changed the inputs of the program {where}",
                 advice=("it may append inputs to which it gives a value in context.constants, nothing else",),
             )
+        if self.verified and _results(after) != _results(before):
+            raise TransformError(
+                f"the transform {self.name!r} changed the outputs of the program {where}: {_results(after)} instead of "
+                f"{_results(before)}",
+                advice=("return values of the same number, shapes, dtypes and devices",),
+            )
         if added and place is not Place.BEFORE_DIFFERENTIATION:
             raise TransformError(
                 f"the transform {self.name!r} adds constants {where}",
@@ -212,6 +220,15 @@ class Transform(Pass[Trace]):
     def _where(self, context: PassContext) -> str:
         place = context.place or self.place
         return f"at its place {place.value!r} in the {context.phase.value} program"
+
+
+def _results(trace: Trace) -> list[str]:
+    """The shape, dtype and device of each value in the output; the type of those that are no tensors."""
+    leaves = iterate_leaves(trace.output)
+    return [
+        f"{list(leaf.shape)} {leaf.dtype} {leaf.device}" if isinstance(leaf, TensorProxy) else type(leaf).__name__
+        for leaf in leaves
+    ]
 
 
 def ordered(transforms: Sequence[Transform]) -> tuple[Transform, ...]:
