@@ -154,6 +154,7 @@ def broken(at: Place, change: Any) -> Transform:
     ("change", "words"),
     [
         (lambda trace: None, "returned None"),
+        (lambda trace: trace.symbols, "an object of type tuple"),
         (lambda trace: 1 / 0, "failed at its place .* ZeroDivisionError: division by zero"),
         (lambda trace: replace(trace, inputs=()), "changed the inputs"),
         (lambda trace: replace(trace, stage=Stage.ACQUIRED), "a trace of stage acquired"),
@@ -162,7 +163,7 @@ def broken(at: Place, change: Any) -> Transform:
             r"changed the outputs .* instead of .*2. torch.float32 cpu",
         ),
     ],
-    ids=["nothing", "error", "inputs", "stage", "outputs"],
+    ids=["nothing", "ops", "error", "inputs", "stage", "outputs"],
 )
 def test_mistakes(change: Any, words: str) -> None:
     with pytest.raises(
@@ -209,6 +210,7 @@ def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[
         (lambda op: replace(op, symbol=Symbol("f", lambda x: x)), "does not accept these arguments: too many"),
         (lambda op: replace(op, symbol=Symbol("f", 3)), "has the target 3, which is not a function"),
         (lambda op: replace(op, symbol=torch.clone), "not a Symbol"),
+        (lambda op: replace(op, args=op.args[0]), "must be a tuple and a dict"),
     ],
 )
 def test_a_malformed_op_is_reported_with_its_transform_and_line(change: Any, words: str) -> None:
@@ -302,6 +304,7 @@ def test_order() -> None:
     ("transforms", "words"),
     [
         ((named("a"), named("a")), "'a' is listed twice"),
+        ((named("a", place=None),), "'a' has no place"),
         (
             (named("a", requires=("bee",)), named("be")),
             r"'a' requires 'bee', which is not in the list; did you mean 'be'\?",
@@ -309,7 +312,7 @@ def test_order() -> None:
         ((named("a", conflicts=("b",)), named("b")), "'a' conflicts with 'b'"),
         ((named("a", before=("b",)), named("b", before=("a",))), "cannot be put in order: (a before b|b before a)"),
     ],
-    ids=["twice", "requires", "conflicts", "circle"],
+    ids=["twice", "place", "requires", "conflicts", "circle"],
 )
 def test_contradictions(transforms: Any, words: str) -> None:
     with pytest.raises(thunder.TransformError, match=words):

@@ -144,6 +144,8 @@ class _Verifier:
             raise _Broken(f"a line is a {type(bound).__name__}, not a BoundSymbol")
         if not isinstance(bound.symbol, Symbol):
             raise _Broken(f"a line calls a {type(bound.symbol).__name__}, not a Symbol")
+        arguments_fit = isinstance(bound.args, tuple) and isinstance(bound.kwargs, dict)
+        _expect(arguments_fit, f"args and kwargs of {bound.symbol.name} must be a tuple and a dict")
         self._check_uses(bound.inputs(), "uses")
         if id(bound) not in self.checked:
             self._check_values(bound)

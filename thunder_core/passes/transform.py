@@ -196,7 +196,11 @@ class Transform(Pass[Trace]):
     def _check(self, before: Trace, after: Trace, context: PassContext, added: list[str]) -> None:
         where, place = self._where(context), context.place or self.place
         if not isinstance(after, Trace):
-            raise TransformError(f"the transform {self.name!r} returned {after!r} {where} instead of a trace")
+            returned = "None" if after is None else f"an object of type {type(after).__name__}"
+            raise TransformError(
+                f"the transform {self.name!r} returned {returned} {where} instead of a trace",
+                advice=("end `run` with `return trace.with_symbols(ops, self.name)`",),
+            )
         if after.stage is not _STAGES[place]:
             raise TransformError(f"the transform {self.name!r} returned a trace of stage {after.stage.value} {where}")
         expected = [*[proxy.name for proxy in before.inputs], *added]
@@ -235,9 +239,15 @@ def ordered(transforms: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms in the given order, except where ``before`` and ``after`` require another.
 
     Raises:
-        TransformError: a transform is configured twice, lacks a required one, or conflicts with another; or ``before``
-            and ``after`` contradict each other.
+        TransformError: a transform is configured twice, lacks a place or a required one, or conflicts with
+            another; or ``before`` and ``after`` contradict each other.
     """
+    for transform in transforms:
+        if not isinstance(getattr(transform, "place", None), Place):
+            raise TransformError(
+                f"the transform {transform.name!r} has no place, where it runs",
+                advice=("declare it in the class: place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION",),
+            )
     names = [transform.name for transform in transforms]
     _check(transforms, names)
     earlier: dict[int, set[int]] = {index: set() for index in range(len(names))}
