@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 from thunder_core.errors import VerificationError
@@ -18,6 +19,7 @@ from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.ir.tree import map_leaves
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext, ordered
 from thunder_core.symbols.registry import registry
 
@@ -266,6 +268,55 @@ def test_views_in_place_of_copies_share_storage() -> None:
         output = thunder.jit(function, transforms=[identity])(x)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(torch.autograd.grad(output.sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+@dataclass(frozen=True)
+class NoDropout(Transform):
+    """Removes dropout, and redirects its uses."""
+
+    name: ClassVar[str] = "no_dropout"
+    place: ClassVar[Place] = Place.BEFORE_DIFFERENTIATION
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        dropout = registry.symbol_of(nn.functional.dropout)
+        redirected: dict[str, Any] = {}
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, Trace):
+                return self.run(leaf, context)
+            return redirected.get(leaf.name, leaf) if isinstance(leaf, TensorProxy) else leaf
+
+        ops = []
+        for op in trace.symbols:
+            op = op.map_arguments(value)
+            if op.symbol is dropout:
+                redirected[op.output.name] = op.args[0]
+            else:
+                ops.append(op)
+        return replace(trace.with_symbols(ops, self.name), output=map_leaves(value, trace.output))
+
+
+class AcquiredNoDropout(NoDropout):
+    place: ClassVar[Place] = Place.ACQUIRED
+
+
+@pytest.mark.parametrize("transform", [NoDropout(), AcquiredNoDropout()], ids=["functional", "acquired"])
+def test_redirected_values_are_written_viewed_and_returned(transform: Transform) -> None:
+    def function(x: torch.Tensor, dropout: Any) -> Any:
+        y = dropout(torch.cos(x))
+        y.add_(1)
+        z = checkpoint(lambda y: dropout(y).sin(), y, use_reentrant=False)
+        w = dropout(z)
+        return y, w.t(), w, dropout(x)
+
+    compiled = thunder.jit(lambda x: function(x, nn.functional.dropout), transforms=[transform])
+    x = torch.randn(3, 4, requires_grad=True)
+    found, expected = compiled(x), function(x, lambda x: x)
+    torch.testing.assert_close(found, expected)
+    assert found[1].data_ptr() == found[2].data_ptr()
+    gradients = [torch.autograd.grad(results[1].sum() + results[3].sum(), x) for results in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    assert not any(op.effects.random for op in thunder.last_traces(compiled)[-1].symbols)
 
 
 def test_writes_of_a_replaced_op_are_computed_anew() -> None:
