@@ -15,6 +15,7 @@ from benchmarks.table import number
 
 README = ROOT / "README.md"
 HEADING = "## Benchmarks\n"
+TIME, MEMORY = "time, ", "peak memory, "  # of titles and rows that report.py writes
 END = "<!-- end of the report -->\n"
 COMMIT = re.compile(r"[0-9a-f]+")
 SECTION = re.compile(r"<!-- report: (?P<path>\S+) -->\n.*?" + re.escape(END), re.DOTALL)
@@ -42,7 +43,7 @@ def _cell(row: Row, name: str, ratio: float | None) -> str:
 
 
 def section(path: Path) -> str:
-    """The section of the README for a report in this repository: times, peak memory and means, and their origin.
+    """The section of the README for a report in this repository: a table of times and ratios, and their origin.
 
     Raises:
         InvalidResult: the file is not a report of one commit, or not in this repository.
@@ -58,18 +59,50 @@ def section(path: Path) -> str:
     if not path.resolve().is_relative_to(ROOT):
         raise InvalidResult(f"{path} is not in {ROOT}; copy it to benchmarks/results/")
     name = path.resolve().relative_to(ROOT).as_posix()
-    shown = [row for row in rows if row.unit in ("ms", "MiB", "x") and row.values and not _is_detail(row)]
     device = content["processor"] if content["device"]["type"] == "cpu" else content["device"]["name"]
     origin = (
         f"Measured by `python -m benchmarks report` at commit {commit} on {content['date'][:10]}: {device}, PyTorch "
         f"{content['versions']['torch']}, Python {content['python']} ([all results]({name})). Ratios are to the best "
         "of the others."
     )
-    return f"<!-- report: {name} -->\n{origin}\n\n{tables(shown, BEST)}{END}"
+    return f"<!-- report: {name} -->\n{origin}\n\n{ratio_table(rows)}{END}"
 
 
-def _is_detail(row: Row) -> bool:
-    return row.group.startswith(("host", "peak memory reserved"))
+def ratio_table(rows: Sequence[Row]) -> str:
+    """One table for a report: the times of each workload, and the ratios of Thunder's time and peak memory to the best.
+
+    The last rows are geometric means of the ratios.
+    """
+    timed = [row for row in rows if row.unit == "ms" and row.values and not row.group.startswith("host")]
+    means = {row.what: row for row in rows if row.unit == "x" and row.values}
+    memory = {(row.group, row.what): row for row in rows if row.unit == "MiB"}
+    names = list(dict.fromkeys(name for row in timed for name in row.values))
+    several = len({row.group for row in timed}) > 1
+    lines = [" | ".join(["| workload", *names, "time", "memory"]) + " |", "|---" * (len(names) + 3) + "|"]
+    for row in timed:
+        what = f"{row.group}: {row.what}" if several else row.what
+        cells = [f"{number(row.values[name])} {row.unit}" if name in row.values else "-" for name in names]
+        ratios = [_thunder_ratio(each) for each in (row, memory.get((f"{MEMORY}{row.group}", row.what)))]
+        lines.append(" | ".join([f"| {what}", *cells, *ratios]) + " |")
+    for what, mean in means.items():
+        if what.startswith(TIME):
+            cells = [f"{mean.values[name]:.2f}x" if name in mean.values else "-" for name in names]
+            of = what.removeprefix(TIME)
+            ratios = [_thunder_value(each) for each in (mean, means.get(f"{MEMORY}{of}"))]
+            lines.append(" | ".join([f"| geometric mean, {of}", *cells, *ratios]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _thunder_ratio(row: Row | None) -> str:
+    """The least ratio of Thunder's implementations to the best of the others; ``-`` without one."""
+    ratios = [] if row is None else [ratio for name, ratio in row.ratios(BEST).items() if is_thunder(name)]
+    return f"{min(ratios):.2f}x" if ratios else "-"
+
+
+def _thunder_value(row: Row | None) -> str:
+    """The least value of Thunder's implementations in a row of ratios; ``-`` without one."""
+    values = [] if row is None else [value for name, value in row.values.items() if is_thunder(name)]
+    return f"{min(values):.2f}x" if values else "-"
 
 
 def update_readme(path: Path, readme: Path = README) -> None:

@@ -132,7 +132,7 @@ def test_versions_of_python_are_looked_for(tmp_path):
     assert f"there are 5 GB of disk space for {place}, and an environment takes up to 12 GB" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["environment", "demo", "test", "check"])
+@pytest.mark.parametrize("script", ["environment", "demo", "test", "check", "docs"])
 def test_scripts_are_executable_and_parse(script):
     path = ROOT / "scripts" / script
     assert os.access(path, os.X_OK)

@@ -1,0 +1,71 @@
+"""The site: its navigation has all pages, and its reference has all public names. ``scripts/docs`` checks the rest."""
+
+import importlib
+import re
+import runpy
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import thunder
+import thunder_core.executors
+import thunder_core.plugins
+import thunder_core.plugins.hookspecs
+import thunder_fusion
+import thunder_testing
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = [
+    entry
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
+    for entry in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+]
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "scripts" / "docs"))
+
+
+@pytest.mark.parametrize("module", [thunder, thunder_fusion, thunder_testing], ids=lambda module: module.__name__)
+def test_reference_has_each_public_name_of_what_users_import(module: ModuleType) -> None:
+    names = getattr(module, "__all__", ("FusionExecutor",))
+    assert not {f"{module.__name__}.{name}" for name in names} - set(ENTRIES)
+
+
+@pytest.mark.parametrize("module", [thunder_core.executors, thunder_core.plugins], ids=lambda module: module.__name__)
+def test_reference_has_each_name_of_the_interface_of_plugins(module: ModuleType) -> None:
+    described = {f"{thunder_core.plugins.__name__}.{name}" for name in ("API", "hookimpl")}  # in the page of the hooks
+    decision = {f"{thunder_core.executors.__name__}.Decision"}  # the union of two entries
+    assert not {f"{module.__name__}.{name}" for name in module.__all__} - set(ENTRIES) - described - decision
+
+
+def test_entries_of_the_reference_are_documented_objects() -> None:
+    assert len(ENTRIES) == len(set(ENTRIES))
+    for entry in ENTRIES:
+        found = _resolve(entry)
+        assert isinstance(found, str) or found.__doc__, entry
+
+
+def _resolve(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    owner = importlib.import_module(module)
+    return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(path)
+
+
+def test_navigation_has_each_page_once(script: dict[str, Any]) -> None:
+    navigation = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(navigation) == sorted(map(str, script["documents"]()))
+
+
+def test_lists_are_lists_on_the_site(script: dict[str, Any]) -> None:
+    """GitHub needs neither a blank line before a list nor four spaces for a nested one; Python-Markdown needs both."""
+    written = "Two items:\n- one\n  goes on\n  - nested\n- two\n\n```text\n- code\n  - code\n```\n"
+    expected = "Two items:\n\n- one\n    goes on\n    - nested\n- two\n\n```text\n- code\n  - code\n```\n"
+    assert script["for_mkdocs"](written) == expected
+
+
+def test_comments_for_tests_are_not_on_the_site(script: dict[str, Any]) -> None:
+    assert script["for_mkdocs"]("a\n\n<!-- output: x -->\n```text\nb\n```\n") == "a\n\n```text\nb\n```\n"
