@@ -5,26 +5,78 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from thunder._libraries import library
 from thunder_core.errors import OptionError, PluginError
 
-_ABSENT: Any = object()
+T = TypeVar("T")
 
 
+class Options(TypedDict, total=False):
+    """The options of `jit`, for type checkers. `jit` describes them."""
+
+    config: Any
+    executors: Sequence[Any] | None
+    transforms: Sequence[Any] | None
+    cache: Literal["constant values", "same input", "no caching"]
+    dynamic: bool | Literal["automatic"] | Mapping[str, Any]
+    recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float]
+    sharp_edges: Literal["allow", "warn", "error"]
+    allow_recompiles: bool | Literal["eager"]
+    recompile_warning: int
+    recompile_limit: int
+    outcome_limit: int
+    front_end: str
+    tensor_classes: Sequence[Any]
+    interceptions: Sequence[Any]
+    requires: Sequence[str]
+
+
+class _Default:
+    """A default that `help` prints as text: the value is not known when the function is defined."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+_DECORATOR: Any = _Default("<decorator>")
+_CONFIGURED: Any = _Default("<configured>")
+
+
+@overload
+def jit(fn: T, /, **options: Unpack[Options]) -> T: ...
+@overload
+def jit(**options: Unpack[Options]) -> Callable[[T], T]: ...
 def jit(
-    fn: Any = _ABSENT,
+    fn: Any = _DECORATOR,
     /,
     *,
     config: Any = None,
     executors: Sequence[Any] | None = None,
     transforms: Sequence[Any] | None = None,
-    **options: Any,
+    cache: Literal["constant values", "same input", "no caching"] = _CONFIGURED,
+    dynamic: bool | Literal["automatic"] | Mapping[str, Any] = _CONFIGURED,
+    recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float] = _CONFIGURED,
+    sharp_edges: Literal["allow", "warn", "error"] = _CONFIGURED,
+    allow_recompiles: bool | Literal["eager"] = _CONFIGURED,
+    recompile_warning: int = _CONFIGURED,
+    recompile_limit: int = _CONFIGURED,
+    outcome_limit: int = _CONFIGURED,
+    front_end: str = _CONFIGURED,
+    tensor_classes: Sequence[Any] = _CONFIGURED,
+    interceptions: Sequence[Any] = _CONFIGURED,
+    requires: Sequence[str] = _CONFIGURED,
+    **unknown: Any,
 ) -> Any:
     """Compile a function or an `nn.Module` at its first call, and again at a call for which a guard fails.
+
+    Options that are not given are those of ``config``, or else the defaults that are named here.
 
     Args:
         fn: the function or module. Without it, a decorator is returned: ``@thunder.jit(cache="no caching")``. A plugin
@@ -32,13 +84,30 @@ def jit(
         config: a path, a dict, a `ThunderConfig` or the name of a preset; None for the default. Other arguments
             override it.
         executors: the executors that are offered the operations, in order: names, ``{name: options}``, or objects. The
-            reference executor is always the last; ``[]`` selects it alone.
+            reference executor is always the last; ``[]`` selects it alone. By default those of the preset for the
+            program's device.
         transforms: the transforms to add to the pipeline, in the same forms.
-        options: ``cache``, ``sharp_edges``, ``recompute``, ``allow_recompiles``, ``recompile_warning``,
-            ``recompile_limit``, ``outcome_limit``, ``dynamic``, ``front_end``, ``requires``; see
-            `thunder.config.model.ThunderConfig`. ``dynamic`` may declare sizes of arguments, as ``dynamic_shapes`` of
-            `torch.export.export` does:
-            ``dynamic={"x": {0: Dim("batch", max=64)}}``; see docs/shapes_and_values.md.
+        cache: ``"constant values"`` (default) guards everything that the program reads; ``"same input"`` trusts that
+            only the data of tensors changes; ``"no caching"`` compiles at each call.
+        dynamic: the sizes of inputs that may vary without recompilation. ``"automatic"`` (default): those that differed
+            between calls. ``True``: all that can, from the first call on. ``False``: none. Sizes of arguments are
+            declared as by ``dynamic_shapes`` of `torch.export.export`: ``{"x": {0: Dim("batch", max=64)}}``; see
+            docs/shapes_and_values.md.
+        recompute: the values that backward recomputes instead of saving them: ``"none"``, ``"cheap"`` (default),
+            ``"aggressive"``, or ``{"budget": 0.5}`` for a share of the bytes that the default saves.
+        sharp_edges: what to do when the program consumes Python's or NumPy's random state: ``"allow"``, ``"warn"``
+            (default) or ``"error"``, which also refuses programs whose Python code reads values of tensors.
+        allow_recompiles: whether a call may compile after the first one, or after the calls in a `warm_up`. ``True`` is
+            the default; with ``False`` such a call raises RecompileError; with ``"eager"`` eager PyTorch runs it.
+        recompile_warning: the number of compilations after which one warning says what changes; 8 by default.
+        recompile_limit: the largest number of compiled entries, after which eager PyTorch runs other calls; 64 by
+            default.
+        outcome_limit: the largest number of entries that differ only in values of tensors; 16 by default.
+        front_end: how programs are recorded; ``"run"`` by default.
+        tensor_classes: support for tensors that hold tensors, in the forms of ``executors``.
+        interceptions: plugins that record calls which the core refuses, in the same forms.
+        requires: distributions that must be installed: ``["thunder-plugin-cudnn>=0.1"]``.
+        unknown: any other option is an error, with the nearest name, or what replaces the option of `torch.compile`.
 
     Returns:
         For a module a compiled instance of its class that shares its ``__dict__``; for a function a compiled function.
@@ -49,8 +118,23 @@ def jit(
         OptionError: ``fn`` cannot be compiled, or ``dynamic`` declares sizes of a parameter that it does not have.
         PluginError: an executor, a transform or another part cannot be used; with the command that repairs it.
     """
+    given = {
+        "cache": cache,
+        "dynamic": dynamic,
+        "recompute": recompute,
+        "sharp_edges": sharp_edges,
+        "allow_recompiles": allow_recompiles,
+        "recompile_warning": recompile_warning,
+        "recompile_limit": recompile_limit,
+        "outcome_limit": outcome_limit,
+        "front_end": front_end,
+        "tensor_classes": tensor_classes,
+        "interceptions": interceptions,
+        "requires": requires,
+    }
+    options = {name: value for name, value in given.items() if value is not _CONFIGURED} | unknown
     settings = _settings(config, executors=executors, transforms=transforms, **options)
-    if fn is _ABSENT:
+    if fn is _DECORATOR:
         return functools.partial(_jit, settings=settings)
     return _jit(fn, settings)
 

@@ -19,7 +19,13 @@ from thunder.command_line import pytorch_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plugins test their READMEs themselves.
-FOLDERS = (ROOT, *(ROOT / name for name in ("docs", "docs/reference", "docs/tutorials", "benchmarks", "plugins/fusion", "plugins/testing")))
+FOLDERS = (
+    ROOT,
+    *(
+        ROOT / name
+        for name in ("docs", "docs/reference", "docs/tutorials", "benchmarks", "plugins/fusion", "plugins/testing")
+    ),
+)
 DOCUMENTS = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PIECE = re.compile(
     r"^```python\n(?P<code>.*?)^```|^<!-- output: (?P<expression>.*?) -->\n```text\n(?P<text>.*?)^```",
