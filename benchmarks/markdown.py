@@ -62,8 +62,8 @@ def section(path: Path) -> str:
     device = content["processor"] if content["device"]["type"] == "cpu" else content["device"]["name"]
     origin = (
         f"Measured by `python -m benchmarks report` at commit {commit} on {content['date'][:10]}: {device}, PyTorch "
-        f"{content['versions']['torch']}, Python {content['python']} ([all results]({name})). Ratios are to the best "
-        "of the others."
+        f"{content['versions']['torch']}, Python {content['python']} ([all results]({name})). The last columns are "
+        "Thunder's time and peak memory as ratios to the best of the others."
     )
     return f"<!-- report: {name} -->\n{origin}\n\n{ratio_table(rows)}{END}"
 

@@ -309,6 +309,25 @@ def test_markdown_and_the_section_of_the_readme(started, tmp_path, capsys, monke
         markdown.update_readme(path, readme)
 
 
+def test_the_table_of_the_readme_joins_times_ratios_and_means():
+    times = {"eager": 4.0, "compile": 2.0, "thunder": 3.0, "thunder-inductor": 1.0}
+    rows = [
+        Row("training step", "m", "ms", times, {}),
+        Row("forward", "m", "ms", {"eager": 4.0, "thunder": 2.0}, {}),
+        Row("peak memory, training step", "m", "MiB", {"eager": 8.0, "compile": 4.0, "thunder": 5.0}, {}),
+        Row("host time to enqueue it, training step", "m", "ms", times, {}),
+        Row("geometric means", "time, training step, 1 models", "x", {"eager": 2.0, "thunder": 1.5}, {}),
+        Row("geometric means", "peak memory, training step, 1 models", "x", {"eager": 2.0, "thunder": 1.25}, {}),
+    ]
+    assert markdown.ratio_table(rows).splitlines() == [
+        "| workload | eager | compile | thunder | thunder-inductor | time | memory |",
+        "|---|---|---|---|---|---|---|",
+        "| training step: m | 4 ms | 2 ms | 3 ms | 1 ms | 0.50x | 1.25x |",
+        "| forward: m | 4 ms | - | 2 ms | - | 0.50x | - |",
+        "| geometric mean, training step, 1 models | 2.00x | - | 1.50x | - | 1.50x | 1.25x |",
+    ]
+
+
 def test_the_readme_has_the_figures_of_the_report_that_it_names():
     text = markdown.README.read_text()
     for found in markdown.SECTION.finditer(text):

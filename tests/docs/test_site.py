@@ -1,6 +1,7 @@
 """The site: its navigation has all pages, and its reference has all public names. ``scripts/docs`` checks the rest."""
 
 import importlib
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import thunder
 import thunder_core.executors
@@ -58,6 +60,19 @@ def _resolve(path: str) -> Any:
 def test_navigation_has_each_page_once(script: dict[str, Any]) -> None:
     navigation = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(navigation) == sorted(map(str, script["documents"]()))
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the page is about one version of torch.compile")
+def test_the_page_about_torch_compile_has_each_argument_mode_log_and_function() -> None:
+    from torch._inductor import list_mode_options
+    from torch._logging._internal import log_registry
+
+    text = (ROOT / "docs" / "migration_torch_compile.md").read_text()
+    words = set(re.findall(r"[\w-]+", text))
+    logs = {*log_registry.artifact_names, *log_registry.log_alias_to_log_qnames}
+    logs -= {name for name in logs if name in ("all", "custom_format_test_artifact")}
+    for names in (inspect.signature(torch.compile).parameters, list_mode_options(), logs, torch.compiler.__all__):
+        assert not sorted(set(names) - words)
 
 
 def test_lists_are_lists_on_the_site(script: dict[str, Any]) -> None:
