@@ -56,6 +56,9 @@ def explain(
     collectives: Annotated[bool, typer.Option("--collectives", help="Show the collectives.")] = False,
     notes: Annotated[bool, typer.Option("--notes", help="Show notes of transforms.")] = False,
     guards: Annotated[bool, typer.Option("--guards", help="Show the guards.")] = False,
+    html: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the explorer, a page for browsers, to a file.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile a program and show what runs it.
@@ -74,6 +77,8 @@ def explain(
     with contextlib.redirect_stdout(sys.stderr):  # prints of the program are not part of the report
         report = _compile(program, inputs, train, {name: value for name, value in options.items() if value is not None})
     rows = _rows(report, op)
+    if html is not None:
+        report.to_html(html)
     if json:
         print_json(_as_data(program, report, op, rows))
         return

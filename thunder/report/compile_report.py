@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 
+from thunder._libraries import library
 from thunder.compiled.function import Compiled
 from thunder.config import resolve_config
 from thunder.config.settings import ConfiguredSettings
@@ -20,6 +22,7 @@ from thunder.report.regions_report import RegionReport
 from thunder.report.section import Row, Section
 from thunder.report.summary import summary
 from thunder.report.training_report import DerivativeReport, TrainingReport
+from thunder_core.errors import OptionError
 from thunder_core.contract import CONSTANT_SIZES, Retry
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
@@ -129,6 +132,12 @@ class CompileReport:
     measured: dict[str, float]
     module_notes: tuple[str, ...] = ()
 
+    _programs: ClassVar[tuple[CacheEntry, ...]] = ()
+    """The compiled programs, for `to_html`; no part of the data, and not pickled."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_programs"}
+
     @property
     def miss_reasons(self) -> tuple[str, ...]:
         """Why each compilation happened, oldest first."""
@@ -202,6 +211,29 @@ class CompileReport:
         """The report as JSON text: the attributes of the classes of `thunder.report`, with the same names."""
         return json.dumps(asdict(self), indent=2, default=str)
 
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the explorer: one HTML file that shows the programs, and that reads nothing from the network.
+
+        Args:
+            path: the file; one that exists is replaced.
+
+        Raises:
+            PluginError: the package ``thunder-plugin-explorer`` is not installed.
+            OptionError: nothing is compiled, or the report is a copy (pickled, or by `copy.deepcopy`).
+            OSError: the file cannot be written.
+        """
+        page = library("explorer", "page", "to_html and --html", prefix="thunder_plugin_")
+        page.write_page(self, self._traced(), path)
+
+    def _traced(self) -> tuple[CacheEntry, ...]:
+        if not self.entries:
+            raise OptionError(f"{self.name} has not been compiled yet", advice=("call it once first",))
+        if not self._programs:
+            raise OptionError(
+                "a copy of a report has no traces", advice=("call this method of the result of thunder.explain",)
+            )
+        return self._programs
+
     def __str__(self) -> str:
         return "\n".join(summary(self))
 
@@ -249,7 +281,7 @@ def compile_report(compiled: Compiled) -> CompileReport:
     fallbacks = sum([program.fallbacks for program in programs], Counter())
     assert isinstance(compiled.settings, ConfiguredSettings)
     options, default = compiled.settings.config.model_dump(), resolve_config({}).model_dump()
-    return CompileReport(
+    report = CompileReport(
         compiled.name,
         options,
         tuple([name for name, value in options.items() if value != default[name]]),
@@ -261,6 +293,8 @@ def compile_report(compiled: Compiled) -> CompileReport:
         _measured(entries[-1]) if entries else {},
         tuple(_module_notes(compiled)),
     )
+    object.__setattr__(report, "_programs", tuple(entries))
+    return report
 
 
 def _module_notes(compiled: Compiled) -> list[str]:

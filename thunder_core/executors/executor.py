@@ -50,7 +50,10 @@ class DerivativePair:
 
 
 RegionCall = Callable[..., Sequence[Any]]
-"""Called with the inputs of a region, in order; returns its outputs, in a tuple or a list."""
+"""Called with the inputs of a region, in order; returns its outputs, in a tuple or a list.
+
+It may have a method ``generated_code() -> str``: the code that runs, for people.
+"""
 
 
 class RegionError(Exception):

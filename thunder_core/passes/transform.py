@@ -144,6 +144,12 @@ class Transform(Pass[Trace]):
         """For the report: the seconds that ops have taken so far, by executor. Empty if it does not measure them."""
         return {}
 
+    def measured_ops(self) -> Sequence[Any]:
+        """For the report: a record for each op that it measures, with the attributes ``phase``, ``operation``,
+        ``executor``, ``place`` (`SourceLocation.place`), ``clock``, ``calls``, and ``total`` in seconds.
+        """
+        return ()
+
     def on_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
         """The ``state_dict()`` of the compiled module, computed from that of the original module."""
         return state

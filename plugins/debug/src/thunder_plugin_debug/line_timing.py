@@ -76,6 +76,10 @@ class LineTiming(DebugTransform):
             seconds[record.executor] = seconds.get(record.executor, 0.0) + record.total
         return seconds
 
+    def measured_ops(self) -> tuple[TimingRecord, ...]:
+        """`records`, for reports."""
+        return self.records
+
     def table(self, rows: int | None = None) -> str:
         """The records as text: all, or the first ``rows``."""
         return format_table(self.records, rows)

@@ -111,6 +111,7 @@ def load(
     names.update(constants)
     region = CompiledRegion(names["call"], stored.checked, expected, written)
     region.artifact = lambda: data
+    region.code = stored.source
     return region
 
 

@@ -133,6 +133,7 @@ class _Started:
         checked = () if getattr(compiled, "_defers_input_alignment", False) else tuple(compiled.inputs_to_check)
         (kernels,) = self.kernels
         region = CompiledRegion(kernels.scope["call"], checked, expected, written, len(sizes))
+        region.code = compiled.source_code
         if not sizes:
             region.artifact = partial(artifact, compiled, kernels.scope, checked, self.bundle + bundle)
         return region

@@ -33,9 +33,10 @@ class CompiledRegion:
         written: positions of inputs that are written.
         sizes: number of symbolic sizes after the tensors. If there are any, each call checks the strides of results.
         artifact: returns the bytes for other processes; None if there is no artifact.
+        code: the module that Inductor generated; empty if it is unknown.
     """
 
-    __slots__ = ("artifact", "call", "checked", "expected", "sizes", "written", "wrong")
+    __slots__ = ("artifact", "call", "checked", "code", "expected", "sizes", "written", "wrong")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class CompiledRegion:
         self.sizes = sizes
         self.wrong: list[int] | None = None
         self.artifact: Callable[[], bytes | None] | None = None
+        self.code = ""
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         arguments = [*inputs]
@@ -78,6 +80,10 @@ class CompiledRegion:
             for index in wrong:
                 results[index] = with_strides(results[index].clone(), expected[index])
         return results
+
+    def generated_code(self) -> str:
+        """The module that Inductor generated, with its kernels."""
+        return self.code
 
     def _writing(self, inputs: Sequence[Any], arguments: list[Any]) -> Sequence[Any]:
         """The call, with PyTorch's side effects of in-place writes."""

@@ -41,6 +41,10 @@ class CompiledRegion:
                 results[index] = with_strides(results[index].clone(), self._stride(index))
         return results
 
+    def generated_code(self) -> str:
+        """The source of the definition."""
+        return self.written.source
+
     def _wrong(self, inputs: Sequence[Any], results: Sequence[Any]) -> list[int]:
         """Positions of results with other strides, or in the memory of an input or of a preceding result."""
         taken = {_address(tensor) for tensor in inputs}
