@@ -22,8 +22,8 @@ from thunder.report.regions_report import RegionReport
 from thunder.report.section import Row, Section
 from thunder.report.summary import summary
 from thunder.report.training_report import DerivativeReport, TrainingReport
-from thunder_core.errors import OptionError
 from thunder_core.contract import CONSTANT_SIZES, Retry
+from thunder_core.errors import OptionError
 from thunder_core.passes.pass_manager import StageReport
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.sizes_report import SizesReport

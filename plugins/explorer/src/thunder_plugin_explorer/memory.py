@@ -60,7 +60,8 @@ def memory_timeline(programs: Mapping[Phase, Trace]) -> MemoryTimeline:
     names = {proxy.name: proxy.storage for proxy in first.inputs if isinstance(proxy, TensorProxy)}
     storages, alive = LiveStorages(), _Alive()
     points: dict[str, tuple[int, ...]] = {}
-    peak, phase_of_peak, index_of_peak, holders = 0, "", -1, ()
+    peak, phase_of_peak, index_of_peak = 0, "", -1
+    holders: tuple[Holder, ...] = ()
     for phase, trace in programs.items():
         # forward and backward number storages independently, so values are matched by name
         numbers = {p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names}

@@ -1,8 +1,8 @@
 """The page: one file of HTML with its style, its code and the data of a report. It reads nothing else.
 
-Texts of programs are data, never markup. They are in a JSON element in which ``<``, ``>`` and ``&`` are escaped, and the
-code of the page writes them by ``textContent``. The page's content security policy forbids all other scripts, styles
-and requests.
+Texts of programs are data, never markup. They are in a JSON element in which ``<``, ``>`` and ``&`` are escaped, and
+the code of the page writes them as text nodes. The page's content security policy forbids all other scripts, styles and
+requests.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import torch
 from thunder.report.compile_report import CompileReport, EntryReport
 from thunder.report.decisions import OpDecisions
 from thunder_core._version import __version__
-from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.storage_sizes import extent_bytes
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_plugin_explorer.memory import memory_timeline

@@ -47,7 +47,7 @@ function whereNode(op) {
     "div",
     {},
     op.module ? element("div", {}, "module ", element("code", { class: "module" }, op.module)) : null,
-    element("div", { class: "faint path" }, `${op.file}:${op.line} in ${op.function}`),
+    element("div", { class: "faint path", title: op.file }, `${shortPath(op.file)}:${op.line} in ${op.function}`),
     op.source ? element("pre", { class: "source" }, op.source) : null,
   );
 }
@@ -69,9 +69,15 @@ function savedNode(program, line, go) {
   );
 }
 
+// One of the decisions that say the same.
+function different(decisions) {
+  return [...new Map(decisions.map((each) => [JSON.stringify([each.phase, each.symbol, each.runs, each.declined]), each])).values()];
+}
+
 function lineDetails(line, go, showCode) {
   const { op, program, phase } = line;
-  const decisions = line.decisions();
+  // Of a region only what was declined, and composites: the ops inside follow.
+  const decisions = op.parts.length ? different(line.allDecisions().filter((each) => each.declined.length)) : line.decisions();
   const parts = op.parts.map((part) => OPS[part]);
   const measured = program.data.measured.filter((row) => row[0] === phase && row[3] === op.described);
   const inputs = op.inputs.map((name) => valueNode(name, program.producer(phase, name), go));
@@ -102,10 +108,10 @@ function lineDetails(line, go, showCode) {
     element("h2", {}, op.symbol.replace(/^torch\.nn\.functional\./, "")),
     element("div", { class: "faint" }, `${phase}, op ${line.index}`, " ", badge(line.executor)),
     element("pre", { class: "source" }, op.text.split("  # ").join("\n# ")),
-    section("Where", whereNode(op)),
     decisions.length || !parts.length
-      ? section("Why this executor", decisions.length ? decisions.map(decisionNode) : element("p", { class: "faint" }, "Executors were not asked: a pass or transform added this op."))
+      ? section(parts.length ? "Declined in this region" : "Why this executor", decisions.length ? decisions.map(decisionNode) : element("p", { class: "faint" }, "Executors were not asked: a pass or transform added this op."))
       : null,
+    section("Where", whereNode(op)),
     parts.length ? section(`${countText(parts.length, "op")} in this region`, partNodes) : null,
     op.code >= 0 ? section("Generated code", button("Show the code", () => showCode(op.code))) : null,
     section("Reads", inputs.length ? element("div", { class: "values" }, inputs) : null),
@@ -122,7 +128,7 @@ function groupDetails(group, go) {
   const places = group.decisions.slice(0, 200).map((decision) => {
     const line = first.phase === "pattern" || decision.outputs.length ? PROGRAM().lineOf(decision.phase, decision.outputs) : null;
     const text = decision.location || "no line";
-    return element("li", {}, line ? button(decision.outputs.join(", ") || "op", () => go(line), { class: "value" }) : element("code", {}, decision.outputs.join(", ")), " ", element("span", { class: "path faint" }, text));
+    return element("li", {}, line ? button(decision.outputs.join(", ") || "op", () => go(line), { class: "value" }) : element("code", {}, decision.outputs.join(", ")), " ", element("span", { class: "path faint", title: text }, shortPath(text)));
   });
   return element(
     "article",

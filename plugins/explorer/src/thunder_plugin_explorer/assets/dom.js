@@ -1,13 +1,13 @@
-// Elements and numbers. Texts are set by textContent alone, so that no text of a program can become markup.
+// Elements and numbers. Texts are text nodes alone, so that no text of a program can become markup.
 
 function element(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, String(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== ""));
   return node;
 }
 
@@ -49,6 +49,15 @@ function bytesText(bytes) {
 function secondsText(seconds) {
   if (seconds < 1e-3) return `${(seconds * 1e6).toFixed(1)} us`;
   return seconds < 1 ? `${(seconds * 1e3).toFixed(1)} ms` : `${seconds.toFixed(2)} s`;
+}
+
+// A path without the folder that packages are installed in, and the end of a long name.
+function shortPath(path) {
+  return path.replace(/^.*\/(site|dist)-packages\//, "");
+}
+
+function endOf(text, length) {
+  return text.length > length ? `\u2026${text.slice(text.length - length + 1)}` : text;
 }
 
 function countText(count, noun) {

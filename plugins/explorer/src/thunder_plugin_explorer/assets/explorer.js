@@ -10,7 +10,7 @@ function words() {
   return STATE.query.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-const search = element("input", { type: "search", id: "search", placeholder: "Search: op, module, file:line, executor   ( / )", "aria-label": "Search" });
+const search = element("input", { type: "search", id: "search", placeholder: "Search: op, module, file:line, executor  ( / )", "aria-label": "Search" });
 const executors = element("select", { "aria-label": "Ops on this executor", onchange: (event) => { STATE.executor = event.target.value; refresh(); } });
 const decliners = element("select", { "aria-label": "Ops that this executor declined", onchange: (event) => { STATE.decliner = event.target.value; refresh(); } });
 const programs = element("select", { "aria-label": "Compiled program", onchange: (event) => chooseProgram(Number(event.target.value)) });
@@ -86,7 +86,9 @@ function showCode(code) {
 function fillFilters() {
   const options = (first, names) => [element("option", { value: "" }, first), ...names.map((name) => element("option", { value: name }, name))];
   executors.replaceChildren(...options("any executor", PROGRAM().executors));
-  decliners.replaceChildren(...options("declined by ...", PROGRAM().decliners));
+  decliners.replaceChildren(...options("declined or not", PROGRAM().decliners));
+  decliners.options[0].after(element("option", { value: "*" }, "declined by any"));
+  for (const option of [...decliners.options].slice(2)) option.textContent = `declined by ${option.value}`;
   programs.replaceChildren(...PROGRAMS.map((program, index) => element("option", { value: index }, `program ${index}: ${program.data.reason}`.slice(0, 60))));
   programs.value = String(STATE.program);
   programs.hidden = PROGRAMS.length < 2;
@@ -114,7 +116,7 @@ function theme() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && document.activeElement === search) {
+  if (event.key === "Escape" && !help.open) {
     search.value = STATE.query = "";
     search.blur();
     refresh();
@@ -144,7 +146,7 @@ document.getElementById("header").append(
   search,
   executors,
   decliners,
-  button("light / dark", () => setTheme(theme() === "dark" ? "light" : "dark"), { title: "t" }),
+  button("theme", () => setTheme(theme() === "dark" ? "light" : "dark"), { title: "light or dark ( t )" }),
   button("?", () => help.showModal(), { "aria-label": "Keys" }),
 );
 document.getElementById("main").append(viewNode, panel);

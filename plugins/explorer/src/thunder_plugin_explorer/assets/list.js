@@ -35,6 +35,7 @@ class List {
       node.addEventListener("click", () => this.pick(index));
       nodes.push(node);
     }
+    if (!this.rows.length) nodes.push(element("div", { class: "nothing faint" }, "No row matches the search and the filters."));
     this.content.replaceChildren(...nodes);
   }
 

@@ -15,7 +15,7 @@ function lineRow(line, program) {
     element("span", { class: "index" }, line.index),
     badge(line.executor),
     element("span", { class: "flags", title: [declined ? "an executor declined" : "", saved ? "saved for backward" : ""].filter(Boolean).join(", ") }, declined ? "!" : " ", saved ? "s" : " "),
-    element("span", { class: "where" }, line.op.module),
+    element("span", { class: "where", title: line.op.module }, endOf(line.op.module, 30)),
     element("span", { class: "code" }, opText(line.op)),
   );
 }
@@ -32,6 +32,11 @@ function layersRow(row) {
   );
 }
 
+// Whether the executor of the filter declined; `*` is any executor.
+function declinedBy(decision) {
+  return decision.declined.some(([name]) => STATE.decliner === "*" || name === STATE.decliner);
+}
+
 // ---- the program that runs ----------------------------------------------------------------------------------------
 
 const programView = {
@@ -43,7 +48,7 @@ const programView = {
     return PROGRAM().lines.filter(
       (line) =>
         (!executor || line.executor === executor) &&
-        (!decliner || line.allDecisions().some((each) => each.declined.some(([name]) => name === decliner))) &&
+        (!decliner || line.allDecisions().some(declinedBy)) &&
         (!query.length || matches(lineWords(line), query)),
     );
   },
@@ -100,7 +105,7 @@ const decisionsView = {
     for (const decision of PROGRAM().every()) {
       const { executor, decliner } = STATE;
       if (executor && decision.executor !== executor) continue;
-      if (decliner && !decision.declined.some(([name]) => name === decliner)) continue;
+      if (decliner && !declinedBy(decision)) continue;
       if (query.length && !matches(decision.words, query)) continue;
       const key = JSON.stringify([decision.phase, decision.symbol, decision.runs, decision.declined, decision.parent && decision.parent.symbol]);
       if (!groups.has(key)) groups.set(key, { decisions: [] });
@@ -173,7 +178,10 @@ const stagesView = {
         { class: "step", "aria-pressed": position === index },
       );
     });
-    const side = (op, other, kind) => element("span", { class: `side ${op === null ? "absent" : op === other ? "" : kind}` }, op === null ? "" : opText(OPS[op]));
+    // The regions that ops of the stage before are in now, by the results of these ops.
+    const regions = new Map(traces[index].ops.flatMap((op) => OPS[op].parts.flatMap((part) => OPS[part].outputs.map((name) => [name, OPS[op].symbol]))));
+    const absent = (other) => regions.get(OPS[other].outputs[0]) || "";
+    const side = (op, other, kind) => element("span", { class: `side ${op === null ? "absent" : op === other ? "" : kind}` }, op !== null ? opText(OPS[op]) : kind === "added" && absent(other) ? `in ${absent(other)}` : "");
     const list = new List({
       label: "Ops before and after the pass",
       render: ([left, right]) => element("div", { class: "pair" }, side(left, right, "removed"), side(right, left, "added")),
@@ -184,7 +192,7 @@ const stagesView = {
     const box = element("input", { type: "checkbox", onchange: (event) => { stagesView.changes = event.target.checked; refresh(); } });
     box.checked = stagesView.changes;
     const deletions = Object.values(traces[index].deleted).flat().length;
-    const silent = rows.length ? "" : stagesView.changes && !query.length ? `No op changed${deletions ? `; ${deletions} values are deleted after their last use` : "; the inputs or the output did"}.` : "No op matches.";
+    const silent = rows.length ? "" : stagesView.changes && !query.length ? `No op changed${deletions ? `; ${deletions} values are deleted after their last use` : "; the inputs or the output did"}.` : "";
     return [
       element("div", { class: "steps", role: "group", "aria-label": "Passes" }, steps),
       element("div", { class: "bar" }, element("span", {}, before ? `${before.title} (${before.phase})` : "nothing"), element("span", {}, `${traces[index].title} (${traces[index].phase})`), element("label", {}, box, " changes only"), element("span", { class: "faint" }, silent)),
@@ -283,7 +291,7 @@ function memoryChart(memory, find) {
     chart.append(drawing("path", { d: `${path} L ${x(start + values.length)} ${height} Z`, class: `area ${phase}` }));
     start += values.length;
   }
-  const mark = drawing("line", { x1: 0, x2: 0, y1: 0, y2: height, class: "cursor" });
+  const mark = drawing("line", { x1: -1, x2: -1, y1: 0, y2: height, class: "cursor" });
   chart.append(mark);
   const label = element("div", { class: "faint chart-label" }, "Move over the chart; a click shows the op.");
   const point = (event) => {
@@ -402,7 +410,7 @@ const timeView = {
     const rows = timeView.records(query).slice(0, 1000);
     const cells = rows.map(([phase, operation, executor, place, clock, calls, seconds]) => {
       const line = PROGRAM().lines.find((each) => each.phase === phase && each.op.described === place && each.executor === executor);
-      return [secondsText(seconds), `${((100 * seconds) / total).toFixed(1)} %`, meter(seconds / all[0][6]), secondsText(seconds / calls), calls, phase, badge(executor), line ? button(operation, () => goTo(line), { class: "value" }) : operation, element("span", { class: "path" }, place)];
+      return [secondsText(seconds), `${((100 * seconds) / total).toFixed(1)} %`, meter(seconds / all[0][6]), secondsText(seconds / calls), calls, phase, badge(executor), line ? button(operation, () => goTo(line), { class: "value" }) : operation, element("span", { class: "path" }, shortPath(place))];
     });
     const hint = all.length ? `Measured by ${all[0][4]}: ${secondsText(total)} in all, in the calls so far.` : "Nothing is measured. Compile with the transform line_timing of thunder-plugin-debug, and call the program: thunder.jit(model, transforms=[\"line_timing\"]), or thunder explain ... --transforms line_timing.";
     return [element("div", { class: "page", tabindex: 0 }, element("p", {}, hint), all.length ? table(["total", "share", "", "per call", "calls", "program", "executor", "operation", "line"], cells, [0, 1, 3, 4]) : null)];
@@ -417,7 +425,7 @@ const collectivesView = {
   node(query) {
     const sent = PROGRAM().data.collectives.reduce((sum, row) => sum + row.bytes, 0);
     const most = Math.max(...PROGRAM().data.collectives.map((row) => row.bytes), 1);
-    const rows = collectivesView.rows(query).map((row, index) => [index, row.phase, row.kind, `${row.group} of ${countText(row.ranks, "rank")}`, row.tensors, bytesText(row.bytes), meter(row.bytes / most), row.lines === null ? "not waited for" : `${countText(row.lines, "op")}${row.flops ? `, ${amountText(row.flops)} FLOP` : ""}`, element("span", { class: "path" }, row.location || "")]);
+    const rows = collectivesView.rows(query).map((row, index) => [index, row.phase, row.kind, `${row.group} of ${countText(row.ranks, "rank")}`, row.tensors, bytesText(row.bytes), meter(row.bytes / most), row.lines === null ? "not waited for" : `${countText(row.lines, "op")}${row.flops ? `, ${amountText(row.flops)} FLOP` : ""}`, element("span", { class: "path" }, shortPath(row.location || ""))]);
     return [element("div", { class: "page", tabindex: 0 }, element("p", {}, `${countText(PROGRAM().data.collectives.length, "collective")} in order; each rank sends ${bytesText(sent)}.`), table(["", "program", "operator", "group", "tensors", "sends", "", "work before the wait", "line"], rows, [0, 4, 5]))];
   },
 };

@@ -33,14 +33,22 @@ class Browser:
         from_browser, self._from_browser = _pipe()
         self._write, self._read = to_browser, from_browser
         command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        command += ["--remote-debugging-pipe", "--no-first-run", "--disable-extensions", "--disable-background-networking"]
+        command += [
+            "--remote-debugging-pipe",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+        ]
         command += [f"--user-data-dir={folder}", f"--window-size={width},{height}", "--hide-scrollbars", "about:blank"]
         self._size = (width, height)
         ends = (self._to_browser, self._from_browser)
         # The browser reads commands from descriptor 3 and writes answers to 4.
         script = f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "bash", *command], pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["bash", "-c", script, "bash", *command],
+            pass_fds=ends,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for end in ends:
             os.close(end)
@@ -111,7 +119,8 @@ class Browser:
 
     def click(self, selector: str, text: str = "") -> None:
         """Click the first element of a selector that contains a text, where a person would: in its middle."""
-        found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.textContent.includes({json.dumps(text)}))"
+        elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        found = f"{elements}.find(e => e.textContent.includes({json.dumps(text)}))"
         self.wait(found)
         x, y = self.run(
             f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'nearest'}}); const b = e.getBoundingClientRect();"
