@@ -59,6 +59,9 @@ def explain(
     html: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the explorer, a page for browsers, to a file.")
     ] = None,
+    perfetto: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto: time, memory, collectives.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile a program and show what runs it.
@@ -79,6 +82,8 @@ def explain(
     rows = _rows(report, op)
     if html is not None:
         report.to_html(html)
+    if perfetto is not None:
+        report.to_perfetto(perfetto)
     if json:
         print_json(_as_data(program, report, op, rows))
         return

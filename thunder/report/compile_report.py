@@ -225,6 +225,20 @@ class CompileReport:
         page = library("explorer", "page", "to_html and --html", prefix="thunder_plugin_")
         page.write_page(self, self._traced(), path)
 
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace for Perfetto (https://ui.perfetto.dev): ops with their times, memory, collectives, and passes.
+
+        Ops have the mean times that a transform measures for their line and executor, and a microsecond without.
+
+        Args:
+            path: the file, JSON; one that exists is replaced.
+
+        Raises:
+            as `to_html`.
+        """
+        perfetto = library("explorer", "perfetto", "to_perfetto and --perfetto", prefix="thunder_plugin_")
+        perfetto.write_perfetto(self, self._traced(), path)
+
     def _traced(self) -> tuple[CacheEntry, ...]:
         if not self.entries:
             raise OptionError(f"{self.name} has not been compiled yet", advice=("call it once first",))
