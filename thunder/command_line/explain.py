@@ -62,6 +62,7 @@ def explain(
     perfetto: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto: time, memory, collectives.")
     ] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write a picture of a small program.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile a program and show what runs it.
@@ -84,6 +85,8 @@ def explain(
         report.to_html(html)
     if perfetto is not None:
         report.to_perfetto(perfetto)
+    if svg is not None:
+        report.to_svg(svg)
     if json:
         print_json(_as_data(program, report, op, rows))
         return

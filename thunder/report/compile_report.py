@@ -239,6 +239,19 @@ class CompileReport:
         perfetto = library("explorer", "perfetto", "to_perfetto and --perfetto", prefix="thunder_plugin_")
         perfetto.write_perfetto(self, self._traced(), path)
 
+    def to_svg(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture of the latest program, of at most 200 ops, as SVG.
+
+        Args:
+            path: the file; one that exists is replaced.
+
+        Raises:
+            OptionError: it has more ops, or as `to_html`.
+            as `to_html` otherwise.
+        """
+        picture = library("explorer", "picture", "to_svg and --svg", prefix="thunder_plugin_")
+        picture.write_picture(self, self._traced()[-1], path)
+
     def _traced(self) -> tuple[CacheEntry, ...]:
         if not self.entries:
             raise OptionError(f"{self.name} has not been compiled yet", advice=("call it once first",))
