@@ -234,7 +234,9 @@ class CompileReport:
             path: the file, JSON; one that exists is replaced.
 
         Raises:
-            as `to_html`.
+            PluginError: the package ``thunder-plugin-explorer`` is not installed.
+            OptionError: nothing is compiled, or the report is a copy.
+            OSError: the file cannot be written.
         """
         perfetto = library("explorer", "perfetto", "to_perfetto and --perfetto", prefix="thunder_plugin_")
         perfetto.write_perfetto(self, self._traced(), path)
@@ -246,8 +248,9 @@ class CompileReport:
             path: the file; one that exists is replaced.
 
         Raises:
-            OptionError: it has more ops, or as `to_html`.
-            as `to_html` otherwise.
+            OptionError: it has more ops, nothing is compiled, or the report is a copy.
+            PluginError: the package ``thunder-plugin-explorer`` is not installed.
+            OSError: the file cannot be written.
         """
         picture = library("explorer", "picture", "to_svg and --svg", prefix="thunder_plugin_")
         picture.write_picture(self, self._traced()[-1], path)

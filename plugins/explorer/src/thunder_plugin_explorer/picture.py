@@ -20,7 +20,7 @@ from thunder_core.runtime.cache_entry import CacheEntry
 MOST: Final = 200
 """The largest number of ops in a picture."""
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 200, 44, 24, 36, 30
-_LETTERS: Final = 27
+_LETTERS: Final = 25
 _STYLE: Final = """
 .back { fill: #ffffff } text { fill: #1b1f27; font: 12px ui-monospace, "DejaVu Sans Mono", monospace }
 .small { font-size: 10px; fill: #626b7a } .title { font-size: 13px; font-weight: 600 }
@@ -75,9 +75,9 @@ def _picture(name: str, executed: Mapping[Phase, Trace]) -> str:
         left = max([box.x + _WIDTH for box in boxes], default=left) + 3 * _GAP_X
         height = max([height, *[box.y + _HEIGHT for box in boxes]])
         forward |= producers
-    size = f'width="{left - 2 * _GAP_X}" height="{height + _MARGIN}"'
-    box = f'viewBox="0 0 {left - 2 * _GAP_X} {height + _MARGIN}"'
-    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box}><style>{_STYLE}</style>'
+    width, height = left - 2 * _GAP_X, height + _MARGIN
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>'
     return "\n".join([start, '<rect class="back" width="100%" height="100%"/>', *parts, "</svg>\n"])
 
 
@@ -104,10 +104,10 @@ def _drawn(box: _Box) -> Iterator[str]:
     about += [part.symbol.name for part in op.parts]
     yield f"<g><title>{_escaped(' | '.join(about))}</title>"
     yield f'<rect class="{kind}" x="{box.x}" y="{box.y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'
-    yield _text(box.x + 8, box.y + 18, _cut(op.symbol.name.removeprefix("torch.").removeprefix("nn.functional.")), "")
+    yield _text(box.x + 8, box.y + 18, _cut(op.symbol.name.removesuffix(".default").rpartition(".")[2]), "")
     annotator = Annotator()
     results = ", ".join([f"{proxy.name}: {annotator.annotate(proxy)}" for proxy in op.outputs()])
-    yield _text(box.x + 8, box.y + 35, _cut(results, _LETTERS + 4), "small")
+    yield _text(box.x + 8, box.y + 35, _cut(results, _LETTERS + 5), "small")
     yield "</g>"
 
 

@@ -9,6 +9,10 @@ class List {
       { class: "list", tabindex: 0, role: "listbox", "aria-label": label, onkeydown: (event) => this.key(event) },
       this.content,
     );
+    // Rows may be drawn anew between the press and the release of a button, so the place of a click decides.
+    this.content.addEventListener("click", (event) => {
+      this.pick(Math.floor((event.clientY - this.content.getBoundingClientRect().top) / this.height));
+    });
     this.node.addEventListener("scroll", () => this.draw(), { passive: true });
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
@@ -32,7 +36,6 @@ class List {
       node.setAttribute("role", "option");
       node.setAttribute("aria-selected", index === this.chosen);
       node.style.top = `${index * this.height}px`;
-      node.addEventListener("click", () => this.pick(index));
       nodes.push(node);
     }
     if (!this.rows.length) nodes.push(element("div", { class: "nothing faint" }, "No row matches the search and the filters."));
