@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,6 +77,9 @@ def explain(
     flags = (programs, stages, decisions or op is not None, regions, training, sizes, collectives, notes, guards)
     shown = [name for name, wanted in zip(SECTIONS, flags, strict=True) if wanted]
     check_is_there(config)
+    for name, file in (("--html", html), ("--perfetto", perfetto), ("--svg", svg)):
+        if file is not None and not Path(file).absolute().parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {Path(file).parent}", param_hint=name)
     lists = {"executors": executors, "transforms": transforms}
     options = {"config": config} | {name: None if given is None else names_in(given) for name, given in lists.items()}
     with contextlib.redirect_stdout(sys.stderr):  # prints of the program are not part of the report

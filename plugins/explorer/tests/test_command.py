@@ -30,6 +30,8 @@ def test_explain_writes_pages_and_diff_compares_reports(
     Path("train.json").write_text(capfd.readouterr().out)
     assert "Sequential - Thunder explorer" in Path("out.html").read_text()
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
+    assert main([*explain, "--html", "absent/out.html"]) == 2
+    assert "there is no folder absent" in capfd.readouterr().err
     assert main([*explain, "--json"]) == 0
     Path("inference.json").write_text(capfd.readouterr().out)
     reset_host()

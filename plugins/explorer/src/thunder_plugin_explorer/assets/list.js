@@ -9,12 +9,11 @@ class List {
       { class: "list", tabindex: 0, role: "listbox", "aria-label": label, onkeydown: (event) => this.key(event) },
       this.content,
     );
-    // Rows may be drawn anew between the press and the release of a button, so the place of a click decides.
     this.content.addEventListener("click", (event) => {
       this.pick(Math.floor((event.clientY - this.content.getBoundingClientRect().top) / this.height));
     });
-    this.node.addEventListener("scroll", () => this.draw(), { passive: true });
-    new ResizeObserver(() => this.draw()).observe(this.node);
+    this.node.addEventListener("scroll", () => this.drawIfMoved(), { passive: true });
+    new ResizeObserver(() => this.drawIfMoved()).observe(this.node);
   }
 
   set(rows, chosen = -1) {
@@ -26,9 +25,21 @@ class List {
     this.draw();
   }
 
+  // The first row to draw, and the one after the last: those that are visible, and ten more at each side.
+  visible() {
+    const { scrollTop, clientHeight } = this.node;
+    const first = Math.max(0, Math.floor(scrollTop / this.height) - 10);
+    return [first, Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / this.height) + 10)];
+  }
+
+  // Equal rows stay: a browser drops a click whose element is replaced between press and release.
+  drawIfMoved() {
+    if (String(this.visible()) !== this.drawn) this.draw();
+  }
+
   draw() {
-    const first = Math.max(0, Math.floor(this.node.scrollTop / this.height) - 10);
-    const last = Math.min(this.rows.length, Math.ceil((this.node.scrollTop + this.node.clientHeight) / this.height) + 10);
+    const [first, last] = this.visible();
+    this.drawn = String([first, last]);
     const nodes = [];
     for (let index = first; index < last; index += 1) {
       const node = this.render(this.rows[index], index);
