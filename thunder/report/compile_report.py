@@ -257,7 +257,8 @@ class CompileReport:
 
     def _traced(self) -> tuple[CacheEntry, ...]:
         if not self.entries:
-            raise OptionError(f"{self.name} has not been compiled yet", advice=("call it once first",))
+            why = f", since eager PyTorch ran it: {'; '.join(self.fallbacks)}" if self.fallbacks else ""
+            raise OptionError(f"{self.name} has no compiled program{why}", advice=("call it once first",))
         if not self._programs:
             raise OptionError(
                 "a copy of a report has no traces", advice=("call this method of the result of thunder.explain",)

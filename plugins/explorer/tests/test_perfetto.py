@@ -20,7 +20,7 @@ def program(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("measured", [False, True])
 def test_ops_memory_and_passes_are_events(tmp_path: Path, measured: bool) -> None:
-    timing: list[Any] = [{"line_timing": {"report": "none"}}] if measured else []
+    timing: list[Any] = [{"line_timing": {"report": "none", "rows": 8}}] if measured else []
     compiled = thunder.jit(program, executors=[], transforms=timing)
     x = torch.randn(256)
     torch.testing.assert_close(compiled(x), program(x))

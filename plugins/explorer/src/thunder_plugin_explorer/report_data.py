@@ -128,7 +128,15 @@ def _saved(entry: CacheEntry) -> list[list[Any]]:
 
 
 def _measured(entry: CacheEntry) -> list[list[Any]]:
-    """Rows ``[phase, operation, executor, place, clock, calls, seconds]``, the longest first."""
-    records = [record for transform in entry.transforms for record in transform.measured_ops()]
+    """Rows ``[phase, operation, executor, place, clock, calls, seconds]``, the longest first.
+
+    Programs that are compiled with equal options share a transform, so records of lines of others are left out.
+    """
+    executed = entry.program.executed.items()
+    own = {
+        (phase.value, op.location.place() if op.location else "") for phase, trace in executed for op in trace.symbols
+    }
+    every = [record for transform in entry.transforms for record in transform.measured_ops()]
+    records = [record for record in every if (record.phase, record.place) in own]
     rows = [[r.phase, r.operation, r.executor, r.place, r.clock, r.calls, r.total] for r in records]
     return sorted(rows, key=lambda row: -row[-1])
