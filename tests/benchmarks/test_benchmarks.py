@@ -47,6 +47,7 @@ def test_acquisition_runs():
 
 
 @pytest.mark.parametrize("key", dispatch.KEYS)
+@pytest.mark.battery
 def test_dispatch_runs(key, monkeypatch):
     monkeypatch.setattr(dispatch, "ENTRIES", 3)
     assert set(dispatch.seconds_by_entry(key, "thunder")) == {"only", "oldest", "newest", "in turn"}

@@ -122,6 +122,7 @@ def test_tests_of_a_new_plugin_pass_as_they_are(typed):
 
 
 @pytest.mark.parametrize(("name", "option"), [("my_chains", "--front-end"), ("my_pass", "--transform")])
+@pytest.mark.battery
 def test_tests_of_other_new_plugins_pass_as_they_are(typed, tmp_path, name, option):
     typed.environment.run(f"thunder new {name} {option}", tmp_path)
     typed.environment.run(f'pip install --editable "{name}[test]"', tmp_path)

@@ -131,6 +131,7 @@ def test_pretrain_litgpt(tmp_path):
     assert model(torch.arange(8)[None]).shape == (1, 8, 256)
 
 
+@pytest.mark.battery
 def test_pretrain_litgpt_on_two_processes(tmp_path):
     options = ("--set", "n_layer=1", "--accelerator", "cpu", "--steps", "2", "--accumulate", "2")
     results = {}

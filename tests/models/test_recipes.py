@@ -128,6 +128,7 @@ def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.battery
 def test_exact_is_eager_to_the_bit(name: str, autocast: bool) -> None:
     torch.manual_seed(0)
     model, x = MODELS[name]()

@@ -90,6 +90,7 @@ class Sentences(Dataset[dict[str, Any]]):
         return {"input_ids": tokens, "labels": tokens, "unused": index}
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}], ids=str)
 def test_trainer_of_hugging_face(options: dict[str, Any], llama: Any, jit: Callable[..., Any], tmp_path: Path) -> None:
     histories = []

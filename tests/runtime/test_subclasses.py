@@ -514,6 +514,7 @@ class Inner(nn.Module):
 @pytest.mark.parametrize("kind", [Image, Photo, Rewrapping, Unhanded, ViewsLost])
 @pytest.mark.parametrize("hook", ["register_full_backward_hook", "register_full_backward_pre_hook"])
 @pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.battery
 def test_modules_with_backward_hooks_hand_on_the_class(kind: type[Tensor], hook: str, gradients: bool) -> None:
     found = []
     for compile in (lambda function: function, lambda function: thunder.jit(function, executors=[])):

@@ -79,6 +79,7 @@ KINDS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.battery
 def test_packed_in_the_program(kind, options) -> None:
     """The process ended: kernels read the batch sizes of a fake tensor, whose number of steps varies."""
     calls = [(torch.randn(len(lengths), lengths[0], 4), torch.tensor(lengths)) for lengths in LENGTHS]

@@ -66,6 +66,7 @@ def assert_as_eager(compiled: Callable[..., Any], program: Callable[..., Any]) -
 
 @pytest.mark.parametrize("name", TRANSFORMED)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.battery
 def test_inside(function: Callable[..., Any], name: str) -> None:
     """An error about ``_local_scalar_dense`` was raised."""
     transform = TRANSFORMED[name]
@@ -75,6 +76,7 @@ def test_inside(function: Callable[..., Any], name: str) -> None:
 @pytest.mark.parametrize("name", TRANSFORMED)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.battery
 def test_around(function: Callable[..., Any], name: str) -> None:
     transform = TRANSFORMED[name]
     assert_as_eager(transform(thunder.jit(function)), transform(function))

@@ -15,7 +15,14 @@ from thunder_plugin_distributed import agreement
 from thunder_plugin_distributed.agreement import VARIABLE
 from thunder_testing.processes import process_suite
 
-test_three_processes = process_suite("agreement_cases", CASES, processes=3)
+DAILY = (
+    *("ranks_that_agree", "another_reduction_is_an_error_on_all_ranks", "an_absent_rank_is_named"),
+    "a_rank_that_gives_up_in_one_group_is_withdrawn_in_all",
+)
+test_each_day = process_suite("agreement_cases", DAILY, processes=3)
+test_three_processes = pytest.mark.battery(
+    process_suite("agreement_cases", [name for name in CASES if name not in DAILY], processes=3)
+)
 
 
 def test_the_timeout_is_that_of_the_process_group_unless_the_environment_says_otherwise(

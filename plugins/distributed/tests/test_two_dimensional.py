@@ -8,5 +8,9 @@ from two_dimensional_cases import KINDS, OF_MODELS
 from thunder_testing.processes import process_suite
 
 pytestmark = pytest.mark.slow
-test_four_processes = process_suite("two_dimensional_cases", KINDS, processes=4)
+DAILY = ("zero_3", "accumulation")
+test_each_day = process_suite("two_dimensional_cases", DAILY, processes=4)
+test_four_processes = pytest.mark.battery(
+    process_suite("two_dimensional_cases", [name for name in KINDS if name not in DAILY], processes=4)
+)
 test_models = pytest.mark.battery(process_suite("two_dimensional_cases", OF_MODELS, processes=4))

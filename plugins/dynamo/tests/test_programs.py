@@ -17,6 +17,7 @@ def no_graphs_of_before() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program(name: str) -> None:
     check(name, training=True)
 

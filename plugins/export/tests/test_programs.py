@@ -24,6 +24,7 @@ _WITHOUT_BACKWARD = {"batch_norm", "mutated_buffers", "view_then_write"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_decomposed_program(name: str) -> None:
     program, args, kwargs = exported(name)
     with torch.set_grad_enabled(name not in _WITHOUT_BACKWARD):

@@ -86,6 +86,7 @@ def _gradients(run: Any, state: Callable[[], AbstractContextManager[Any]], order
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@pytest.mark.battery
 def test_backward_in_another_state(model: nn.Module, compiled: Any, state: Any, request: pytest.FixtureRequest) -> None:
     """The gradients are those of eager outside of the state, whether the program ran backward before or not."""
     expected = _gradients(model, torch.enable_grad)

@@ -196,6 +196,7 @@ def test_integers_divided_by_zero_are_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int32", "float32", "complex64"])
+@pytest.mark.battery
 def test_functions(dtype: str) -> None:
     kind = np.dtype(dtype).kind
     functions = [EVERY, *([REAL] if kind in "if" else []), *([NUMBERS] if kind != "b" else [])]
