@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from thunder_core.forking import renew_in_child
@@ -62,7 +63,52 @@ renew_in_child(sys.modules[__name__], "_shown")
 """Held by what is visible: bars of two threads would overwrite each other."""
 
 
-class ProgressLines:
+class _Display(ABC):
+    """What appears on standard error after a delay, unless it is closed before.
+
+    Args:
+        title: what is done: ``compiling Net``.
+        delay: in seconds.
+    """
+
+    def __init__(self, title: str, delay: float) -> None:
+        self._title = title
+        self._lock = threading.Lock()
+        renew_in_child(self, "_lock")
+        self._state: tuple[str, int, int | None] = ("", 0, None)
+        self._timer: threading.Timer | None = threading.Timer(delay, self._begin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        """End it. Further calls do nothing."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is None:
+                return
+            timer.cancel()
+            self._end()
+        _shown.release()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._appear()
+
+    @abstractmethod
+    def update(self, stage: str, done: int, total: int | None) -> None:
+        """Show that ``done`` of ``total`` steps of the stage are done; None if their number is not known."""
+
+    @abstractmethod
+    def _appear(self) -> None:
+        """Show the state for the first time, with the lock held."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End what is visible, if anything is, with the lock held."""
+
+
+class ProgressLines(_Display):
     """Lines on standard error: for the current stage after two seconds, then for each stage that begins, and the end.
 
     Args:
@@ -70,40 +116,23 @@ class ProgressLines:
     """
 
     def __init__(self, title: str) -> None:
-        self._title = title
-        self._lock = threading.Lock()
-        renew_in_child(self, "_lock")
         self._start = time.monotonic()
         self._printed: float | None = None  # when the last line was printed
-        self._state: tuple[str, int, int | None] = ("", 0, None)
-        self._timer: threading.Timer | None = threading.Timer(_DELAY_OF_LINES, self._begin)
-        self._timer.daemon = True
-        self._timer.start()
+        super().__init__(title, _DELAY_OF_LINES)
 
     def update(self, stage: str, done: int, total: int | None) -> None:
         """Print a line if a stage begins, or one takes long."""
         with self._lock:
             begins, self._state = stage != self._state[0], (stage, done, total)
             if self._printed is not None and (begins or time.monotonic() > self._printed + _PAUSE):
-                self._print_state()
+                self._appear()
 
-    def close(self) -> None:
+    def _end(self) -> None:
         """Print the time that it took, if anything was printed."""
-        with self._lock:
-            timer, self._timer = self._timer, None
-            if timer is None:
-                return
-            timer.cancel()
-            if self._printed is not None:
-                self._print("done")
-        _shown.release()
+        if self._printed is not None:
+            self._print("done")
 
-    def _begin(self) -> None:
-        with self._lock:
-            if self._timer is not None:
-                self._print_state()
-
-    def _print_state(self) -> None:
+    def _appear(self) -> None:
         stage, done, total = self._state
         self._print(stage or "begins" if total is None else f"{stage}, {min(done + 1, total)} of {total}")
 
@@ -116,7 +145,7 @@ class ProgressLines:
             self._printed = None
 
 
-class ProgressBar:
+class ProgressBar(_Display):
     """One line on standard error, which is erased at the end.
 
     Args:
@@ -125,15 +154,9 @@ class ProgressBar:
 
     def __init__(self, title: str) -> None:
         _import_rich()
-        self._title = title
-        self._lock = threading.Lock()
-        renew_in_child(self, "_lock")
-        self._state: tuple[str, int, int | None] = ("", 0, None)
         self._bar: Any = None
         self._task: Any = None
-        self._timer: threading.Timer | None = threading.Timer(_DELAY, self._appear)
-        self._timer.daemon = True
-        self._timer.start()
+        super().__init__(title, _DELAY)
 
     def update(self, stage: str, done: int, total: int | None) -> None:
         """Show the progress; a bar that is not visible yet starts there."""
@@ -141,16 +164,10 @@ class ProgressBar:
             self._state = (stage, done, total)
             self._draw()
 
-    def close(self) -> None:
+    def _end(self) -> None:
         """Erase it."""
-        with self._lock:
-            timer, self._timer = self._timer, None
-            if timer is None:
-                return
-            timer.cancel()
-            if self._bar is not None:
-                self._bar.stop()
-        _shown.release()
+        if self._bar is not None:
+            self._bar.stop()
 
     def _appear(self) -> None:
         from rich.console import Console
@@ -162,17 +179,12 @@ class ProgressBar:
             TextColumn("{task.fields[steps]}"),
             TimeElapsedColumn(),
         )
-        with self._lock:
-            if self._timer is None:  # closed meanwhile
-                return
-            # Output of the program must not be redirected: it may be captured, or belong to another bar.
-            console = Console(stderr=True)
-            self._bar = Progress(
-                *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-            )
-            self._task = self._bar.add_task("", total=None, steps="")
-            self._draw()
-            self._bar.start()
+        # Output of the program must not be redirected: it may be captured, or belong to another bar.
+        console = Console(stderr=True)
+        self._bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        self._task = self._bar.add_task("", total=None, steps="")
+        self._draw()
+        self._bar.start()
 
     def _draw(self) -> None:
         if self._bar is None:

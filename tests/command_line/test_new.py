@@ -26,14 +26,20 @@ def project(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
 
 
-def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
-    ended = command("new", "fast_norms")
+def _written(command, folder, name, *options):
+    """What the command has written: the folder, whose files it has listed, and the lines that it has printed."""
+    ended = command("new", name, *options)
     assert (ended.code, ended.err) == (0, "")
-    folder = tmp_path / "fast_norms"
     lines = ended.out.splitlines()
+    files = _files(folder / name)
+    assert [f"  {path.relative_to(folder / name)}" for path in files] == lines[1 : lines.index("Next:")]
+    return folder / name, lines
+
+
+def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
+    folder, lines = _written(command, tmp_path, "fast_norms")
     assert lines[0] == "Created fast_norms, the distribution thunder-plugin-fast-norms:"
     files = _files(folder)
-    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
     assert {path.suffix for path in files} == TEXT
     after = lines[lines.index("Next:") + 1 :]
     assert after[0] == '  pip install --editable "fast_norms[test]"'
@@ -41,12 +47,8 @@ def test_writes_a_distribution_and_says_what_is_next(command, tmp_path):
 
 
 def test_a_front_end_in_place_of_a_kernel(command, tmp_path):
-    ended = command("new", "fast_chains", "--front-end")
-    assert (ended.code, ended.err) == (0, "")
-    folder = tmp_path / "fast_chains"
-    lines = ended.out.splitlines()
+    folder, lines = _written(command, tmp_path, "fast_chains", "--front-end")
     files = _files(folder)
-    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
     assert {path.suffix for path in files} == TEXT
     assert lines[-1] == "  pytest fast_chains"
     text = "".join(path.read_text() for path in files)
@@ -56,12 +58,8 @@ def test_a_front_end_in_place_of_a_kernel(command, tmp_path):
 
 
 def test_a_transform_in_place_of_a_kernel(command, tmp_path):
-    ended = command("new", "my_pass", "--transform")
-    assert (ended.code, ended.err) == (0, "")
-    folder = tmp_path / "my_pass"
-    lines = ended.out.splitlines()
+    folder, lines = _written(command, tmp_path, "my_pass", "--transform")
     files = _files(folder)
-    assert [f"  {path.relative_to(folder)}" for path in files] == lines[1 : lines.index("Next:")]
     assert lines[-2:] == ["  pytest my_pass", "  thunder explain program.py:model --transforms my_pass"]
     text = "".join(path.read_text() for path in files)
     assert "thunder_transforms" in text

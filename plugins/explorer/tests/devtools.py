@@ -21,7 +21,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """A page in a browser of its own, which is closed at the end of the context.
+    """A page in a new browser process, which ends with the context.
 
     Attributes:
         problems: the messages of the console that are errors or warnings, uncaught exceptions, and requests other than

@@ -28,6 +28,9 @@ from thunder_plugin_numpy.dtypes import is_covered
 from thunder_plugin_numpy.operands import asarray, from_numpy, is_traced
 from thunder_plugin_numpy.traced_array import TracedArray, array_of, scalar_of
 
+_CONTAINERS: Final = frozenset({tuple, list, dict})
+"""By hash: comparing a class of the user's may run its code."""
+
 
 @dataclass(frozen=True)
 class NumPyFrontEnd:
@@ -100,7 +103,7 @@ class _Arguments:
                 f"{source.describe()} is a {kind.__module__}.{kind.__qualname__}, a subclass of numpy.ndarray",
                 "pass a plain array: numpy.asarray(x)",
             )
-        if kind not in (tuple, list, dict) or not holds_arrays(value):
+        if kind not in _CONTAINERS or not holds_arrays(value):
             return value
         if id(value) in self._containers:
             _, copy, _, first = self._containers[id(value)]
@@ -172,7 +175,7 @@ class _Arguments:
 def holds_arrays(value: Any, outer: tuple[int, ...] = ()) -> bool:
     """Whether nested tuples, lists and dictionaries hold an array; ``outer`` are the ids of those around ``value``."""
     kind = type(value)
-    if kind in (tuple, list, dict):
+    if kind in _CONTAINERS:
         items = value.values() if kind is dict else value
         return id(value) not in outer and any(holds_arrays(item, (*outer, id(value))) for item in items)
     return isinstance(value, np.ndarray)

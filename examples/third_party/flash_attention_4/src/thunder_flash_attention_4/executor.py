@@ -10,7 +10,7 @@ from thunder_core.executors import Claim, DerivativePair, OperatorExecutor
 
 
 def executor(options, device="cuda"):
-    """The executor; it has no options of its own. Tests of the calls have the device ``cpu``."""
+    """The executor. It takes no options. Tests of the calls have the device ``cpu``."""
     pair = DerivativePair(forward, backward, partial(forward, fake=True))
     claim = Claim(F.scaled_dot_product_attention, check=partial(check, device), derivative=pair)
     return OperatorExecutor("flash_attention_4", (claim,))

@@ -15,7 +15,7 @@ INTERPRETED = not isinstance(triton.jit(lambda: None), triton.JITFunction)
 
 
 def executor(options):
-    """The executor; it has no options of its own."""
+    """The executor. It takes no options."""
     loss = partial(kernels.linear_loss, gradients=False)
     claims = (
         Claim(composites.rms_norm, check=check_rms_norm, derivative=kernels.RMS_NORM),

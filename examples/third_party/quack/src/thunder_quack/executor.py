@@ -10,7 +10,7 @@ from thunder_quack import kernels
 
 
 def executor(options, device="cuda"):
-    """The executor; it has no options of its own. Tests of the calls have the device ``cpu``."""
+    """The executor. It takes no options. Tests of the calls have the device ``cpu``."""
 
     def claim(symbol, check, derivative):
         return Claim(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.effects import WAITS
+from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, Proxy, TensorProxy, storages_of
 from thunder_core.ir.storage_sizes import LiveStorages, bytes_of, extent_bytes
 from thunder_core.ir.trace import Trace, derivatives_of, programs_of
@@ -28,7 +29,7 @@ class Peak:
 
     bytes: int
     phase: str
-    location: str | None
+    location: SourceLocation | None
 
 
 def peak_of(programs: Mapping[Phase, Trace]) -> Peak:
@@ -79,8 +80,7 @@ def _run(
             elif isinstance(proxy, OpaqueProxy):  # a graph that autograd recorded
                 storages.hold(storages.new(), proxy.name, _saved_bytes(op))
         if storages.total > peak.bytes:
-            place = None if op.location is None else op.location.place()
-            peak = Peak(storages.total, phase.value, place)
+            peak = Peak(storages.total, phase.value, op.location)
         for name in (*trace.deletions.get(index, ()), *postponed.pop(index, ())):
             until = late.get(name, index)
             if until > index:

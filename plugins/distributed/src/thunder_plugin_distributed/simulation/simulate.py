@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import FrameType
 from typing import Any, Literal
@@ -176,16 +176,17 @@ def _memory(program: Any, peak: Peak, optimizer: Optimizer) -> Memory:
             continue
         parameters += size
         states += _STATES[optimizer] * size * tensor.requires_grad
-    line = (peak.location or "").partition(" (")[0]  # without the path of a module
-    location = None if line in _calling_places() else peak.location
+    location = None
+    if peak.location is not None and replace(peak.location, module="") not in _calling_lines():
+        location = peak.location.place()
     return Memory(parameters, buffers, states, peak.bytes, peak.phase, location)
 
 
-def _calling_places() -> Iterator[str]:
-    """The places of the calls of `simulate`. Ops without a line of the program are located there."""
+def _calling_lines() -> Iterator[SourceLocation]:
+    """The lines of the calls of `simulate`. Ops without a line of the program are located there."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        yield SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname).place()
+        yield SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
         frame = frame.f_back
 
 
