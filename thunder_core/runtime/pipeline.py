@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import torch
+
 from thunder_core.autodiff.differentiate import Differentiate
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.output_views import MoveOutputViews
@@ -41,6 +43,7 @@ from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.passes.reinplace import Reinplace, ReinplaceParts
 from thunder_core.passes.value_checks import CheckSizes, ReportsLast
 from thunder_core.runtime.compilation import Compilation
+from thunder_core.runtime.own_state import own_state
 from thunder_core.tracing.sizes import Sizes, active_sizes, compiling_with
 
 
@@ -73,16 +76,20 @@ class Step:
 
 
 def run(manager: PassManager, steps: tuple[Step, ...], compilation: Compilation) -> Compilation:
-    """Run the steps in order; returns the compilation after the last one."""
-    for step in steps:
-        if not step.when(compilation):
-            continue
-        place = step.action if isinstance(step.action, Place) else None
-        context = compilation.context(step.on, place)
-        for each in step.passes(compilation, context):
-            result = manager.run(each, compilation.traces[step.on], context)
-            compilation = compilation.after(step.on, result)
-        compilation = compilation.with_additions(context)
+    """Run the steps in order, in the state in which the programs will run; returns the compilation after the last one.
+
+    Executors trace regions with PyTorch's operators, which autocast would give other dtypes than the programs have.
+    """
+    with own_state(torch.get_default_dtype()):
+        for step in steps:
+            if not step.when(compilation):
+                continue
+            place = step.action if isinstance(step.action, Place) else None
+            context = compilation.context(step.on, place)
+            for each in step.passes(compilation, context):
+                result = manager.run(each, compilation.traces[step.on], context)
+                compilation = compilation.after(step.on, result)
+            compilation = compilation.with_additions(context)
     return compilation
 
 

@@ -116,6 +116,21 @@ def test_products_outside_and_inside() -> None:
 
 
 @needs_compiler
+def test_regions_are_compiled_without_the_autocast_of_the_caller() -> None:
+    """Under it, PyTorch's operators would return other dtypes for the region than the program has."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return ((x * 2) @ x).sin()
+
+    x = torch.randn(4, 4)
+    compiled = thunder.jit(program, executors=[executor(matmul="inside")])
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(x), program(x))
+    assert not [line.declined for line in thunder.explain(compiled).decisions if line.declined]
+
+
+@needs_compiler
 def test_what_inductor_refuses_goes_to_the_next_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     from thunder_plugin_inductor import compilation
 
