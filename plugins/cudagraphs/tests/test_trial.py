@@ -62,8 +62,10 @@ CASES = {
     "the host is the longer": ((DECODE,), True),
     "a long kernel last": ((Clock(host=1.0, span=1.3, device=0.8, replay=(0.1, 0.8)),), True),
     "the device is the longer": ((BOUND_BY_THE_DEVICE,), False),
-    "the host waits for a full queue": ((Clock(host=8.5, span=9.0, device=9.0),), False),
-    "both are equal": ((Clock(host=5.0, span=5.2, device=4.9),), False),
+    "the host waits for a full queue": ((Clock(host=8.5, span=9.0, device=9.0, replay=(0.1, 9.0)),), False),
+    "both are equal, and replays start sooner": ((Clock(host=5.0, span=5.5, device=5.1, replay=(0.1, 5.1)),), True),
+    "both are equal, and replays are no faster": ((Clock(host=5.0, span=5.2, device=4.9, replay=(0.1, 5.1)),), False),
+    "the host is a little ahead": ((Clock(host=4.4, span=5.5, device=5.0, replay=(0.1, 5.0)),), False),
     "replays are no faster": ((Clock(host=5.0, span=5.2, device=1.0, replay=(5.0, 5.1)),), False),
     "the host is as slow with graphs": ((Clock(host=5.0, span=5.2, device=1.0, replay=(5.2, 1.0)),), False),
     "forward by the host, backward by the device": (

@@ -10,6 +10,9 @@ from typing import Final, Protocol
 
 GAIN: Final = 0.05
 """The share of the time of a call that graphs must save."""
+NEAR: Final = 0.9
+"""Graphs are tried if the host needs at least this share of the time of the device. Its time is that of launches at best;
+a call also has guards, autograd and an optimizer."""
 PATIENCE: Final = 50
 """Calls that cannot take part in a trial, after which it ends."""
 _AHEAD: Final = 1.5
@@ -89,8 +92,8 @@ class Trial:
     """The trial of the programs of one compilation: inference alone, or forward with its backwards.
 
     Their times are added, because work of a forward may hide the launches of a backward. Graphs are captured if the
-    host needs more time to launch the kernels than the device to run them, and freed again if calls with graphs do not
-    save `GAIN`. Later backwards follow the decision.
+    host needs about as much time to launch the kernels as the device to run them (`NEAR`) or more, and freed again if
+    calls with graphs do not save `GAIN`. Later backwards follow the decision.
 
     Args:
         warmup: calls of each program that are not timed, in which kernels are tuned and loaded.
@@ -168,7 +171,7 @@ class Trial:
             host, device = sum([one.host for one in timed]), sum([one.device for one in timed])
             what, it = ("a call", "it") if len(timed) == 1 else ("forward and backward", "them")
             self.reason = f"the host takes {_ms(host)} to launch {what}, and the device {_ms(device)} to run {it}"
-            self.stage = Stage.REPLAYS if saves(host, device) else Stage.DECIDED
+            self.stage = Stage.REPLAYS if host > NEAR * device else Stage.DECIDED
             for member in self._members:
                 member.calls = 0
             return
