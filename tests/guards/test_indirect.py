@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import json
+import operator
 import string
 import sys
 import threading
@@ -274,8 +275,6 @@ def test_library_containers(observe, x):
 
 
 def test_attribute_getter(observe, x):
-    import operator
-
     holder = SimpleNamespace(inner=SimpleNamespace(scale=2))
     entry = observe(lambda x, holder: x * operator.attrgetter("inner.scale")(holder), x, holder)
     holder.inner.scale = 3
@@ -298,6 +297,121 @@ def test_attributes_in_formats(observe, x, read):
     assert entry.hits(x, holder)
     holder.inner.scale = 3
     assert not entry.hits(x, holder)
+
+
+class Titled:
+    title = property(operator.attrgetter("scale"))
+
+    def __init__(self):
+        self.scale = 2
+
+
+def test_properties_of_functions_in_c(observe, x):
+    titled = Titled()
+    entry = observe(lambda x, titled: x * titled.title, x, titled)
+    assert entry.hits(x, titled)
+    titled.scale = 3
+    assert not entry.hits(x, titled)
+
+
+EXPRESSION = compile("holder.inner.scale", "<expression>", "eval")
+
+
+def executed(holder):
+    found = []
+    exec("found.append(holder.inner.scale)")
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda holder: eval("holder.inner.scale"),
+        lambda holder: eval(EXPRESSION),
+        lambda holder: eval("eval('holder.inner.scale')"),
+        lambda holder: eval("[one.inner.scale for one in [holder]][0]"),
+        executed,
+    ],
+    ids=["text", "code", "nested", "comprehension", "exec"],
+)
+def test_variables_of_the_caller_of_eval(observe, x, read):
+    holder = SimpleNamespace(inner=SimpleNamespace(scale=2))
+    entry = observe(lambda x, holder: x * read(holder), x, holder)
+    assert entry.hits(x, holder)
+    holder.inner.scale = 3
+    assert not entry.hits(x, holder)
+
+
+class Meta(type):
+    scale = 2
+    held = 2
+    unread = 1
+
+    @property
+    def of_property(cls):
+        return cls.held
+
+    def of_method(cls):
+        return cls.held
+
+    def __getitem__(cls, key):
+        return cls.held
+
+    def __len__(cls):
+        return Meta.held
+
+
+class Table(metaclass=Meta):
+    pass
+
+
+def _without_state(cls, *key):
+    return 5
+
+
+@pytest.mark.parametrize(
+    ("read", "changes"),
+    [
+        (lambda: Table.scale, ((Meta, "scale", 3), (Table, "scale", 3))),
+        (lambda: Table.of_property, ((Meta, "held", 3), (Meta, "of_property", property(_without_state)))),
+        (
+            lambda: Table.of_method(),
+            ((Meta, "held", 3), (Meta, "of_method", _without_state), (Table, "of_method", lambda: 5)),
+        ),
+        (lambda: Table[0], ((Meta, "held", 3), (Table, "held", 3), (Meta, "__getitem__", _without_state))),
+        (lambda: len(Table), ((Meta, "held", 3), (Meta, "__len__", _without_state))),
+    ],
+    ids=["value", "property", "method", "item", "length"],
+)
+def test_attributes_of_metaclasses(observe, x, monkeypatch, read, changes):
+    entry = observe(lambda x: x * read(), x)
+    monkeypatch.setattr(Meta, "unread", 2)
+    assert entry.hits(x)
+    for owner, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value, raising=False)
+            assert not entry.hits(x), (owner, name)
+    assert entry.hits(x)
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __get__(self, holder, owner):
+        return self.scale
+
+
+class Box:
+    scaled = Scaled(2)
+
+
+@pytest.mark.parametrize("read", [lambda: Box().scaled, lambda: Box.scaled], ids=["of an object", "of the class"])
+def test_descriptors_of_classes_of_created_objects(observe, x, monkeypatch, read):
+    entry = observe(lambda x: x * read(), x)
+    assert entry.hits(x)
+    monkeypatch.setattr(vars(Box)["scaled"], "scale", 3)
+    assert not entry.hits(x)
 
 
 @dataclasses.dataclass

@@ -156,6 +156,9 @@ class ClassReads:
                 self.function(kind, name, attribute)
                 self._guard_not_overridden(node, name)
                 continue
+            if isinstance(attribute, property):  # of a function of C, such as `operator.attrgetter`
+                self._heap.objects.read_everything(node, names=True)
+                continue
             attribute = _constant_behind(attribute)
             if not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
                 if replaces_lookup(kind):  # which may return another value
@@ -195,7 +198,10 @@ class ClassReads:
         self._following.follow_all((attribute,), names, name)
 
     def read(self, node: Node, names: CodeNames) -> None:
-        """The attributes that code reads of a class itself."""
+        """The attributes that code reads of a class itself: its own, and those of its metaclass.
+
+        A descriptor has its path from the class, so that the state is guarded that its own code reads.
+        """
         kind = node.object
         on_class = self.names.of(kind)
         for name in sorted(on_class.keys() & names.attributes):
@@ -204,10 +210,17 @@ class ClassReads:
                 self.function(kind, name, attribute)
                 continue
             value = _constant_behind(attribute)
-            if _is_descriptor(value) or name.startswith("__"):
+            if _is_user_descriptor(value):
+                self._descriptor(kind, name, attribute)
+            elif _is_descriptor(value) or name.startswith("__"):
                 continue
-            if node.attributes.get(name, attribute) is attribute:  # else the program wrote it before it could read it
+            elif node.attributes.get(name, attribute) is attribute:  # else the program wrote it before it could read it
                 self._value(node, name, value, names)
+        metaclass = self._heap.class_node(type(kind))
+        if metaclass is not None:
+            self._following.follow(metaclass, names, None)
+            for name in sorted((self.names.of(type(kind)).keys() & names.attributes) - on_class.keys()):
+                self._guard_not_overridden(node, name)
 
     def read_whole(self, node: Node, names: CodeNames) -> None:
         """Read all attributes that a class defines itself, and guard their names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import inspect
 import string
 import sys
 import threading
@@ -489,6 +490,10 @@ class Observer:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
                 reach(value, names, name)
+        if not code.co_flags & inspect.CO_OPTIMIZED:  # `eval` and `exec` give it the variables of their caller
+            for name in dict.fromkeys([chain[0] for chain in names.chains]):
+                if type(variables.get(name)) not in _SKIPPED:
+                    reach(variables[name], names, name)
         self._following.stored.entered(names)
         reads.globals_read(code, names, frame.f_globals)
         self._builtins.frame_entered(names, frame.f_globals)
