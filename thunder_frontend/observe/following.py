@@ -41,7 +41,7 @@ from thunder_frontend.observe.class_reads import (
     is_attribute_of_module,
 )
 from thunder_frontend.observe.code_names import CodeNames
-from thunder_frontend.observe.contents import MODULE_DICTIONARIES, NodeKind, parts_of
+from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, parts_of
 from thunder_frontend.observe.heap import Heap, is_unread
 from thunder_frontend.observe.lookup_methods import COMPUTED, look_up, replaces_lookup
 from thunder_frontend.observe.node import Node
@@ -49,6 +49,8 @@ from thunder_frontend.observe.stored_objects import Holder, StoredObjects, parts
 
 _BUILTIN_MODULES = ("builtins", "collections")
 _DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
+_IMMUTABLE = 1 << 8
+"""Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGS_IMMUTABLETYPE``)."""
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
@@ -431,6 +433,11 @@ class DynamicReads:
         if value is not MISSING and value is not COMPUTED:
             return
         node.guarded.add(name)
+        if value is MISSING and node.kind in CONTAINERS and kind.__flags__ & _IMMUTABLE:
+            # its class cannot get the attribute, and most such containers cannot either
+            self._heap.objects.guard_class_of(node)
+            self._heap.objects.guard_attribute_names(node, ordered=False)
+            return
         if value is MISSING and not is_module:
             self._heap.guards.append(Check(node.source, NO_ATTRIBUTE, name))
             return

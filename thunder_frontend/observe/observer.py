@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.checks.conditions import without_implied
 from thunder_core.checks.global_state import GlobalState
 from thunder_core.checks.guard import Guard
 from thunder_core.checks.originals import is_compiled
@@ -286,7 +287,7 @@ class Observer:
     def guards(self) -> tuple[Guard, ...]:
         """The guards of the observed reads; those of a path follow those of its parents."""
         self._heap.finish()
-        return tuple(self._heap.guards)
+        return tuple(without_implied(self._heap.guards))
 
     @property
     def lost_number(self) -> bool:
