@@ -11,8 +11,8 @@ from typing import Final, Protocol
 GAIN: Final = 0.05
 """The share of the time of a call that graphs must save."""
 NEAR: Final = 0.9
-"""Graphs are tried if the host needs at least this share of the time of the device. Its time is that of launches at best;
-a call also has guards, autograd and an optimizer."""
+"""Graphs are tried if the host needs at least this share of the time of the device: its time is that of the launches
+alone, and a call also has guards, autograd and an optimizer."""
 PATIENCE: Final = 50
 """Calls that cannot take part in a trial, after which it ends."""
 _AHEAD: Final = 1.5
