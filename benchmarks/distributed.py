@@ -9,11 +9,16 @@ The weights are float32. The wrappers are:
   in float32.
 - ``parts``: the same with `fully_shard` of each module of a block (norm, attention, MLP).
 - ``zero2``: the same as ``fsdp`` without resharding after forward.
+- ``hsdp``: the same as ``fsdp`` on a mesh of two groups that each hold all parameters (``replicate``, ``shard``).
+- ``tensor``: tensor parallelism in pairs of processes, and ``fsdp`` between the pairs. Attention and MLP of each block
+  are split by columns, then by rows; embeddings, norms and the head are not.
+- ``sequence``: the same, and between attention and MLP the tokens of a sequence are split over the pair.
 - ``ddp``: DistributedDataParallel under bfloat16 autocast.
 - ``none``: no wrapper, under bfloat16 autocast. In one process, this is the baseline for the overhead of a wrapper.
 
-Each process trains on different batches. With ``--accumulate`` a step has several of them, and the wrapper communicates
-gradients after the last one alone. The implementations run one after the other in the same processes.
+Each process trains on different batches, with ``tensor`` and ``sequence`` each pair of processes. With ``--accumulate`` a
+step has several of them, and the wrapper communicates gradients after the last one alone. The implementations run one
+after the other in the same processes.
 """
 
 from __future__ import annotations
@@ -31,7 +36,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks import machine, options, result_file, table
@@ -42,7 +57,9 @@ from benchmarks.row import Row
 from benchmarks.tasks import WithLoss, batches, model_of
 from benchmarks.workload import Workload
 
-WRAPPERS = ("fsdp", "parts", "zero2", "ddp", "none")
+WRAPPERS = ("fsdp", "parts", "zero2", "hsdp", "tensor", "sequence", "ddp", "none")
+PAIR = 2
+"""Processes that share the parts of a layer in tensor parallelism; groups of replicas of ``hsdp``."""
 BLOCKS = "compile-blocks"
 """torch.compile of each block inside of the wrapper; ``compile`` compiles the wrapped model."""
 PROFILED_STEPS = 2
@@ -74,6 +91,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--impl", nargs="+", default=["eager", "compile", "thunder"], metavar="IMPL",
                         help=f"as of python -m benchmarks, and {BLOCKS} (default: eager compile thunder)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=20, help="steps per run; the last half are timed (default: 20)")
+    parser.add_argument("--checkpoint", action="store_true", help="backward computes each block again, in all runs")
     parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="batches per step (default: 1)")
     parser.add_argument("--baseline", metavar="IMPL", help="compute ratios to it (default: compile, else eager)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
@@ -90,12 +108,13 @@ def _compare(chosen: argparse.Namespace, wrapper: str) -> list[Row]:
     rows = []
     for workload in options.workloads(chosen, ["training"], chosen.device):
         group = f"{workload.label}, {wrapper}, {dist.get_world_size()} processes"
+        group += ", checkpoint" if chosen.checkpoint else ""
         group += f", {chosen.accumulate} batches a step" if chosen.accumulate > 1 else ""
         measured: dict[str, dict[str, float]] = {}
         skipped: dict[str, str] = {}
         for name in chosen.impl:
             try:
-                measured[name] = _measure(workload, wrapper, name, chosen.accumulate)
+                measured[name] = _measure(workload, wrapper, name, chosen.accumulate, chosen.checkpoint)
             except Exception as error:  # noqa: BLE001 - the table shows the reason
                 skipped[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
             if dist.get_rank() == 0:
@@ -111,14 +130,20 @@ def _compare(chosen: argparse.Namespace, wrapper: str) -> list[Row]:
     return rows
 
 
-def _measure(workload: Workload, wrapper: str, name: str, accumulate: int) -> dict[str, float]:
+def _measure(workload: Workload, wrapper: str, name: str, accumulate: int, checkpoint: bool) -> dict[str, float]:
     """The values of an implementation, in the units of their rows. Times are of this rank, peaks maxima over ranks."""
     cuda = workload.device == "cuda"
     rank, size = dist.get_rank(), dist.get_world_size()
+    if wrapper in ("tensor", "sequence"):
+        rank, size = rank // PAIR, size // PAIR
     model = model_of(workload)
-    program = _wrapped(WithLoss(model.module).train(), wrapper, name == BLOCKS)
+    program = WithLoss(model.module).train()
+    if checkpoint:
+        blocks = _blocks(program)
+        apply_activation_checkpointing(program, check_fn=lambda part: any(part is block for block in blocks))
+    program = _wrapped(program, wrapper, name == BLOCKS, workload.device)
     compiled = program if name == BLOCKS else compile_with(name, program)
-    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-4, fused=True)
+    optimizers = [torch.optim.AdamW(group, lr=1e-4, fused=True) for group in _by_mesh(program)]
     pairs = batches(workload.steps * accumulate * size, model, workload)[rank::size]
     autocast = torch.autocast(workload.device, torch.bfloat16, enabled=wrapper in ("ddp", "none"))
 
@@ -134,8 +159,9 @@ def _measure(workload: Workload, wrapper: str, name: str, accumulate: int) -> di
             with _without_communication(program):
                 batch(index * accumulate + part)
         loss = batch(index * accumulate + accumulate - 1)
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         return loss.detach()
 
     losses, seconds = [], []
@@ -158,10 +184,20 @@ def _measure(workload: Workload, wrapper: str, name: str, accumulate: int) -> di
     return values | (_communication(step) if cuda else {})
 
 
-def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool) -> nn.Module:
-    """The program in a wrapper. Its blocks are the elements of its longest `nn.ModuleList`."""
-    lists = [part for part in program.modules() if isinstance(part, nn.ModuleList)]
-    blocks = list(max(lists, key=len)) if lists else []
+def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool, device: str) -> nn.Module:
+    """The program in a wrapper. Its blocks are the elements of its longest `nn.ModuleList`.
+
+    Raises:
+        ValueError: the number of processes, or the model, does not fit the wrapper.
+    """
+    blocks = _blocks(program)
+    mesh = _mesh(wrapper, device)
+    if wrapper in ("tensor", "sequence"):
+        for block in blocks:
+            _split(block, mesh["tensor"], sequence=wrapper == "sequence")
+        if wrapper == "sequence":
+            _split_tokens(program, blocks, mesh["tensor"])
+        mesh = mesh["data"]
     if compile_blocks:
         for block in blocks:
             block.compile(dynamic=False)
@@ -174,8 +210,63 @@ def _wrapped(program: nn.Module, wrapper: str, compile_blocks: bool) -> nn.Modul
         blocks = [part for block in blocks for part in block.children() if any(True for _ in part.parameters())]
     for block in [*blocks, program]:
         # The parameters of the root module are not resharded after forward, because backward uses them first.
-        fully_shard(block, mp_policy=policy, reshard_after_forward=wrapper != "zero2" and block is not program)
+        reshard = wrapper != "zero2" and block is not program
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     return program
+
+
+def _blocks(program: nn.Module) -> list[nn.Module]:
+    lists = [part for part in program.modules() if isinstance(part, nn.ModuleList)]
+    return list(max(lists, key=len)) if lists else []
+
+
+def _mesh(wrapper: str, device: str) -> DeviceMesh:
+    size = dist.get_world_size()
+    if wrapper not in ("hsdp", "tensor", "sequence"):
+        return init_device_mesh(device, (size,))
+    if size % PAIR:
+        raise ValueError(f"{wrapper} needs an even number of processes, not {size}")
+    if wrapper == "hsdp":
+        return init_device_mesh(device, (PAIR, size // PAIR), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(device, (size // PAIR, PAIR), mesh_dim_names=("data", "tensor"))
+
+
+def _split(block: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+    """Split the attention and the MLP of a block of Llama of Hugging Face over a mesh."""
+    block = getattr(block, "_checkpoint_wrapped_module", block)
+    names = {name for name, _ in block.named_modules()}
+    columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+    rows = ("self_attn.o_proj", "mlp.down_proj")
+    norms = ("input_layernorm", "post_attention_layernorm")
+    if not names.issuperset((*columns, *rows, *norms)):
+        raise ValueError(f"tensor parallelism needs a model with the blocks of hf:llama, not {type(block).__name__}")
+    tokens = Shard(1)
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
+    plan |= {name: RowwiseParallel(output_layouts=tokens if sequence else Replicate()) for name in rows}
+    if sequence:
+        plan |= {name: SequenceParallel() for name in norms}
+        plan["self_attn"] = PrepareModuleInput(
+            input_kwarg_layouts={"hidden_states": tokens}, desired_input_kwarg_layouts={"hidden_states": Replicate()}
+        )
+        plan["mlp"] = PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(Replicate(),))
+    parallelize_module(block, mesh, plan)
+
+
+def _split_tokens(program: nn.Module, blocks: list[nn.Module], mesh: DeviceMesh) -> None:
+    """Split the tokens of a sequence before the first block, and gather them before the norm after the last."""
+    everything, tokens = (Replicate(),), (Shard(1),)
+    (parent,) = [part for part in program.modules() if any(child is blocks[0] for child in getattr(part, "layers", ()))]
+    before = PrepareModuleInput(input_layouts=everything, desired_input_layouts=tokens, use_local_output=True)
+    after = PrepareModuleInput(input_layouts=tokens, desired_input_layouts=everything, use_local_output=True)
+    parallelize_module(parent, mesh, {"layers.0": before, "norm": after})
+
+
+def _by_mesh(program: nn.Module) -> list[list[nn.Parameter]]:
+    """The parameters, by mesh: a fused optimizer takes those of one."""
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in program.parameters():
+        groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return list(groups.values())
 
 
 @contextmanager
