@@ -16,8 +16,8 @@ The weights are float32. The wrappers are:
 - ``ddp``: DistributedDataParallel under bfloat16 autocast.
 - ``none``: no wrapper, under bfloat16 autocast. In one process, this is the baseline for the overhead of a wrapper.
 
-Each process trains on different batches, with ``tensor`` and ``sequence`` each pair of processes. With ``--accumulate`` a
-step has several of them, and the wrapper communicates gradients after the last one alone. The implementations run one
+Each process trains on different batches, with ``tensor`` and ``sequence`` each pair of processes. With ``--accumulate``
+a step has several of them, and the wrapper communicates gradients after the last one alone. The implementations run one
 after the other in the same processes.
 """
 
