@@ -360,6 +360,9 @@ class Meta(type):
     def __len__(cls):
         return Meta.held
 
+    def __call__(cls):
+        return cls.held
+
 
 class Table(metaclass=Meta):
     pass
@@ -379,9 +382,10 @@ def _without_state(cls, *key):
             ((Meta, "held", 3), (Meta, "of_method", _without_state), (Table, "of_method", lambda: 5)),
         ),
         (lambda: Table[0], ((Meta, "held", 3), (Table, "held", 3), (Meta, "__getitem__", _without_state))),
+        (lambda: Table(), ((Meta, "held", 3), (Meta, "__call__", _without_state))),
         (lambda: len(Table), ((Meta, "held", 3), (Meta, "__len__", _without_state))),
     ],
-    ids=["value", "property", "method", "item", "length"],
+    ids=["value", "property", "method", "item", "call", "length"],
 )
 def test_attributes_of_metaclasses(observe, x, monkeypatch, read, changes):
     entry = observe(lambda x: x * read(), x)
