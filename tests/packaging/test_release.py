@@ -211,3 +211,18 @@ def test_options_are_described_without_an_environment() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
     assert all(option in done.stdout for option in ("--output", "--no-smoke", "--python", "--index", "--dirty"))
     assert not done.stderr
+
+
+def test_the_environment_has_what_was_required_and_nothing_of_the_checkout(tmp_path: Path) -> None:
+    environment = RELEASE["Environment"](tmp_path, sys.executable, index=False)
+    environment.create()
+    environment.provide([Requirement("pydantic>=2; python_version > '3'")])
+    environment.run("python", "-c", "import pydantic, pydantic_core")
+    for name in ("packaging", "thunder"):
+        with pytest.raises(Exception, match="this command failed with exit code 1") as raised:
+            environment.run("python", "-c", f"import {name}")
+        assert type(raised.value).__name__ == "ReleaseError"
+    with pytest.raises(Exception, match=r"has no thunder-absent>=1. Update it \(scripts/environment examples\)"):
+        environment.provide([Requirement("thunder-absent>=1")])
+    with pytest.raises(Exception, match="files of the checkout were opened:\n  .*/thunder_core/_version.py"):
+        environment.run("python", "-c", f"import runpy; runpy.run_path('{ROOT}/thunder_core/_version.py')")
