@@ -82,8 +82,8 @@ def check(name: str) -> None:
     torch.testing.assert_close(torch.autograd.grad(result, arguments), torch.autograd.grad(expected, arguments))
     report = thunder.explain(compiled)
     assert not [line for line in report.details().splitlines() if "none of the dependencies" in line], report.details()
-    offers = [f"{len(entries)} {kind.replace('_', ' ')}" for kind, entries in parts.items()]
-    print(f"{name}: loaded; results and gradients as in eager with its {', '.join(offers) or 'defaults'}", flush=True)
+    used = [f"{kind.replace('_', ' ')}: {len(entries)}" for kind, entries in parts.items()]
+    print("; ".join([f"{name}: loaded, results and gradients as in eager", *used]), flush=True)
 
 
 if __name__ == "__main__":
