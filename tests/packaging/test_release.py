@@ -224,5 +224,5 @@ def test_the_environment_has_what_was_required_and_nothing_of_the_checkout(tmp_p
         assert type(raised.value).__name__ == "ReleaseError"
     with pytest.raises(Exception, match=r"has no thunder-absent>=1. Update it \(scripts/environment examples\)"):
         environment.provide([Requirement("thunder-absent>=1")])
-    with pytest.raises(Exception, match="files of the checkout were opened:\n  .*/thunder_core/_version.py"):
+    with pytest.raises(Exception, match=r"files of the checkout were opened:\n  .*/thunder_core/_version.py"):
         environment.run("python", "-c", f"import runpy; runpy.run_path('{ROOT}/thunder_core/_version.py')")
