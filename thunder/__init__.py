@@ -3,6 +3,14 @@
 ``model = thunder.jit(model)`` records the program as a readable trace, guards it, and runs it.
 """
 
+import sys
+
+if not (3, 11) <= sys.version_info < (3, 14):
+    raise ImportError(
+        f"Thunder needs Python 3.11, 3.12 or 3.13, and this is {sys.version_info[0]}.{sys.version_info[1]}: guards "
+        "read the bytecode of these versions. Create an environment with one of them: python3.13 -m venv FOLDER"
+    )
+
 from thunder._api import grad, jit, train_step, value_and_grad, vjp
 from thunder._coverage import covers, warm_up
 from thunder._inspection import (

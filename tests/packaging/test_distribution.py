@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -54,16 +53,6 @@ def test_what_is_required(wheel):
     required = [line for line in metadata(wheel).get_all("Requires-Dist") if "extra ==" not in line]
     names = [line.partition(">")[0] for line in required]
     assert names == ["packaging", "pluggy", "pydantic", "pyyaml", "rich", "scipy", "torch", "typer"]
-
-
-def test_recommended_packages_are_of_this_repository(wheel):
-    required = [line for line in metadata(wheel).get_all("Requires-Dist") if "extra == 'recommended'" in line]
-    names = [line.partition(">")[0] for line in required]
-    assert names
-    for name in names:
-        folder = name.removeprefix("thunder-").removeprefix("plugin-")  # libraries have no "plugin-"
-        project = tomllib.loads((ROOT / "plugins" / folder / "pyproject.toml").read_text())
-        assert project["project"]["name"] == name
 
 
 def test_source_archive_holds_tests_and_documents(archives):

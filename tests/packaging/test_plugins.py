@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -27,7 +28,7 @@ PLUGINS = [folder for folder, project in PROJECTS.items() if "thunder.plugins" i
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("wheels")
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--no-index"]
-    sources = [str(ROOT), *map(str, PROJECTS)]
+    sources = [str(ROOT), str(ROOT / "recommended"), *map(str, PROJECTS)]
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -61,7 +62,12 @@ def test_modules_beside_the_tests_have_names_of_their_own() -> None:
 
 def test_there_is_a_wheel_for_each(wheels: list[Path]) -> None:
     names = [project["name"] for project in PROJECTS.values()]
-    assert {metadata(wheel)["Name"] for wheel in wheels} == {"thunder-core", *names}
+    assert {metadata(wheel)["Name"] for wheel in wheels} == {"thunder-core", "thunder-compiler", *names}
+
+
+def test_wheels_can_be_released(wheels: list[Path]) -> None:
+    """Metadata, licenses, entry points and types are complete, and what they require of each other is built."""
+    assert not runpy.run_path(str(ROOT / "scripts" / "release"))["wheel_problems"](wheels)
 
 
 def test_wheels_hold_what_is_in_the_checkout(wheels: list[Path]) -> None:

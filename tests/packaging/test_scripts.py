@@ -97,6 +97,26 @@ def test_newest_dependencies_with_the_newest_torch(tmp_path, torch, constrained)
     assert (f"--constraint {ROOT}/constraints.txt" in installed) == constrained
 
 
+def test_tools_of_a_dependency_group_are_installed_once(tmp_path):
+    environment = tmp_path / "tools"
+    (environment / "bin").mkdir(parents=True)
+    log = environment / "bin" / "pip.log"
+    _program(environment / "bin" / "python", f'[[ $2 != pip ]] || exec echo "$@" >>{log}\nexec {sys.executable} "$@"\n')
+    for _ in range(2):
+        done = _tools("release", environment)
+        assert (done.returncode, done.stdout.strip()) == (0, str(environment / "bin" / "python")), done.stderr
+    (installed,) = log.read_text().splitlines()
+    assert installed.endswith(" hatchling>=1.26 twine>=6.1")
+    done = _tools("relaese", environment)
+    assert done.returncode == 1
+    assert "pyproject.toml has no dependency group 'relaese', only" in done.stderr
+
+
+def _tools(group: str, environment: Path) -> subprocess.CompletedProcess[str]:
+    command = [SCRIPT, "--group", group, environment]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_an_environment_with_another_torch_is_refused(tmp_path):
     environment = tmp_path / "environment"
     (environment / "bin").mkdir(parents=True)
@@ -132,7 +152,7 @@ def test_versions_of_python_are_looked_for(tmp_path):
     assert f"there are 5 GB of disk space for {place}, and an environment takes up to 12 GB" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["environment", "demo", "test", "check", "docs"])
+@pytest.mark.parametrize("script", ["environment", "demo", "test", "check", "docs", "release"])
 def test_scripts_are_executable_and_parse(script):
     path = ROOT / "scripts" / script
     assert os.access(path, os.X_OK)
