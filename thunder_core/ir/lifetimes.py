@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy, storages_of
 from thunder_core.ir.storage_sizes import bytes_of, storage_bytes
 from thunder_core.ir.trace import Trace, derivatives_of, programs_of
@@ -81,6 +82,11 @@ class LiveStorages:
             self.total -= first.bytes
             del self._storages[number]
 
+    def release_others(self, names: Container[str]) -> None:
+        """All values are deleted except those of these names."""
+        for name in [name for name in self._storage_of if name not in names]:
+            self.release(name)
+
     def largest(self) -> tuple[Alive, ...]:
         """The storages, the largest first."""
         return tuple(sorted([first for first, _ in self._storages.values()], key=lambda each: -each.bytes))
@@ -111,6 +117,7 @@ class Moment:
 def moments(
     programs: Mapping[str, Trace],
     communication: Callable[[Trace, Mapping[str, Trace]], Communication] | None = None,
+    returned: Container[str] | None = None,
 ) -> Iterator[Moment]:
     """The ops of executable programs that run one after the other, in order, after the start of each program.
 
@@ -120,29 +127,43 @@ def moments(
     Args:
         communication: called with each program, and the backward programs of graphs that autograd recorded in earlier
             ones, by their names. Without it, collectives are like other ops.
+        returned: names of the results that the caller gets: these are alive to the end, and others until the end of
+            their program, unless a later one takes them.
     """
     storages = LiveStorages()
     derivatives: dict[str, Trace] = {}
     first = next(iter(programs.values()))
     given = storages_of(first.inputs)
     names = {proxy.name: proxy.storage for proxy in first.inputs if isinstance(proxy, TensorProxy)}
+    taken = {proxy.name for trace in list(programs.values())[1:] for proxy in trace.inputs}
+    held: set[str] = set()
     for title, trace in programs.items():
-        walk = _Walk(title, trace, storages, given, names)
+        walk = _Walk(title, trace, storages, given, names, returned or ())
         yield from walk.run(Communication() if communication is None else communication(trace, derivatives))
         derivatives |= derivatives_of(trace)
-        names |= {p.name: walk.number(p) for p in iterate_proxies(trace.output) if isinstance(p, TensorProxy)}
+        results = {proxy.name: proxy for proxy in iterate_proxies(trace.output)}
+        held |= {name for name in results if returned is None or name in returned or name in taken}
+        storages.release_others(held)
+        names |= {name: walk.number(p) for name, p in results.items() if isinstance(p, TensorProxy)}
 
 
 class _Walk:
     """One program of `moments`. Programs number storages independently, so values are matched by ``names``."""
 
     def __init__(
-        self, title: str, trace: Trace, storages: LiveStorages, given: set[int], names: Mapping[str, int]
+        self,
+        title: str,
+        trace: Trace,
+        storages: LiveStorages,
+        given: set[int],
+        names: Mapping[str, int],
+        returned: Container[str],
     ) -> None:
         self.title = title
         self.trace = trace
         self.storages = storages
         self.given = given
+        self.returned = returned
         self.sizes = storage_bytes(trace.values())
         self.numbers = {
             p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names
@@ -161,17 +182,20 @@ class _Walk:
             if isinstance(proxy, TensorProxy):
                 self._hold(proxy, -1)
         yield Moment(self.title, -1, None, storages)
-        for name in trace.deletions.get(-1, ()):
-            storages.release(name)
+        self._release(trace.deletions.get(-1, ()))
         for index, op in enumerate(trace.symbols):
             self._hold_results(op, index, communication.same)
             yield Moment(self.title, index, op, storages)
-            for name in (*trace.deletions.get(index, ()), *postponed.pop(index, ())):
-                until = late.get(name, index)
-                if until > index:
-                    postponed.setdefault(until, []).append(name)
-                else:
-                    storages.release(name)
+            deleted = (*trace.deletions.get(index, ()), *postponed.pop(index, ()))
+            for name in deleted:
+                if late.get(name, index) > index:
+                    postponed.setdefault(late[name], []).append(name)
+            self._release([name for name in deleted if late.get(name, index) <= index])
+
+    def _release(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.returned:
+                self.storages.release(name)
 
     def _hold_results(self, op: BoundSymbol, index: int, same: Mapping[str, str]) -> None:
         for proxy in op.outputs():
@@ -201,3 +225,40 @@ def _saved_bytes(op: BoundSymbol) -> int:
     there = [*body.inputs, *iterate_proxies(body.output[:returned])]
     given = storages_of(there)
     return bytes_of(iterate_proxies(body.output[returned:]), without=given)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Where programs need the most memory.
+
+    Attributes:
+        bytes: all storages that are alive there, and the inputs of the first program.
+        inputs: the bytes of these inputs.
+        program: the program that reaches the peak.
+        index: the position of its op there; -1 for its start.
+        location: the user's line there; None if it is unknown.
+    """
+
+    bytes: int
+    inputs: int
+    program: str
+    index: int
+    location: SourceLocation | None
+
+    def storages(self, programs: Mapping[str, Trace], returned: Container[str] | None = None) -> tuple[Alive, ...]:
+        """The storages that are alive there, without the inputs, the largest first. The arguments of `peak_of`."""
+        for moment in moments(programs, returned=returned):
+            if (moment.program, moment.index) == (self.program, self.index):
+                return moment.storages.largest()
+        return ()
+
+
+def peak_of(programs: Mapping[str, Trace], returned: Container[str] | None = None) -> Peak:
+    """The first moment at which programs need the most memory. The arguments are those of `moments`."""
+    inputs = bytes_of(next(iter(programs.values())).inputs)
+    peak = Peak(-1, inputs, "", -1, None)
+    for moment in moments(programs, returned=returned):
+        if inputs + moment.bytes > peak.bytes:
+            location = None if moment.op is None else moment.op.location
+            peak = Peak(inputs + moment.bytes, inputs, moment.program, moment.index, location)
+    return peak
