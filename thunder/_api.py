@@ -24,7 +24,7 @@ class Options(TypedDict, total=False):
     cache: Literal["constant values", "same input", "no caching"]
     dynamic: bool | Literal["automatic"] | Mapping[str, Any]
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float]
-    memory: int | str | None
+    memory: int | str
     sharp_edges: Literal["allow", "warn", "error"]
     allow_recompiles: bool | Literal["eager"]
     recompile_warning: int
@@ -64,7 +64,7 @@ def jit(
     cache: Literal["constant values", "same input", "no caching"] = _CONFIGURED,
     dynamic: bool | Literal["automatic"] | Mapping[str, Any] = _CONFIGURED,
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float] = _CONFIGURED,
-    memory: int | str | None = _CONFIGURED,
+    memory: int | str = _CONFIGURED,
     sharp_edges: Literal["allow", "warn", "error"] = _CONFIGURED,
     allow_recompiles: bool | Literal["eager"] = _CONFIGURED,
     recompile_warning: int = _CONFIGURED,

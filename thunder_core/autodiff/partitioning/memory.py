@@ -1,12 +1,12 @@
 """The choice of a partition by the peak of memory: the fastest one that fits.
 
-Candidates are the minimum cuts of one graph for decreasing weights of recomputation (`recompute.everything`). From one to
-the next, all equal layers change together, so between two neighbours there are mixtures: only the first ops follow the
-policy that recomputes more. Backward needs their values last, when most memory is free.
+Candidates are the minimum cuts of one graph for decreasing weights of recomputation (`recompute.everything`). From one
+to the next, all equal layers change together, so between two neighbours there are mixtures: only the first ops follow
+the policy that recomputes more. Backward needs their values last, when most memory is free.
 
-The peak of a candidate is that of its forward and backward by the lifetimes of their values (`thunder_core.ir.lifetimes`),
-before executors claim ops: fused regions need less. It does not decrease with every step: an op that is recomputed early
-occupies memory for longer. Candidates that are slower than one with a lower peak are left out.
+The peak of a candidate is that of its forward and backward by the lifetimes of their values, before executors claim ops:
+fused regions need less (`thunder_core.ir.lifetimes`). It does not decrease with every step, because an op that is
+recomputed early occupies memory for longer. Candidates that are slower than one with a lower peak are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thunder_core.passes.check_memory import does_not_fit
 from thunder_core.passes.delete_last_use import with_deletions
 
 _WEIGHTS: Final = (*(2.0**-step for step in range(25)), 0.0)
-_MIXTURES: Final = 64
+_MIXTURES: Final = 32
 """The number of steps from one candidate to the next."""
 
 
@@ -76,14 +76,10 @@ class Curve:
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """The candidates with increasing times and decreasing peaks."""
-        known = {ops_for_backward(self._dependence, self._policy)}
-        points = [self.first]
-        for weight in _WEIGHTS:
-            policy = everything(weight)
-            again = ops_for_backward(self._dependence, policy)
-            if again not in known:
-                known.add(again)
-                points.append(self._point(policy, again))
+        policies = {ops_for_backward(self._dependence, self._policy): self._policy}
+        for weight, again in self._cuts().items():
+            policies.setdefault(again, everything(weight))
+        points = [self.first, *[self._point(policy, again) for again, policy in list(policies.items())[1:]]]
         points.sort(key=lambda point: (point.time, point.peak.bytes))
         fastest = points.index(self.first)
         best = [self.first]
@@ -91,6 +87,20 @@ class Curve:
             if point.peak.bytes < best[-1].peak.bytes:
                 best.append(point)
         return tuple(best)
+
+    def _cuts(self) -> dict[float, frozenset[int]]:
+        """The ops that backward may run again, by weight. Between two weights with equal cuts all cuts are equal."""
+        cuts = {
+            index: ops_for_backward(self._dependence, everything(_WEIGHTS[index])) for index in (0, len(_WEIGHTS) - 1)
+        }
+        waiting = [(0, len(_WEIGHTS) - 1)]
+        while waiting:
+            first, last = waiting.pop()
+            if last - first > 1 and cuts[first] != cuts[last]:
+                middle = (first + last) // 2
+                cuts[middle] = ops_for_backward(self._dependence, everything(_WEIGHTS[middle]))
+                waiting += [(first, middle), (middle, last)]
+        return {_WEIGHTS[index]: cuts[index] for index in sorted(cuts)}
 
     def between(self, lower: Point, higher: Point, steps: int = _MIXTURES) -> tuple[Point, ...]:
         """The mixtures of two points, by increasing numbers of ops that follow the policy of ``lower``."""
