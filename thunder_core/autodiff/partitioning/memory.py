@@ -4,8 +4,8 @@ Candidates are the minimum cuts of one graph for decreasing weights of recomputa
 to the next, all equal layers change together, so between two neighbours there are mixtures: only the first ops follow
 the policy that recomputes more. Backward needs their values last, when most memory is free.
 
-The peak of a candidate is that of its forward and backward by the lifetimes of their values, before executors claim ops:
-fused regions need less (`thunder_core.ir.lifetimes`). It does not decrease with every step, because an op that is
+The peak of a candidate is that of forward and backward by the lifetimes of their values (`thunder_core.ir.lifetimes`),
+before executors claim ops; fused regions need less. It does not decrease with every step, because an op that is
 recomputed early occupies memory for longer. Candidates that are slower than one with a lower peak are left out.
 """
 
