@@ -166,10 +166,31 @@ def test_the_report_has_the_budget_and_the_prediction() -> None:
     step(limited, arguments)
     lines = str(thunder.explain(limited).training).splitlines()
     (line,) = [line for line in lines if line.startswith("memory: ")]
-    assert line.startswith(
-        f"memory: {budget / 1024:.1f} KiB of {budget / 1024:.1f} KiB (predicted); recomputation adds"
-    )
+    assert line.startswith(f"memory: {budget / 1024:.1f} KiB of {budget / 1024:.1f} KiB (predicted); estimated time +")
     assert line in str(thunder.explain(limited))
     plain = thunder.jit(model, executors=[])
     step(plain, arguments)
     assert "memory: " not in thunder.explain(plain).details()
+
+
+def test_a_whole_step_is_checked() -> None:
+    model, (x,) = blocks()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step_with(memory: int) -> torch.Tensor:
+        return thunder.train_step(model, None, optimizer, executors=[], memory=memory)(x)
+
+    class Loss(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).square().mean()
+
+    model = Loss(model)
+    with pytest.raises(thunder.MemoryBudgetError, match="at its peak, ") as raised:
+        step_with(1)
+    assert step_with(raised.value.least).shape == ()
+    with pytest.raises(thunder.MemoryBudgetError):
+        step_with(raised.value.least - 1)

@@ -39,7 +39,7 @@ def _of_text(text: str) -> int:
         raise refusal(f"{text!r} is not a number of bytes; write '22 GiB' (2**30 bytes each) or '500 MB' (10**6)")
     number, (prefix, binary, _) = text.rstrip("kKMGTiB "), (found[2] or "").upper().partition("I")
     unit = (1024 if binary else 1000) ** (_PREFIXES.index(prefix) + 1 if prefix else 0)
-    size = round(float(number) * unit) if "." in number else int(number) * unit
+    size: int = round(float(number) * unit) if "." in number else int(number) * unit
     if size < 1:
         raise refusal(f"{text!r} is less than a byte")
     return size

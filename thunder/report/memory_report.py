@@ -19,7 +19,8 @@ class MemoryReport:
         inputs: that of parameters, buffers, arguments and other inputs.
         program, location: the program and the user's line of the peak; no line if it is unknown.
         usual: the peak without a budget, before executors claim ops.
-        added: the time that recomputation adds, as a share of the estimated time without a budget.
+        added: the time that recomputation and offloading add, as a share of the estimated time without a budget.
+        offloaded: the bytes of saved values that wait for backward in the memory of the host.
     """
 
     budget: int
@@ -29,6 +30,7 @@ class MemoryReport:
     location: str | None
     usual: int
     added: float
+    offloaded: int = 0
 
     @classmethod
     def of(cls, program: DifferentiatedProgram) -> MemoryReport | None:
@@ -40,12 +42,16 @@ class MemoryReport:
         returned = frozenset([forward.output[position].name for position in program.joint.returned])
         peak = peak_of({"forward": forward, "backward": program.backward_trace}, returned)
         location = None if peak.location is None else peak.location.place()
-        return cls(chosen.budget, peak.bytes, peak.inputs, peak.program, location, chosen.usual, chosen.added)
+        offloaded = program.partitioned.offloaded
+        return cls(
+            chosen.budget, peak.bytes, peak.inputs, peak.program, location, chosen.usual, chosen.added, offloaded
+        )
 
     def summary(self) -> str:
         """The report in a line."""
         text = f"memory: {bytes_text(self.peak)} of {bytes_text(self.budget)} (predicted)"
-        return text + (f"; recomputation adds {percent(self.added)} to the time" if self.added else "")
+        text += f"; {bytes_text(self.offloaded)} offloaded" if self.offloaded else ""
+        return text + (f"; estimated time +{percent(self.added)}" if self.added else "")
 
     def lines(self) -> list[str]:
         """The report as text."""

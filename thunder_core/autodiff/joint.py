@@ -130,6 +130,7 @@ class Partitioned:
             returned to the caller; a storage that several values share counts once.
         recomputed: names of values that backward computes again.
         memory: how it was chosen for a budget of memory; None without one.
+        offloaded: bytes that wait for backward in the memory of the host.
     """
 
     forward: Trace
@@ -139,3 +140,4 @@ class Partitioned:
     bytes_saved: int
     recomputed: tuple[str, ...]
     memory: MemoryChoice | None = None
+    offloaded: int = 0

@@ -121,8 +121,9 @@ def moments(
 ) -> Iterator[Moment]:
     """The ops of executable programs that run one after the other, in order, after the start of each program.
 
-    Inputs of the first program, and workspaces of ops, are not included. Results of a program are alive until a later
-    one deletes them. Sizes that vary have the values of the call that was compiled.
+    Inputs of the first program and workspaces of ops are not included, nor is memory of the CPU if one of these inputs
+    is on an accelerator. Results of a program are alive until a later one deletes them. Sizes that vary have the values
+    of the call that was compiled.
 
     Args:
         communication: called with each program, and the backward programs of graphs that autograd recorded in earlier
@@ -137,8 +138,9 @@ def moments(
     names = {proxy.name: proxy.storage for proxy in first.inputs if isinstance(proxy, TensorProxy)}
     taken = {proxy.name for trace in list(programs.values())[1:] for proxy in trace.inputs}
     held: set[str] = set()
+    counts_host = not _on_accelerator(first)
     for title, trace in programs.items():
-        walk = _Walk(title, trace, storages, given, names, returned or ())
+        walk = _Walk(title, trace, storages, given, names, returned or (), counts_host)
         yield from walk.run(Communication() if communication is None else communication(trace, derivatives))
         derivatives |= derivatives_of(trace)
         results = {proxy.name: proxy for proxy in iterate_proxies(trace.output)}
@@ -158,12 +160,14 @@ class _Walk:
         given: set[int],
         names: Mapping[str, int],
         returned: Container[str],
+        counts_host: bool,
     ) -> None:
         self.title = title
         self.trace = trace
         self.storages = storages
         self.given = given
         self.returned = returned
+        self.counts_host = counts_host
         self.sizes = storage_bytes(trace.values())
         self.numbers = {
             p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names
@@ -211,8 +215,13 @@ class _Walk:
 
     def _hold(self, proxy: TensorProxy, index: int) -> None:
         number = self.number(proxy)
-        if number not in self.given:
+        if number not in self.given and (self.counts_host or proxy.device.type != "cpu"):
             self.storages.hold(number, Alive(proxy.name, self.sizes[proxy.storage], self.title, index))
+
+
+def _on_accelerator(trace: Trace) -> bool:
+    """Whether an input is on an accelerator: a program with tensors on the CPU, too, is one for the accelerator."""
+    return any(isinstance(proxy, TensorProxy) and proxy.device.type not in ("cpu", "meta") for proxy in trace.inputs)
 
 
 def _saved_bytes(op: BoundSymbol) -> int:
@@ -255,7 +264,10 @@ class Peak:
 
 def peak_of(programs: Mapping[str, Trace], returned: Container[str] | None = None) -> Peak:
     """The first moment at which programs need the most memory. The arguments are those of `moments`."""
-    inputs = bytes_of(next(iter(programs.values())).inputs)
+    first = next(iter(programs.values()))
+    without_host = _on_accelerator(first)
+    tensors = [proxy for proxy in first.inputs if isinstance(proxy, TensorProxy)]
+    inputs = bytes_of([proxy for proxy in tensors if not (without_host and proxy.device.type == "cpu")])
     peak = Peak(-1, inputs, "", -1, None)
     for moment in moments(programs, returned=returned):
         if inputs + moment.bytes > peak.bytes:
