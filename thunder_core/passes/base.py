@@ -72,8 +72,7 @@ class PassContext:
         unverified_strides: names of inputs of a backward whose strides may differ from the trace: forward computes
             them, and no check compares their strides. Set after executors claimed their ops.
         gradients: as in `thunder_core.contract.Recording`.
-        recompute, memory: the policy of recomputation and the budget of memory, as
-            `thunder_core.autodiff.partitioning.partition.Partition` takes them.
+        recompute: the policy of recomputation, as `thunder_core.autodiff.partitioning.partition.Partition` takes it.
     """
 
     phase: Phase = Phase.INFERENCE
@@ -88,7 +87,6 @@ class PassContext:
     unverified_strides: frozenset[str] = frozenset()
     gradients: Mapping[str, str | None] = field(default_factory=dict)
     recompute: str | Mapping[str, float] = "none"
-    memory: int | None = None
 
     def fuses(self) -> bool:
         """Whether one of the executors fuses ops to regions."""

@@ -128,7 +128,6 @@ class Compilation:
             unverified_strides=self.unverified_strides if phase is Phase.BACKWARD else frozenset(),
             gradients=self.gradients,
             recompute=self.policy,
-            memory=self.memory,
         )
 
     def with_additions(self, context: PassContext) -> Compilation:
