@@ -234,7 +234,7 @@ class MemoryBudgetError(ThunderError, RuntimeError):
     """
 
     def __init__(
-        self, problem: str, *, least: int, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
+        self, problem: str, *, least: int = 0, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
     ) -> None:
         super().__init__(problem, location=location, advice=advice)
         self.least = least

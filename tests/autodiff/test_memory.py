@@ -11,7 +11,6 @@ from torch import nn
 
 import thunder
 from benchmarks.memory import peak_of_call
-from benchmarks.programs import small_llama_training
 from thunder._inspection import compiled_program
 from thunder.report.memory_report import MemoryReport
 
@@ -41,7 +40,8 @@ def compiled(program: Any, memory: int | str) -> Any:
 def step(model: Any, arguments: tuple[torch.Tensor, ...]) -> None:
     model.zero_grad()
     torch.manual_seed(1)
-    model(*arguments).sum().backward()
+    result = model(*arguments)  # alive during backward
+    result.sum().backward()
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:
@@ -70,15 +70,13 @@ def measured(call: Callable[[], None], model: nn.Module) -> int:
     return peak_of_call(call)
 
 
-def test_ten_budgets_of_a_llama() -> None:
-    torch.manual_seed(0)
-    model, arguments = small_llama_training(layers=2, sequence=256)
+def test_ten_budgets() -> None:
+    """`benchmarks.memory_budgets` measures those of a Llama."""
+    model, arguments = blocks(6)
     step(model, arguments)
-    eager = gradients(model)
+    expected = gradients(model)
     unlimited = compiled(model, "1 TB")
     step(unlimited, arguments)
-    expected = gradients(model)
-    torch.testing.assert_close(expected, eager)
     lowest, highest = least(model, *arguments), report_of(unlimited).usual
     peaks, times = [], []
     for number in range(10):
@@ -88,14 +86,13 @@ def test_ten_budgets_of_a_llama() -> None:
         assert all(map(torch.equal, gradients(model), expected))
         report = report_of(limited)
         peak = report.inputs + measured(lambda limited=limited: step(limited, arguments), model)  # type: ignore[misc]
-        assert abs(peak - report.peak) <= 0.01 * report.peak  # attention has a workspace
-        assert peak <= 1.01 * budget
+        assert abs(peak - report.peak) <= 0.001 * report.peak
         assert report.peak <= budget
         peaks.append(peak)
         times.append(report.added)
     assert peaks == sorted(peaks)
     assert times == sorted(times, reverse=True)
-    assert (times[-1], peaks[-1] > 1.3 * peaks[0]) == (0.0, True)
+    assert (times[-1], peaks[-1] > 2 * peaks[0]) == (0.0, True)
 
 
 def test_random_numbers_are_drawn_once() -> None:
