@@ -29,13 +29,17 @@ def measure(threads: int) -> list[Row]:
     return rows
 
 
-def peaks() -> list[tuple[int, int, int]]:
-    """For each budget, the budget, the predicted and the measured peak in bytes, with the inputs of the program."""
+def peaks(budgets: int = BUDGETS, **sizes: int) -> list[tuple[int, int, int]]:
+    """For each budget, the budget, the predicted and the measured peak in bytes, with the inputs of the program.
+
+    Args:
+        sizes: of the small Llama.
+    """
     import torch
 
     import thunder
 
-    model, arguments = _program(torch.cuda.is_available())
+    model, arguments = _program(torch.cuda.is_available(), sizes)
 
     def compiled(memory: int) -> Any:
         return thunder.jit(model, executors=[], memory=memory)
@@ -52,8 +56,8 @@ def peaks() -> list[tuple[int, int, int]]:
     except thunder.MemoryBudgetError as error:
         least = error.least
     found = []
-    for number in range(BUDGETS):
-        budget = least + (usual - least) * number // (BUDGETS - 1)
+    for number in range(budgets):
+        budget = least + (usual - least) * number // (budgets - 1)
         program = compiled(budget)
         step(program)
         model.zero_grad()
@@ -64,7 +68,7 @@ def peaks() -> list[tuple[int, int, int]]:
     return found
 
 
-def _program(on_gpu: bool) -> tuple[Any, tuple[Any, ...]]:
+def _program(on_gpu: bool, sizes: dict[str, int]) -> tuple[Any, tuple[Any, ...]]:
     import torch
 
     from benchmarks.programs import small_llama_training
@@ -72,7 +76,7 @@ def _program(on_gpu: bool) -> tuple[Any, tuple[Any, ...]]:
 
     torch.manual_seed(0)
     if not on_gpu:
-        return small_llama_training(layers=4, sequence=512)
+        return small_llama_training(**{"layers": 4, "sequence": 512, **sizes})
     import litgpt
 
     with torch.device("cuda"):
