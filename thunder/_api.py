@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     cache: Literal["constant values", "same input", "no caching"]
     dynamic: bool | Literal["automatic"] | Mapping[str, Any]
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float]
+    memory: int | str
     sharp_edges: Literal["allow", "warn", "error"]
     allow_recompiles: bool | Literal["eager"]
     recompile_warning: int
@@ -63,6 +64,7 @@ def jit(
     cache: Literal["constant values", "same input", "no caching"] = _CONFIGURED,
     dynamic: bool | Literal["automatic"] | Mapping[str, Any] = _CONFIGURED,
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float] = _CONFIGURED,
+    memory: int | str = _CONFIGURED,
     sharp_edges: Literal["allow", "warn", "error"] = _CONFIGURED,
     allow_recompiles: bool | Literal["eager"] = _CONFIGURED,
     recompile_warning: int = _CONFIGURED,
@@ -95,6 +97,9 @@ def jit(
             docs/shapes_and_values.md.
         recompute: the values that backward recomputes instead of saving them: ``"none"``, ``"cheap"`` (default),
             ``"aggressive"``, or ``{"budget": 0.5}`` for a share of the bytes that the default saves.
+        memory: the bytes that a program may need, or text such as ``"22 GiB"``, with parameters, buffers, arguments and
+            gradients. If it needs more with ``recompute``, backward recomputes what does not fit; a program that cannot
+            fit raises MemoryBudgetError, which states the least. See docs/memory.md. No limit by default.
         sharp_edges: what to do when the program consumes Python's or NumPy's random state: ``"allow"``, ``"warn"``
             (default) or ``"error"``, which also refuses programs whose Python code reads values of tensors.
         allow_recompiles: whether a call may compile after the first one, or after the calls in a `warm_up`. ``True`` is
@@ -122,6 +127,7 @@ def jit(
         "cache": cache,
         "dynamic": dynamic,
         "recompute": recompute,
+        "memory": memory,
         "sharp_edges": sharp_edges,
         "allow_recompiles": allow_recompiles,
         "recompile_warning": recompile_warning,

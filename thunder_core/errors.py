@@ -226,6 +226,20 @@ class RecompileError(ThunderError, RuntimeError):
     """A call would compile a program where none may be compiled. The message names the guard that decides."""
 
 
+class MemoryBudgetError(ThunderError, RuntimeError):
+    """A program needs more memory than the option ``memory`` allows, whatever is recomputed.
+
+    Attributes:
+        least: the bytes that it needs at least.
+    """
+
+    def __init__(
+        self, problem: str, *, least: int = 0, location: SourceLocation | None = None, advice: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(problem, location=location, advice=advice)
+        self.least = least
+
+
 class CollectiveMismatchError(ThunderError, RuntimeError):
     """Ranks are about to communicate differently in a process group, so that they would wait for each other."""
 

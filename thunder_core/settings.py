@@ -77,6 +77,7 @@ class Settings:
         sharp_edges: what happens to programs that cannot be repeated exactly.
         recompute: the name of a policy of recomputation, or the share of bytes to save, for
             `thunder_core.autodiff.partitioning.partition.Partition`.
+        memory: the bytes that a program may need, its inputs included; None without a limit.
         allow_recompiles: whether a call may compile a program after the `thunder_core.runtime.warm_up.WarmUp`. If not,
             it raises `thunder_core.errors.RecompileError`, or eager PyTorch runs it.
         recompile_warning: the number of entries at which a warning names the reasons.
@@ -97,6 +98,7 @@ class Settings:
     dynamic: Dynamic
     sharp_edges: SharpEdges
     recompute: str | float
+    memory: int | None = None
     allow_recompiles: AllowRecompiles
     recompile_warning: int
     recompile_limit: int

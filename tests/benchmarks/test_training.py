@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from benchmarks import saved_bytes, training
+from benchmarks import memory_budgets, saved_bytes, training
 from benchmarks.process import ROOT
 from thunder_testing.forked import run_forked
 
@@ -42,6 +42,14 @@ def test_saved_bytes_runs(case, sizes):
     saved = saved_bytes.saved_bytes(case, sequence=16, **sizes)
     assert set(saved) == {"eager", "default", "aggressive", "low-memory"}
     assert all(count > 0 for count in saved.values())
+
+
+def test_memory_budgets_run():
+    rows = memory_budgets.peaks(budgets=2, layers=1, sequence=128)
+    assert len(rows) == 2
+    for budget, predicted, measured in rows:
+        assert predicted <= budget
+        assert measured == pytest.approx(predicted, rel=memory_budgets.LIMIT)
 
 
 def test_saved_bytes_counts_storages_once_and_nothing_that_is_there_anyway():

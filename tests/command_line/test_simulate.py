@@ -18,7 +18,9 @@ def make(mesh):
 
 
 plain = torch.nn.Linear(4, 2)
-inputs = torch.ones(3, 4)
+parts = [(torch.nn.LayerNorm(4), torch.nn.Linear(4, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)) for _ in range(6)]
+deep = torch.nn.Sequential(*[torch.nn.Sequential(*part) for part in parts])
+inputs = torch.ones(3000, 4)
 """
 
 
@@ -51,6 +53,18 @@ def test_json(command):
     assert memory["peak"] == sum(memory[name] for name in ("parameters", "buffers", "optimizer", "programs"))
 
 
+def test_the_curve_is_a_table(command):
+    arguments = ("simulate", "many.py:deep", "--world-size", "2", "--curve")
+    ended = command(*arguments)
+    assert ended.code == 0, ended.err
+    rows = [line.split() for line in ended.out.split("\n\n")[-1].splitlines()]
+    assert rows[0] == ["PEAK", "TIME", "ADDED", "SAVED", "RECOMPUTED"]
+    curve = json.loads(command(*arguments, "--json").out)["curve"]
+    assert len(curve) == len(rows) - 1 > 1
+    assert set(curve[0]) == {"peak", "seconds", "added", "saved", "recomputed"}
+    assert curve[0]["peak"] > curve[-1]["peak"]
+
+
 def test_a_module_that_does_not_communicate(command):
     ended = command("simulate", "many.py:plain", "--world-size", "2")
     assert ended.code == 0, ended.err
@@ -75,6 +89,7 @@ def test_hardware_of_a_file(command, tmp_path):
         (["--world-size", "8", "--hardware", "none"], "is neither a file nor one of h100, h200"),
         (["--world-size", "8", "--hardware", "bad.yaml"], "memory_bandwidth: Field required"),
         (["--world-size", "8", "--optimizer", "lion"], "is not one of adamw, sgd, none"),
+        (["--world-size", "8", "--curve", "--inference"], "a call without gradients has nothing to recompute"),
     ],
 )
 def test_input_that_is_not_accepted(command, tmp_path, arguments, problem):

@@ -63,6 +63,18 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
             "{budget: share}"
         ],
     ),
+    "memory without a unit that is known": (
+        "memory: 22 gigs\n",
+        ["1: memory: '22 gigs' is not a number of bytes; write '22 GiB' (2**30 bytes each) or '500 MB' (10**6)"],
+    ),
+    "no memory": (
+        "memory: 0\n",
+        ["1: memory: must be at least 1, not 0"],
+    ),
+    "memory of the wrong type": (
+        "memory: [1]\n",
+        ["1: memory: must be a number of bytes, such as 500000000 or '22 GiB', not a list"],
+    ),
     "misspelt budget": (
         "recompute:\n  budgt: 0.5\n",
         [

@@ -42,6 +42,7 @@ CONFIGS = st.fixed_dictionaries(
         "sharp_edges": st.sampled_from(["allow", "warn", "error"]),
         "recompute": st.sampled_from(["none", "cheap", "aggressive"])
         | st.fixed_dictionaries({"budget": st.floats(0, allow_infinity=False) | st.integers(0)}),
+        "memory": st.integers(1) | st.sampled_from(["22 GiB", "1.5MB", "3 B"]),
         "recompile_warning": st.integers(1),
         "recompile_limit": st.integers(1),
         "outcome_limit": st.integers(1),

@@ -22,6 +22,8 @@ VALID: list[Any] = [
     {"tensor_classes": ["wrappers", {"nowhere": OPTIONAL}]},
     {"tensor_classes": []},
     {"executors": ["fast", "..."], "transforms": ["...", {"quantize": {"bits": 4}}], "allow_recompiles": "eager"},
+    {"memory": "22 GiB"},
+    {"memory": 500},
     {"recompute": {"budget": 0.5}, "cache": "same input", "recompile_limit": 3, "extends": "fused", "requires": ["x"]},
 ]
 INVALID: list[Any] = [
@@ -44,6 +46,8 @@ INVALID: list[Any] = [
     {"tensor_classes": "wrappers"},
     {"recompile_limit": 0},
     {"recompute": {"budgt": 1}},
+    {"memory": "22 gigs"},
+    {"memory": 0},
 ]
 
 

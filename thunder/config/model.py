@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
+from thunder.config.byte_counts import BYTES, read_bytes
 from thunder.config.declared_sizes import DeclaredSizes
 from thunder.config.entry import Entry, checked, read_entries, refusal
 from thunder.config.problems import Problem, describe, place_of, refuse, sentences
@@ -179,6 +180,17 @@ class ThunderConfig(BaseModel):
     )
     recompute: Annotated[Policy | RecomputeBudget, BeforeValidator(_recompute)] = Field(
         default="cheap", description="The policy for values that backward recomputes instead of saving them."
+    )
+    memory: Annotated[
+        int | None,
+        BeforeValidator(read_bytes),
+        WithJsonSchema(
+            {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": BYTES}, {"type": "null"}]}
+        ),
+    ] = Field(
+        default=None,
+        description="The memory that a program may need, in bytes or as text such as `22 GiB`: parameters, buffers, "
+        "arguments, gradients and all values that forward and backward compute. Backward recomputes what does not fit.",
     )
     allow_recompiles: Annotated[AllowRecompiles, BeforeValidator(_allow_recompiles)] = Field(
         default=True,

@@ -71,6 +71,7 @@ def settings_from(resolved: ResolvedConfig) -> ConfiguredSettings:
         dynamic=config.dynamic,
         sharp_edges=config.sharp_edges,
         recompute=recompute if isinstance(recompute, str) else recompute.budget,
+        memory=config.memory,
         allow_recompiles=config.allow_recompiles,
         recompile_warning=config.recompile_warning,
         recompile_limit=config.recompile_limit,

@@ -105,6 +105,8 @@ def _memory(report: CompileReport, entry: EntryReport) -> NextStep | None:
     training = entry.training
     if training is None or training.saved_bytes < _MUCH or training.recompute not in ("none", "cheap"):
         return None
+    if training.memory is not None:
+        return None
     saved = bytes_text(training.saved_bytes)
     return f"{saved} are saved for backward; to recompute more of it:", 'thunder.jit(model, recompute="aggressive")'
 

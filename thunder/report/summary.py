@@ -76,6 +76,8 @@ def _latest(report: CompileReport, entry: EntryReport) -> list[str]:
     lines.append(_compile_time(entry))
     if entry.training is not None:
         lines.append(_saved(entry.training))
+        if entry.training.memory is not None:
+            lines.append(entry.training.memory.summary())
     if entry.regions is not None:
         lines.append(entry.regions.lines()[0])
     if entry.collectives:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thunder.report.amounts import bytes_text, counted
+from thunder.report.memory_report import MemoryReport
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.runtime.transform import ExecutableProgram
 
@@ -41,6 +42,7 @@ class TrainingReport:
         saved_inputs: the number of inputs that are saved for backward, which takes no memory.
         recomputed: the number of values that forward computes and backward recomputes.
         recompute: the policy of recomputation.
+        memory: the predicted memory; None without a budget.
     """
 
     derivatives: tuple[DerivativeReport, ...]
@@ -52,6 +54,7 @@ class TrainingReport:
     saved_inputs: int
     recomputed: int
     recompute: str | dict[str, float]
+    memory: MemoryReport | None = None
 
     @classmethod
     def of(cls, program: ExecutableProgram) -> TrainingReport | None:
@@ -73,6 +76,7 @@ class TrainingReport:
             len(partitioned.saved) - len(computed),
             len(partitioned.recomputed),
             program.differentiated.late.compilation.policy,
+            MemoryReport.of(program.differentiated),
         )
 
     @property
@@ -99,6 +103,7 @@ class TrainingReport:
             *remarks,
             f"forward ({forward}) saves {saved} for backward ({backward})",
             f"values recomputed in backward: {self.recomputed} (recompute={self.recompute!r})",
+            *([] if self.memory is None else self.memory.lines()),
         )
 
 

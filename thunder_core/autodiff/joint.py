@@ -100,6 +100,23 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryChoice:
+    """A partition that was chosen for a budget of memory, in bytes.
+
+    Attributes:
+        budget: the budget.
+        peak: the largest amount of memory of forward and backward, with inputs, before executors claim ops.
+        usual: that of the partition without a budget.
+        added: the time that recomputation adds to this partition, as a share of its estimated time.
+    """
+
+    budget: int
+    peak: int
+    usual: int
+    added: float
+
+
+@dataclass(frozen=True, slots=True)
 class Partitioned:
     """The forward and backward traces that a joint trace was split into.
 
@@ -112,6 +129,8 @@ class Partitioned:
         bytes_saved: bytes of the storages that are kept alive for backward only: without those of inputs and of values
             returned to the caller; a storage that several values share counts once.
         recomputed: names of values that backward computes again.
+        memory: how it was chosen for a budget of memory; None without one.
+        offloaded: bytes that wait for backward in the memory of the host.
     """
 
     forward: Trace
@@ -120,3 +139,5 @@ class Partitioned:
     outputs: int
     bytes_saved: int
     recomputed: tuple[str, ...]
+    memory: MemoryChoice | None = None
+    offloaded: int = 0

@@ -10,6 +10,7 @@
   share storage; `Aliases` derives which storages a trace creates, reads, writes and returns.
 - A `SizeExpr` (`size`) replaces an int that varies between calls. Its value must not be read.
 - `Builder` allocates names and storage numbers, and inlines one trace into another.
+- `lifetimes` derives from the deletions of executable traces which storages are alive at each op.
 - `BoundedCache` stores results by `keys` of ops, so that equal ops (those of equal layers) are lowered and
   differentiated once.
 

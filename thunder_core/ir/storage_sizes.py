@@ -6,7 +6,6 @@ Symbolic sizes have the values that they had when the program was recorded; read
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import torch
 
@@ -62,46 +61,6 @@ def bytes_of(
     own = storage_bytes(proxies)
     known = sizes or {}
     return sum(known.get(storage, size) for storage, size in own.items() if storage not in without)
-
-
-@dataclass
-class LiveStorages:
-    """The storages that are alive at an op of a program: each until all of its names are released.
-
-    Attributes:
-        total: their bytes.
-    """
-
-    total: int = 0
-    _last_number: int = 0
-    _holders: dict[int, set[str]] = field(default_factory=dict)
-    _sizes: dict[int, int] = field(default_factory=dict)
-    _storage_of: dict[str, int] = field(default_factory=dict)
-
-    def new(self) -> int:
-        """The number of a storage that no trace numbers; it is negative."""
-        self._last_number -= 1
-        return self._last_number
-
-    def hold(self, number: int, name: str, size: int) -> None:
-        """A value is in a storage of at least ``size`` bytes."""
-        if number not in self._holders:
-            self._holders[number], self._sizes[number] = set(), 0
-        if size > self._sizes[number]:
-            self.total += size - self._sizes[number]
-            self._sizes[number] = size
-        self._holders[number].add(name)
-        self._storage_of[name] = number
-
-    def release(self, name: str) -> None:
-        """A value is deleted."""
-        number = self._storage_of.pop(name, None)
-        if number is None:
-            return
-        self._holders[number].discard(name)
-        if not self._holders[number]:
-            self.total -= self._sizes.pop(number)
-            del self._holders[number]
 
 
 def _product(sizes: Iterable[Size]) -> int:

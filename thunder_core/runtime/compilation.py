@@ -64,6 +64,7 @@ class Compilation:
         unclaimed: as in `PassContext`, from all transforms so far.
         notes: notes of transforms for the report; this list is mutable and shared.
         gradients: as in `thunder_core.contract.Recording`.
+        memory: the budget of memory in bytes; None without one.
     """
 
     traces: Mapping[Phase, Trace]
@@ -82,6 +83,7 @@ class Compilation:
     unclaimed: tuple[Assignment, ...] = ()
     notes: list[object] = field(default_factory=list)
     gradients: Mapping[str, str | None] = field(default_factory=dict)
+    memory: int | None = None
 
     @classmethod
     def of(cls, recording: Recording, settings: Settings, states: States) -> Compilation:
@@ -97,6 +99,7 @@ class Compilation:
             leaves_among(recording.trace.inputs, recording.inputs),
             _persistent_inputs(recording),
             gradients=recording.gradients,
+            memory=settings.memory,
         )
 
     @property

@@ -34,6 +34,7 @@ from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assign_executors import AssignExecutors, RewriteClaims
 from thunder_core.passes.base import Pass, PassContext, Phase, Place
+from thunder_core.passes.check_memory import CheckMemory
 from thunder_core.passes.checkpoint_regions import FunctionalBodies, InlineCheckpoints
 from thunder_core.passes.dead_code import DeadCode
 from thunder_core.passes.delete_last_use import DeleteLastUse
@@ -104,6 +105,10 @@ def _checks_values(compilation: Compilation) -> bool:
     return any(Tag.GUESS in bound.symbol.tags for bound in compilation.trace.symbols)
 
 
+def _has_budget(compilation: Compilation) -> bool:
+    return compilation.memory is not None
+
+
 def _defines_sizes(compilation: Compilation) -> bool:
     sizes = active_sizes()
     return sizes is not None and bool(sizes.defined)
@@ -137,7 +142,12 @@ def _differentiate(compilation: Compilation) -> Differentiate:
 
 
 def _partition(compilation: Compilation) -> Partition:
-    return Partition(compilation.result(Joint), compilation.policy)
+    return Partition(compilation.result(Joint), compilation.policy, compilation.memory)
+
+
+def _check_memory(compilation: Compilation) -> CheckMemory:
+    assert compilation.memory is not None
+    return CheckMemory(compilation.memory)
 
 
 def _reinplace_parts(compilation: Compilation) -> ReinplaceParts:
@@ -205,6 +215,7 @@ INFERENCE: Final = (
     Step(_assign_in_place),
     Step(_reinplace),
     *_executable(Phase.INFERENCE),
+    Step(_check_memory, when=_has_budget),
 )
 
 DIFFERENTIATION: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 from typing import Any
 
@@ -163,6 +164,30 @@ def test_a_scheduled_program_waits_less(make: Any, size: int) -> None:
     unscheduled = waiting({"distributed.schedule_collectives": {"enabled": False}})
     assert waiting() < unscheduled
     assert waiting({"distributed.bucket_collectives": {}}) < unscheduled
+
+
+def test_a_curve_trades_memory_for_time() -> None:
+    def make(mesh: Any) -> Any:
+        return model(), (torch.ones(4096, WIDTH),), {}
+
+    found = step(make, 2, curve=True)
+    first, *others = found.curve
+    assert (first.peak, first.seconds, first.added) == (found.memory.peak, found.times.step, 0.0)
+    assert others
+    for before, after in itertools.pairwise(found.curve):
+        assert after.peak < before.peak
+        assert after.seconds >= before.seconds
+    assert others[-1].recomputed > first.recomputed
+    budget = others[-1].peak - found.memory.parameters - found.memory.optimizer
+    options = {"executors": [], "memory": budget + found.memory.parameters + 4096 * WIDTH * 4}
+    assert simulate(make, 2, {}, HARDWARE["h100"], options=options).memory.peak == others[-1].peak
+
+
+def test_a_program_without_gradients_has_no_curve() -> None:
+    def make(mesh: Any) -> Any:
+        return (lambda x: x.sin()), (torch.ones(4),), {}
+
+    assert step(make, 2, curve=True).curve == ()
 
 
 def test_large_weights_take_no_memory() -> None:

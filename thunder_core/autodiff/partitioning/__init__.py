@@ -6,5 +6,7 @@ cost. Inputs cost nothing to save, except one that the epilogue overwrites, whic
 numbers or have effects run once. Ops tagged `Tag.REPEATED` (all-gathers of sharded parameters) always run again, and
 nothing else is recomputed from their results, so that costs never decide when processes communicate (`dependence`).
 
-The policies of the option ``recompute`` are in `recompute`; `work` derives the cost class of an op from its tags.
+The policies of the option ``recompute`` are in `recompute`; `work` derives the cost class of an op from its tags. For
+the option ``memory``, `memory` chooses among partitions by their peaks and times, and `offload` moves saved values to
+the host.
 """

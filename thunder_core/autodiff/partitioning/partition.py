@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.partitioning.dependence import Dependence
+from thunder_core.autodiff.partitioning.memory import Curve, within
 from thunder_core.autodiff.partitioning.recompute import DEFAULT, POLICIES, Budget, Policy, everything, parse_policy
 from thunder_core.autodiff.partitioning.selection import ops_for_backward
 from thunder_core.errors import SizeVariesError
@@ -134,6 +135,12 @@ def two_programs(dependence: Dependence, again: frozenset[int], provenance: str)
     )
 
 
+def curve_of(dependence: Dependence, policy: Policy | Budget) -> Curve:
+    """The partitions of a joint trace that need less memory than that of a policy; than the default's for a budget."""
+    start = POLICIES[DEFAULT] if isinstance(policy, Budget) else policy
+    return Curve(dependence, start, lambda again: two_programs(dependence, again, Partition.name))
+
+
 class _BackwardOps:
     """Orders the ops of backward: its own in the order of the joint trace, recomputed ones before their first use."""
 
@@ -223,6 +230,8 @@ class Partition(Pass[Partitioned]):
         joint: the result of differentiation. The pass runs on its trace, which later passes may have changed.
         recompute: the policy: "none" (recompute views only), "cheap", "aggressive", or ``{"budget": f}``: recompute
             enough to save at most ``f`` times the bytes that "cheap" saves, or as close to that as possible.
+        memory: the budget of bytes of forward and backward (`memory`): if the partition of the policy exceeds it, the
+            fastest one that does not.
     """
 
     name: ClassVar[str] = "Partition"
@@ -230,15 +239,19 @@ class Partition(Pass[Partitioned]):
 
     joint: Joint
     recompute: str | Mapping[str, float] = DEFAULT
+    memory: int | None = None
 
     def run(self, trace: Trace, context: PassContext) -> Partitioned:
         """Split the trace.
 
         Raises:
             OptionError: ``recompute`` is not a valid policy.
+            MemoryBudgetError: no partition is within the budget of memory.
         """
         policy = parse_policy(self.recompute, context.fuses())  # fusion makes recomputation cheaper
         dependence = Dependence.of(self.joint.with_trace(trace))
+        if self.memory is not None:
+            return within(self.memory, curve_of(dependence, policy))
         if isinstance(policy, Budget):
             return self._within(policy, dependence)
         return self._partitioned(dependence, policy)

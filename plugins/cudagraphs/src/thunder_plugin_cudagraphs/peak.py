@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.ir.proxy import TensorProxy, storages_of
-from thunder_core.ir.storage_sizes import LiveStorages, storage_bytes
+from thunder_core.ir.lifetimes import moments
 from thunder_core.ir.trace import Trace
 
 
@@ -13,14 +12,4 @@ def peak_bytes(trace: Trace) -> int:
     Args:
         trace: the program, with deletions.
     """
-    given = storages_of(trace.inputs)
-    sizes = storage_bytes([proxy for op in trace.symbols for proxy in op.outputs()])
-    storages, peak = LiveStorages(), 0
-    for index, op in enumerate(trace.symbols):
-        for proxy in op.outputs():
-            if isinstance(proxy, TensorProxy) and proxy.storage not in given:
-                storages.hold(proxy.storage, proxy.name, sizes[proxy.storage])
-        peak = max(peak, storages.total)
-        for name in trace.deletions.get(index, ()):
-            storages.release(name)
-    return peak
+    return max(moment.bytes for moment in moments({trace.name: trace}))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thunder_core.ir.proxy import TensorProxy, storages_of
-from thunder_core.ir.storage_sizes import LiveStorages, bytes_of, extent_bytes
+from thunder_core.ir.lifetimes import Alive, moments
+from thunder_core.ir.storage_sizes import bytes_of
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.base import Phase
 
 
@@ -50,79 +49,22 @@ class MemoryTimeline:
 
 
 def memory_timeline(programs: Mapping[Phase, Trace]) -> MemoryTimeline:
-    """The timeline of executable programs in the order in which they run.
-
-    Results of forward, and what it saves, are alive until backward deletes them. Sizes that vary have the values of the
-    call that was compiled.
-    """
-    first = next(iter(programs.values()))
-    given = storages_of(first.inputs)
-    names = {proxy.name: proxy.storage for proxy in first.inputs if isinstance(proxy, TensorProxy)}
-    storages, alive = LiveStorages(), _Alive()
-    points: dict[str, tuple[int, ...]] = {}
+    """The timeline of executable programs in the order in which they run, as `thunder_core.ir.lifetimes.moments`."""
+    points: dict[str, list[int]] = {phase.value: [] for phase in programs}
     peak, phase_of_peak, index_of_peak = 0, "", -1
-    holders: tuple[Holder, ...] = ()
-    for phase, trace in programs.items():
-        # forward and backward number storages independently, so values are matched by name
-        numbers = {p.storage: names[p.name] for p in trace.inputs if isinstance(p, TensorProxy) and p.name in names}
-
-        def number(proxy: TensorProxy, numbers: dict[int, int] = numbers) -> int:
-            if proxy.storage not in numbers:
-                numbers[proxy.storage] = storages.new()
-            return numbers[proxy.storage]
-
-        def hold(proxy: TensorProxy, index: int, phase: Phase = phase) -> None:
-            storage = number(proxy)
-            if storage not in given:
-                storages.hold(storage, proxy.name, extent_bytes(proxy))
-                alive.hold(storage, Holder(proxy.name, extent_bytes(proxy), phase.value, index))
-
-        for proxy in trace.inputs:
-            if isinstance(proxy, TensorProxy):
-                hold(proxy, -1)
-        for name in trace.deletions.get(-1, ()):
-            storages.release(name)
-            alive.release(name)
-        totals: list[int] = []
-        for index, op in enumerate(trace.symbols):
-            for proxy in op.outputs():
-                if isinstance(proxy, TensorProxy):
-                    hold(proxy, index)
-            totals.append(storages.total)
-            if storages.total > peak:
-                peak, phase_of_peak, index_of_peak = storages.total, phase.value, index
-                holders = alive.largest()
-            for name in trace.deletions.get(index, ()):
-                storages.release(name)
-                alive.release(name)
-        points[phase.value] = tuple(totals)
-        names |= {p.name: number(p) for p in iterate_proxies(trace.output) if isinstance(p, TensorProxy)}
-    return MemoryTimeline(bytes_of(first.inputs), points, peak, phase_of_peak, index_of_peak, holders)
-
-
-class _Alive:
-    """The storages that are alive, with the value that defined each."""
-
-    def __init__(self) -> None:
-        self._holders: dict[int, Holder] = {}
-        self._names: dict[int, set[str]] = {}
-        self._storage_of: dict[str, int] = {}
-
-    def hold(self, storage: int, holder: Holder) -> None:
-        before = self._holders.get(storage)
-        if before is None:
-            self._holders[storage] = holder
-        elif holder.bytes > before.bytes:
-            self._holders[storage] = Holder(before.name, holder.bytes, before.phase, before.index)
-        self._names.setdefault(storage, set()).add(holder.name)
-        self._storage_of[holder.name] = storage
-
-    def release(self, name: str) -> None:
-        storage = self._storage_of.pop(name, None)
-        if storage is not None:
-            self._names[storage].discard(name)
-            if not self._names[storage]:
-                del self._names[storage], self._holders[storage]
-
-    def largest(self) -> tuple[Holder, ...]:
-        return tuple(sorted(self._holders.values(), key=lambda holder: -holder.bytes))
+    alive: tuple[Alive, ...] = ()
+    for moment in moments({phase.value: trace for phase, trace in programs.items()}):
+        if moment.op is None:
+            continue
+        points[moment.program].append(moment.bytes)
+        if moment.bytes > peak:
+            peak, phase_of_peak, index_of_peak = moment.bytes, moment.program, moment.index
+            alive = moment.storages.largest()
+    return MemoryTimeline(
+        bytes_of(next(iter(programs.values())).inputs),
+        {phase: tuple(totals) for phase, totals in points.items()},
+        peak,
+        phase_of_peak,
+        index_of_peak,
+        tuple([Holder(each.name, each.bytes, each.program, each.index) for each in alive]),
+    )

@@ -36,6 +36,7 @@ _MODULES: Final = (
     "thunder_core.symbols.functions",
     "thunder_core.symbols.generators",
     "thunder_core.symbols.gradient_hooks",
+    "thunder_core.symbols.host_memory",
     "thunder_core.symbols.printing",
 )
 """Modules whose global variables are symbols that traces have."""

@@ -36,6 +36,9 @@ def simulate(
     optimizer: Annotated[
         str, typer.Option(help="The optimizer whose states count as memory: adamw, sgd or none.")
     ] = "adamw",
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Also predict the steps with less memory: the choices of memory=.")
+    ] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Simulate a call without gradients.")] = False,
     config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
     executors: Annotated[str, typer.Option(help="Names of executors, in order: a,b. None by default.")] = "",
@@ -53,12 +56,17 @@ def simulate(
     sizes, device = _sizes(mesh), _hardware(hardware)
     if optimizer not in ("adamw", "sgd", "none"):
         raise typer.BadParameter(f"{optimizer!r} is not one of adamw, sgd, none", param_hint="--optimizer")
+    if curve and inference:
+        raise typer.BadParameter("a call without gradients has nothing to recompute", param_hint="--curve")
     with contextlib.redirect_stdout(sys.stderr), without_own_frames(program):
         from thunder_plugin_distributed.simulation.simulate import simulate as run
 
         made = _maker(program, inputs)
         chosen: Any = optimizer
-        found = run(made, world_size, sizes, device, rank=rank, train=not inference, optimizer=chosen, options=options)
+        train = not inference
+        found = run(
+            made, world_size, sizes, device, rank=rank, train=train, optimizer=chosen, options=options, curve=curve
+        )
     if json:
         print_json(_as_data(program, found))
     else:
@@ -130,7 +138,7 @@ def _rows(found: Simulation) -> list[dict[str, Any]]:
 
 
 def _print(target: str, found: Simulation) -> None:
-    from thunder.report.amounts import bytes_text
+    from thunder.report.amounts import bytes_text, percent
 
     shape = ", ".join(f"{name}={size}" for name, size in found.mesh.items())
     title = f"{target}: rank {found.rank} of {found.world_size} ({shape}), compiled in {found.compile_seconds:.2f} s"
@@ -156,6 +164,19 @@ def _print(target: str, found: Simulation) -> None:
         f"time on {found.hardware}: {_ms(times.step)}, of which {_ms(times.exposed)} wait for communication "
         f"(compute {_ms(times.compute)}, communication {_ms(times.communication)})",
     ])  # fmt: skip
+    if found.curve:
+        print_lines([""])
+        titles = ("PEAK", "TIME", "ADDED", "SAVED", "RECOMPUTED")
+        print_table(
+            [Column(title, right=True) for title in titles],
+            [
+                [
+                    bytes_text(each.peak), _ms(each.seconds), percent(each.added), bytes_text(each.saved),
+                    str(each.recomputed),
+                ]
+                for each in found.curve
+            ],
+        )  # fmt: skip
 
 
 def _ms(seconds: float) -> str:
@@ -174,4 +195,5 @@ def _as_data(target: str, found: Simulation) -> dict[str, Any]:
         "times": asdict(found.times) | {"step": found.times.step},
         "hardware": found.hardware,
         "compile_seconds": found.compile_seconds,
+        "curve": [asdict(each) for each in found.curve],
     }

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
@@ -17,8 +18,14 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from thunder.report.collectives_report import CollectiveReport
 from thunder.report.compile_report import entry_report
+from thunder_core.autodiff.partitioning.dependence import Dependence
+from thunder_core.autodiff.partitioning.partition import curve_of
+from thunder_core.autodiff.partitioning.recompute import parse_policy
 from thunder_core.errors import OptionError, ThunderError
+from thunder_core.executors.executor import fusing
 from thunder_core.ir.location import SourceLocation
+from thunder_core.passes.base import Phase
+from thunder_core.passes.delete_last_use import with_deletions
 from thunder_core.pytorch_internals import FakeStore
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_core.runtime.program_cache import NotRun
@@ -57,6 +64,25 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class CurvePoint:
+    """A step with a budget of memory.
+
+    Attributes:
+        peak: its peak memory in bytes, with parameters, buffers and the states of the optimizer.
+        seconds: its time.
+        added: the time that recomputation adds, as a share of that of the first point.
+        saved: the bytes that forward saves for backward.
+        recomputed: the number of values that backward recomputes.
+    """
+
+    peak: int
+    seconds: float
+    added: float
+    saved: int
+    recomputed: int
+
+
+@dataclass(frozen=True)
 class Simulation:
     """The prediction for one step of one rank.
 
@@ -67,6 +93,7 @@ class Simulation:
         axes: the dimension of the mesh that a process group is, by the group's name.
         memory, times: predicted.
         compile_seconds: the duration of the compilation on this machine.
+        curve: the choices of the option ``memory``, from the fastest to the one that needs least.
     """
 
     world_size: int
@@ -78,6 +105,7 @@ class Simulation:
     memory: Memory
     times: Times
     compile_seconds: float
+    curve: tuple[CurvePoint, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -95,6 +123,7 @@ def simulate(
     train: bool = True,
     optimizer: Optimizer = "adamw",
     options: Mapping[str, Any] | None = None,
+    curve: bool = False,
 ) -> Simulation:
     """Compile the program that ``make`` returns for one rank, and predict its step. Nothing is run.
 
@@ -105,6 +134,7 @@ def simulate(
         mesh: sizes by name; their product is the number of ranks.
         optimizer: the optimizer whose states are included; "adamw" has two tensors for each parameter.
         options: for `thunder.jit`.
+        curve: whether to predict the steps with less memory, too.
 
     Raises:
         OptionError: the mesh does not have ``world_size`` ranks, or ``rank`` is out of range.
@@ -129,7 +159,38 @@ def simulate(
         times = times_of(programs, entry.groups, hardware)
         report = entry_report(entry)
         collectives, seconds = report.collectives, report.seconds
-        return Simulation(world_size, sizes, rank, hardware.name, collectives, axes, memory, times, seconds)
+        points = tuple(_curve(entry, memory, hardware)) if curve else ()
+        return Simulation(world_size, sizes, rank, hardware.name, collectives, axes, memory, times, seconds, points)
+
+
+_STEPS_BETWEEN: Final = 4
+"""The number of steps from one point of a curve to the next where layers change together."""
+
+
+def _curve(entry: CacheEntry, memory: Memory, hardware: Hardware) -> Iterator[CurvePoint]:
+    """The choices for budgets of memory, of the programs before executors claim ops."""
+    program = entry.program.differentiated
+    if program is None:
+        return
+    fused = bool(fusing(entry.executors))
+    policy = parse_policy(program.late.compilation.policy, fused)
+    curve = curve_of(Dependence.of(program.joint), policy)
+    points = [curve.points[0]]
+    for higher, lower in pairwise(curve.points):
+        for each in (*curve.between(lower, higher, _STEPS_BETWEEN), lower):
+            if each.peak.bytes < points[-1].peak.bytes:
+                points.append(each)
+    first = 0.0
+    for point in points:
+        programs = {
+            Phase.FORWARD: with_deletions(point.partitioned.forward),
+            Phase.BACKWARD: with_deletions(point.partitioned.backward),
+        }
+        seconds = times_of(programs, entry.groups, hardware).step
+        first = first or seconds
+        peak = memory.parameters + memory.buffers + memory.optimizer + peak_of(programs).bytes
+        saved, recomputed = point.partitioned.bytes_saved, len(point.partitioned.recomputed)
+        yield CurvePoint(peak, seconds, seconds / first - 1 if first else 0.0, saved, recomputed)
 
 
 @contextmanager
