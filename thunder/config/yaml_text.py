@@ -40,6 +40,7 @@ _TRANSLATIONS: Final = {
         "a `: ` is not expected here; indent this line like its neighbours, or put text that has a `: ` in quotes"
     ),
     "but found another document": "a second document begins here, and a configuration is one",
+    "expected <block end>": "its indentation fits none of the lines above; align it with the entries that it belongs to",
     "could not find expected ':'": "expected `name: value`; there is no `: ` here",
 }
 
