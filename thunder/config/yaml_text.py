@@ -40,7 +40,6 @@ _TRANSLATIONS: Final = {
         "a `: ` is not expected here; indent this line like its neighbours, or put text that has a `: ` in quotes"
     ),
     "but found another document": "a second document begins here, and a configuration is one",
-    "expected <block end>": "its indentation fits none of the lines above; align it with the entries that it belongs to",
     "could not find expected ':'": "expected `name: value`; there is no `: ` here",
 }
 
@@ -176,6 +175,8 @@ def _yaml_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     problem = str(error.problem)
     if problem in _TRANSLATIONS:
         return Problem(file, line, "", _TRANSLATIONS[problem])
+    if problem.startswith("expected <block end>"):
+        return Problem(file, line, "", "indent this line like the entries that it belongs to")
     sentence = f"cannot be read: {problem}"
     quoted = re.fullmatch(r"found character '(.)' that cannot start any token", problem)
     if quoted is not None or error.context == "while scanning an alias":

@@ -20,7 +20,7 @@ from thunder_core.symbols.registry import registry
 
 Check = Callable[..., "bool | str"]
 _OF_PROXIES: Final = (
-    "a check gets proxies of tensors, with shape, stride, ndim, numel, contiguous, dtype, device, layout and requires_grad"
+    "a check gets proxies, with shape, stride, ndim, numel, contiguous, dtype, device and requires_grad"
 )
 
 
