@@ -243,6 +243,12 @@ def test_claims_without_sense(arguments: dict[str, Any]) -> None:
         Claim(torch.abs, **arguments)
 
 
+def test_a_python_function_is_no_operation() -> None:
+    executor = OperatorExecutor("mine", (Claim(half, half),))
+    with pytest.raises(thunder.ExecutorError, match=r"claims half, a Python function(.|\n)*symbols\.recorded"):
+        thunder.jit(lambda x: half(x), executors=[executor])(torch.ones(2))
+
+
 def test_claims_are_a_tuple() -> None:
     with pytest.raises(TypeError, match=r"claims of 'mine' must be a tuple, not one Claim; write \(Claim"):
         OperatorExecutor("mine", Claim(torch.abs, torch.abs))  # type: ignore[arg-type]

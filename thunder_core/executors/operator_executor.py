@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from thunder_core.executors.states import Stateful, with_state
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.pytorch_internals import CustomOpDef, OpOverloadPacket, overload_of
+from thunder_core.symbols.recording import is_operation
 from thunder_core.symbols.registry import registry
 
 Check = Callable[..., "bool | str"]
@@ -94,7 +96,17 @@ def _symbols(executor: str, given: Callable[..., Any] | str) -> list[Symbol]:
         return [registry.symbol_of(overload_of(given))]
     if not callable(given):
         raise ExecutorError(f"the executor {executor!r} claims {given!r}, which is neither a function nor a name")
-    return [registry.symbol_of(given)]
+    symbol = registry.symbol_of(given)
+    if isinstance(given, FunctionType) and Tag.OPAQUE in symbol.tags and not is_operation(given):
+        raise ExecutorError(
+            f"the executor {executor!r} claims {given.__qualname__}, a Python function and no operation: what it calls is "
+            "recorded",
+            advice=(
+                "decorate it with thunder_core.symbols.recorded, then its calls are operations",
+                "or claim the function of PyTorch that it calls",
+            ),
+        )
+    return [symbol]
 
 
 def _named(executor: str, name: str) -> Symbol:
