@@ -356,5 +356,6 @@ def _check_program(given: Any, name: str) -> None:
         )
     if not callable(given):
         raise OptionError(
-            f"thunder.{name} takes a function or an nn.Module, not an object of type {type(given).__name__}"
+            f"thunder.{name} takes a function or an nn.Module, not an object of type {type(given).__name__}",
+            advice=(f"compile before the call: thunder.{name}(f)(x), not thunder.{name}(f(x))",),
         )

@@ -253,6 +253,10 @@ MALFORMED: dict[str, tuple[str, list[str]]] = {
         "executors:\n\t- fast\n",
         ["2: a tab cannot indent; use spaces"],
     ),
+    "entries that are not aligned": (
+        "executors:\n  - fast\n - slow\n",
+        ["3: indent this line like the entries that it belongs to"],
+    ),
     "list that does not end": (
         "executors: [fast,\n  slow\n",
         [

@@ -1,4 +1,4 @@
-"""The arguments of `torch.compile`, given to `thunder.jit`."""
+"""The words of `torch.compile` and of lightning-thunder, given to `thunder.jit`."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def test_several_words_at_once() -> None:
 def test_pytorch_is_no_executor_to_name(name: str) -> None:
     with pytest.raises(thunder.ConfigError, match=r"executors=\[\] for PyTorch alone"):
         thunder.jit(torch.sin, executors=[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"), [("torchcompile", "inductor"), ("transformer_engine", "te"), ("unsloth", "triton")]
+)
+def test_executors_of_lightning_thunder(name: str, replacement: str) -> None:
+    with pytest.raises(thunder.ConfigError, match=f"write '{replacement}', which replaces the executor '{name}'"):
+        thunder.jit(torch.sin, executors=[name])
+
+
+def test_the_nearest_name_is_one_of_an_executor() -> None:
+    """`torchscript` is a plugin without executors."""
+    with pytest.raises(thunder.ConfigError, match=r"there is no executor 'torch_script'(?!; did you mean)"):
+        thunder.jit(torch.sin, executors=["torch_script"])

@@ -41,6 +41,14 @@ def add(input: torch.Tensor, other: Any, *, alpha: float = 1) -> torch.Tensor:
 GELU = OperatorExecutor("mine", (Claim(F.gelu, gelu, exact_only),))
 
 
+@torch.library.custom_op("claims::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+doubled.register_fake(torch.empty_like)
+
+
 def decisions(program: Any) -> Any:
     return thunder.explain(program).entries[-1].decisions
 
@@ -67,6 +75,16 @@ def test_ways_to_say_what_is_claimed(symbol: Any) -> None:
     program = thunder.jit(lambda x: F.gelu(x), executors=[OperatorExecutor("mine", (Claim(symbol, gelu),))])
     program(torch.randn(3))
     assert CALLS == ["gelu"]
+
+
+@pytest.mark.parametrize(
+    "symbol", [doubled, torch.ops.claims.doubled, torch.ops.claims.doubled.default], ids=["f", "packet", "overload"]
+)
+def test_ways_to_say_that_an_operator_of_a_library_is_claimed(symbol: Any) -> None:
+    claim = Claim(symbol, lambda x: CALLS.append("doubled") or x + x)
+    program = thunder.jit(lambda x: doubled(x), executors=[OperatorExecutor("mine", (claim,))])
+    torch.testing.assert_close(program(torch.ones(3)), torch.full((3,), 2.0))
+    assert CALLS == ["doubled"]
 
 
 def test_a_write_of_a_claimed_operation_returns_a_new_value() -> None:
@@ -205,7 +223,9 @@ def test_a_check_that_raises(strict: bool, monkeypatch: pytest.MonkeyPatch) -> N
         ):
             program(torch.randn(3))
     else:
-        with pytest.warns(thunder.ExecutorWarning, match="its check failed with KeyError: 'oops'"):
+        with pytest.warns(
+            thunder.ExecutorWarning, match="its check failed with KeyError: 'oops'; a check gets proxies"
+        ):
             program(torch.randn(3))
 
 
@@ -221,6 +241,17 @@ def test_unknown_operations_are_named() -> None:
 def test_claims_without_sense(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="claim of"):
         Claim(torch.abs, **arguments)
+
+
+def test_a_python_function_is_no_operation() -> None:
+    executor = OperatorExecutor("mine", (Claim(half, half),))
+    with pytest.raises(thunder.ExecutorError, match=r"claims half, a Python function(.|\n)*symbols\.recorded"):
+        thunder.jit(lambda x: half(x), executors=[executor])(torch.ones(2))
+
+
+def test_claims_are_a_tuple() -> None:
+    with pytest.raises(TypeError, match=r"claims of 'mine' must be a tuple, not one Claim; write \(Claim"):
+        OperatorExecutor("mine", Claim(torch.abs, torch.abs))  # type: ignore[arg-type]
 
 
 def test_in_place_operations_are_claimed_by_their_functional_form() -> None:

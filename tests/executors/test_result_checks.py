@@ -122,6 +122,7 @@ def test_regions_name_the_line_inside() -> None:
         compiled(torch.randn(3, 4))
     assert "torch.mul(" in str(caught.value)
     assert "_region_1" in str(caught.value)
+    assert "torch.library.opcheck" in str(caught.value)
     assert "in program: return y * 2" in str(caught.value)
 
 

@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 
+import thunder
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UnsupportedError
 
@@ -39,6 +40,18 @@ def test_operator_that_was_never_called(jit, gradient):
         if gradient:
             result.sum().backward()
             assert x.grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.skipif(SUBJECT is eager, reason="about the report")
+def test_sizes_are_constants_without_a_fake_implementation(jit):
+    @torch.library.custom_op(new_name(), mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    compiled = jit(lambda x: doubled(x) + 1)
+    for rows in (2, 3):
+        assert compiled(torch.ones(rows)).tolist() == [3.0] * rows
+    assert "register_fake" in str(thunder.explain(compiled).sizes)
 
 
 def test_operator_as_the_program(jit):

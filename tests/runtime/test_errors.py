@@ -353,7 +353,8 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(3, "type int"), ("text", "type str"), (None, "type NoneType"), (torch.ones(2), "type Tensor"),
+    [(3, "type int"), ("text", "type str"), (None, "type NoneType"),
+     (torch.ones(2), r"type Tensor\nWhat to do:\n  - compile before the call: thunder.jit\(f\)\(x\)"),
      (nn.Linear, r"thunder.jit\(Linear\(...\)\)")],
     ids=["number", "text", "nothing", "tensor", "class"],
 )  # fmt: skip

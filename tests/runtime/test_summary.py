@@ -13,6 +13,7 @@ from torch import nn
 import thunder
 from thunder.report.summary import SECTIONS
 from thunder_core.errors import UncacheableWarning
+from thunder_core.executors import Claim, OperatorExecutor
 
 
 def mlp() -> nn.Module:
@@ -69,6 +70,13 @@ def eager_in_parts() -> Any:
     return compiled
 
 
+def declined() -> Any:
+    never = OperatorExecutor("mine", (Claim(nn.functional.gelu, nn.functional.gelu, lambda *arguments: "never"),))
+    compiled = thunder.jit(mlp(), executors=[never])
+    compiled(torch.randn(3, 8))
+    return compiled
+
+
 def run_by_eager() -> Any:
     compiled = thunder.jit(lambda x: torch.compiler.set_stance("default") or x + 1)
     with warnings.catch_warnings():
@@ -84,6 +92,7 @@ CASES: dict[Any, list[str]] = {
     step: ["2 programs; 1 call from the cache, 2 compiled", "program 1: "],
     recompiled: ["programs 0 to 2: .programs", "mode caused 7 of 8 compilations", "..."],
     eager_in_parts: ["1 call of submodules run in eager PyTorch"],
+    declined: ["mine declined torch.nn.functional.gelu: never"],
     run_by_eager: ["run by eager PyTorch 3 times: the program calls", "nothing is compiled"],
 }
 

@@ -175,6 +175,8 @@ def _yaml_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     problem = str(error.problem)
     if problem in _TRANSLATIONS:
         return Problem(file, line, "", _TRANSLATIONS[problem])
+    if problem.startswith("expected <block end>"):
+        return Problem(file, line, "", "indent this line like the entries that it belongs to")
     sentence = f"cannot be read: {problem}"
     quoted = re.fullmatch(r"found character '(.)' that cannot start any token", problem)
     if quoted is not None or error.context == "while scanning an alias":

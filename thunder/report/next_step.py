@@ -91,14 +91,15 @@ _FUSE: Final = 'thunder.jit(model, executors=["inductor"])'
 def _declined(report: CompileReport, entry: EntryReport) -> NextStep | None:
     regions = () if entry.regions is None else entry.regions.contents
     fusing = {region.partition("_region_")[0] for region in regions}  # these leave matmuls and the like to libraries
-    bytes_of: Counter[tuple[str, str, str]] = Counter()
-    for op in executed(entry.decisions):
-        for executor, reason in [each for each in op.declined if each[0] not in fusing]:
-            bytes_of[op.symbol, executor, reason] += op.bytes or 0
-    if not bytes_of:
-        return None
-    (symbol, executor, reason), _ = bytes_of.most_common(1)[0]
-    return f"{executor} declined {symbol}: {reason}", ""
+    for ops in (executed(entry.decisions), entry.decisions):  # the latter with those before differentiation
+        bytes_of: Counter[tuple[str, str, str]] = Counter()
+        for op in ops:
+            for executor, reason in [each for each in op.declined if each[0] not in fusing]:
+                bytes_of[op.symbol, executor, reason] += op.bytes or 0
+        if bytes_of:
+            (symbol, executor, reason), _ = bytes_of.most_common(1)[0]
+            return f"{executor} declined {symbol}: {reason}", ""
+    return None
 
 
 def _memory(report: CompileReport, entry: EntryReport) -> NextStep | None:
@@ -117,7 +118,7 @@ _RULES: Final[Sequence[Callable[[CompileReport, EntryReport], NextStep | None]]]
     _eager_modules,
     _autograd,
     _missing,
-    _unfused,
     _declined,
+    _unfused,
     _memory,
 )

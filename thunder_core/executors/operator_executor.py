@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 import torch
 
@@ -15,10 +16,14 @@ from thunder_core.executors.executor import DerivativePair, Executor, declined_b
 from thunder_core.executors.states import Stateful, with_state
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
-from thunder_core.pytorch_internals import OpOverloadPacket
+from thunder_core.pytorch_internals import CustomOpDef, OpOverloadPacket, overload_of
+from thunder_core.symbols.recording import is_operation
 from thunder_core.symbols.registry import registry
 
 Check = Callable[..., "bool | str"]
+_OF_PROXIES: Final = (
+    "a check gets proxies, with shape, stride, ndim, numel, contiguous, dtype, device and requires_grad"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,8 @@ class Claim:
 
     Attributes:
         symbol: the claimed operation: a torch function or method, an operator of ``torch.ops`` (a packet means all its
-            overloads), or the name that traces print, like ``"torch.nn.functional.gelu"``.
+            overloads) or of ``torch.library.custom_op``, or the name that traces print, like
+            ``"torch.nn.functional.gelu"``.
         run: the function that is called instead. It returns results like the operation's, with the same shapes,
             strides, dtypes and devices, in new storages, and writes to none of its arguments. Optional with
             ``derivative`` or ``rewrite``.
@@ -86,9 +92,21 @@ def _symbols(executor: str, given: Callable[..., Any] | str) -> list[Symbol]:
     if isinstance(given, OpOverloadPacket):
         overloads = [getattr(given, name) for name in given.overloads()]
         return [registry.symbol_of(function) for function in (given, *overloads)]
+    if isinstance(given, CustomOpDef):
+        return [registry.symbol_of(overload_of(given))]
     if not callable(given):
         raise ExecutorError(f"the executor {executor!r} claims {given!r}, which is neither a function nor a name")
-    return [registry.symbol_of(given)]
+    symbol = registry.symbol_of(given)
+    if isinstance(given, FunctionType) and Tag.OPAQUE in symbol.tags and not is_operation(given):
+        raise ExecutorError(
+            f"the executor {executor!r} claims {given.__qualname__}, a Python function and no operation: what it calls is "
+            "recorded",
+            advice=(
+                "decorate it with thunder_core.symbols.recorded, then its calls are operations",
+                "or claim the function of PyTorch that it calls",
+            ),
+        )
+    return [symbol]
 
 
 def _named(executor: str, name: str) -> Symbol:
@@ -122,6 +140,8 @@ class OperatorExecutor(Executor):
     _nothing: Declined = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.claims, Claim):
+            raise TypeError(f"the claims of {self.name!r} must be a tuple, not one Claim; write (Claim(...),)")
         object.__setattr__(self, "claims", tuple(self.claims))
         object.__setattr__(self, "_nothing", Declined(self.name, "it does not claim this operation", implements=False))
 
@@ -178,7 +198,7 @@ class OperatorExecutor(Executor):
         except SizeVariesError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - becomes the reason
-            return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error)
+            return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error, _OF_PROXIES)
         return outcome
 
     def _claimed(self, claim: Claim, bound: BoundSymbol) -> Claimed:

@@ -19,6 +19,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import SizeExpr, are_constant
 from thunder_core.ir.verifier import verification_requested
 
+_FAKES = ("if an operator of torch.library comes before it: is its register_fake right? torch.library.opcheck tells",)
 _RULES = frozenset({"dtype", "shape", "layout", "device", "strides"})
 
 
@@ -157,5 +158,6 @@ def _error(bound: BoundSymbol, proxy: TensorProxy | None, problem: str) -> Wrong
         advice=(
             f"report this to the authors of {executor!r}: its function must return what the operation does",
             f"leave {executor!r} out of the executors, or exclude this operation from it, to go on without it",
+            *(_FAKES if inside else ()),
         ),
     )

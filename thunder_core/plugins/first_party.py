@@ -15,12 +15,13 @@ _NAMES: Final = _PACKAGES / "thunder" / "first_party_plugins.txt"
 _NEEDS: Final = " needs "
 _RECORDS: Final = " records "
 _COMPILES: Final = " compiles "
-_RELATIONS: Final = (_NEEDS, _RECORDS, _COMPILES)
+_REPLACES: Final = " replaces "
+_RELATIONS: Final = (_NEEDS, _RECORDS, _COMPILES, _REPLACES)
 
 
 def _lines() -> list[str]:
-    """Lines like ``plugin``, ``plugin: item item``, ``project needs project``, ``plugin records subject`` and ``plugin
-    compiles class``; none where there is no file.
+    """Lines like ``plugin``, ``plugin: item item``, ``project needs project``, ``plugin records subject``, ``plugin
+    compiles class`` and ``plugin replaces executor``; none where there is no file.
     """
     if not _NAMES.is_file():
         return []
@@ -73,6 +74,12 @@ def plugin_that_compiles(path: str) -> str:
     """The plugin of the repository whose front end records programs of the class at a dotted path; empty for none."""
     pairs = [line.partition(_COMPILES) for line in _lines() if _COMPILES in line]
     return next((plugin for plugin, _, kind in pairs if kind == path), "")
+
+
+def plugin_that_replaces(executor: str) -> str:
+    """The plugin of the repository in place of an executor of lightning-thunder; empty for none."""
+    pairs = [line.partition(_REPLACES) for line in _lines() if _REPLACES in line]
+    return next((plugin for plugin, _, executors in pairs if executor in executors.split()), "")
 
 
 def install_command(name: str) -> str:

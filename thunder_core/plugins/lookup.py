@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thunder_core.errors import PluginError, suggestion
 from thunder_core.plugins.distributions import CORE_PLUGIN
-from thunder_core.plugins.first_party import first_party_items, first_party_names, how_to_get
+from thunder_core.plugins.first_party import first_party_items, first_party_names, how_to_get, plugin_that_replaces
 from thunder_core.plugins.host import Host, host, new_manager
 from thunder_core.plugins.importing import FAILURES, imported
 from thunder_core.plugins.registration import register
@@ -110,13 +110,18 @@ def _unknown(plugins: Host, kind: type[Specification], name: str, known: list[st
         advice.append(
             "the reference executor, PyTorch, is always last and is not named: executors=[] for PyTorch alone"
         )
+    replacement = plugin_that_replaces(name) if kind is ExecutorSpec else ""
+    if replacement:
+        advice.append(f"write {replacement!r}, which replaces the executor {name!r} of lightning-thunder")
     missing = name in first_party_names() and name not in names
     if (missing or not advice) and name in first_party_items():
         advice.insert(0, how_to_get(name))
     problem = f"there is no {kind.word} {name!r}"
     if missing:
         problem += f": the plugin {name!r} is not installed"
-    near = "" if advice else suggestion(name, dict.fromkeys([*known, *names, *first_party_items()]))
+    others = {record.name for record in plugins.records if record.state is PluginState.LOADED and not record.of(kind)}
+    candidates = [one for one in dict.fromkeys([*known, *names, *first_party_items()]) if one not in others]
+    near = "" if advice else suggestion(name, candidates)
     advice.append(f"{plural(kind)} of installed plugins: {', '.join(sorted(set(known))) or 'none'}")
     silent = {record.name: record.state.value for record in plugins.records if record.state is not PluginState.LOADED}
     if silent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import ParamSpec, TypeVar
 
 from torch.overrides import TorchFunctionMode, handle_torch_function
@@ -42,6 +43,12 @@ def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
         return function(*args, **kwargs)
 
     return call
+
+
+def is_operation(function: FunctionType) -> bool:
+    """Whether calls of a Python function without a row can be ops: it is PyTorch's, or dispatches as `recorded` ones."""
+    of_pytorch = (function.__module__ or "").partition(".")[0] == "torch"
+    return of_pytorch or handle_torch_function.__name__ in function.__code__.co_names
 
 
 def is_recording() -> bool:

@@ -302,6 +302,9 @@ def as_eager_raises(symbol: Symbol, args: Any, kwargs: Any, raised: Exception) -
         return MetadataUnknown(str(raised).partition("\n")[0])
     if trusts_values(symbol.target, args):
         return MetadataUnknown(str(raised))
+    fakes = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
+    if any(isinstance(size, torch.SymInt) for leaf in fakes for size in leaf.shape):
+        return raised  # zeros have no sizes that vary; the program is recorded again with constant ones
     if module.startswith("torch") and is_small(args, kwargs, devices=("cpu", "meta")):
         with real_calls():
             try:

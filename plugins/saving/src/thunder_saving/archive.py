@@ -111,7 +111,12 @@ def _verified(name: str, file: zipfile.ZipFile, state: bool) -> Archive:
     infos = file.infolist()
     names = [info.filename for info in infos]
     if _HASHES not in names or _MANIFEST not in names:
-        raise SavedProgramError(f"{name} is no file that thunder.save wrote: it has no {_MANIFEST} or no {_HASHES}")
+        raise SavedProgramError(
+            f"{name} is no file that thunder.save wrote: it has no {_MANIFEST} or no {_HASHES}",
+            advice=(
+                "read a checkpoint of torch.save with torch.load, and a trace of thunder.save_trace with load_trace",
+            ),
+        )
     if len(set(names)) < len(names):
         raise _damaged(name, "it has two members of one name")
     for info in infos:
