@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from thunder.report.compile_report import CompileReport
     from thunder.report.decisions import DecisionRow, Share
 
-_PROGRAM = (
+PROGRAM = (
     "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a result of "
     "thunder.jit. A class of modules is instantiated; a function without parameters that returns one of these is "
     "called."
@@ -34,7 +34,7 @@ INPUTS = (
 def explain(
     program: Annotated[
         str,
-        typer.Argument(metavar="PROGRAM", help=_PROGRAM),
+        typer.Argument(metavar="PROGRAM", help=PROGRAM),
     ],
     config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
     executors: Annotated[str | None, typer.Option(help="Names of executors, in order: a,b.")] = None,
