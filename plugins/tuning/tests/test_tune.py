@@ -36,7 +36,7 @@ def test_each_operation_gets_the_executor_that_is_faster_there(clock: VirtualClo
         "quick first": "not faster",
         "idle first": "unchanged",
         "silu by quick": "faster",
-        "tanh by quick": "slower",
+        "tanh by quick": "repeated",
     }
     assert plain(found) == [{"quick": {"include": ["timed_executors.silu"]}}]
     assert found.default == ()
@@ -124,14 +124,11 @@ def test_gradients_are_compared_and_state_is_restored(clock: VirtualClock) -> No
     outcome, reason = by_change["bad_pairs first"]
     assert outcome == "rejected"
     assert reason.startswith("gradient of module.norm.")
-    assert module.norm.num_batches_tracked == 2
+    assert module.norm.num_batches_tracked == 0
+    assert torch.equal(module.norm.running_mean, torch.zeros(4))
+    assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(module.norm.weight.grad, torch.full((4,), 7.0))
     assert module.norm.bias.grad is None
-    torch.set_rng_state(random)
-    again = Network()
-    for _ in range(2):
-        again(X)
-    torch.testing.assert_close(module.norm.running_mean, again.norm.running_mean)
 
 
 def test_the_file_is_a_configuration_that_reports_suggest(
@@ -199,16 +196,16 @@ def eager(x: torch.Tensor) -> torch.Tensor:
 ERRORS: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "not deterministic": (different, {}, ThunderError, "the same inputs and random state have other results"),
     "no gradient": (Network().requires_grad_(False), {"train": True}, ThunderError, "no output of the program requires"),
-    "not compiled": (eager, {}, ThunderError, "was not compiled; eager PyTorch ran it"),
+    "not compiled": (eager, {}, ThunderError, "was not compiled for later calls: "),
     "no program": (3, {}, OptionError, "takes a function or an nn.Module"),
     "limit": (activations, {"limit": 0}, OptionError, "must be positive"),
-    "unknown executor": (activations, {"executors": ["quik"]}, PluginError, "did you mean 'quick'"),
+    "unknown executor": (activations, {"executors": ["quik"]}, OptionError, "did you mean 'quick'"),
     "no executor": (activations, {"executors": []}, PluginError, "there is nothing to choose"),
     "fails": (lambda x: x @ x, {}, RuntimeError, "mat1 and mat2"),
 }
 
 
-@pytest.mark.filterwarnings("ignore::thunder.UncacheableWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors(clock: VirtualClock, case: str) -> None:
     program, options, kind, text = ERRORS[case]

@@ -50,7 +50,7 @@ def usable_executors(config: Any, names: Sequence[str] | None = None) -> tuple[l
         names: consider these only.
 
     Raises:
-        PluginError, OptionError: one of ``names`` cannot be used.
+        OptionError, PluginError: one of ``names`` cannot be used.
         PluginError: no executor can be used.
     """
     usable: list[str] = []

@@ -57,7 +57,7 @@ class Comparison:
 def compare(clock: Clock, before: Call, after: Call, deadline: float | None = None) -> Comparison | None:
     """Time two programs in rounds: a block of calls of one, then as many calls of the other, in alternating order.
 
-    Stops when the interval of the median decides, and after 30 rounds. Garbage is collected before, and not meanwhile.
+    Stops when the interval of the median decides, and after 30 rounds. No garbage is collected meanwhile.
 
     Args:
         clock: measures the blocks.
@@ -114,7 +114,6 @@ def _calls_of_block(clock: Clock, before: Call, after: Call) -> int:
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield

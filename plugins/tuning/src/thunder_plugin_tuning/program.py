@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 import thunder
+from thunder._inspection import compiled_program
 from thunder.config.entry import Entry
 from thunder.report.measured_gain import program_text
 from thunder_core.errors import ThunderError
 from thunder_core.passes.transform import Transform
-from thunder_core.pytorch_internals import tree_leaves
+from thunder_core.pytorch_internals import tree_leaves, tree_map
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_plugin_tuning.results import Results
 
@@ -71,14 +72,15 @@ class CompiledProgram:
         """
         self.call()
         if not self.entries:
-            reasons = "; ".join(thunder.explain(self.jitted).fallbacks)
-            raise ThunderError(f"{self.program.name} was not compiled; eager PyTorch ran it, because {reasons}")
+            reasons = "; ".join(compiled_program(self.jitted).fallbacks) or "its programs cannot be cached"
+            raise ThunderError(f"{self.program.name} was not compiled for later calls: {reasons}")
         self._leaves = tuple(_differentiated([*_given_tensors(self.program), *self.inputs().values()]))
 
     @property
     def entries(self) -> tuple[CacheEntry, ...]:
         """What was compiled."""
-        return tuple(thunder.explain(self.jitted)._programs)
+        compiled = compiled_program(self.jitted)
+        return tuple([entry for cache in compiled.programs() for entry in cache.entries])
 
     def call(self) -> None:
         """One call, with backward if the program trains. Gradients are discarded."""
@@ -160,7 +162,7 @@ def _differentiated(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 class State:
-    """The state that calls change: tensors that they write, random numbers, gradients.
+    """The state that calls change: tensors that they write, and random numbers.
 
     Args:
         compiled: a program that was called before. It is called once more, to find the tensors that it writes.
@@ -171,28 +173,57 @@ class State:
         versions = [tensor._version for tensor in tensors]
         compiled.call()
         written = [tensor for tensor, version in zip(tensors, versions, strict=True) if tensor._version != version]
-        self._written = [(tensor, tensor.detach().clone()) for tensor in written]
-        self._cuda = any(tensor.is_cuda for tensor in tensors)
-        self._random = torch.get_rng_state()
-        self._cuda_random = torch.cuda.get_rng_state_all() if self._cuda else []
+        self._saved = Saved(written)
 
     def restore(self) -> None:
         """Give the tensors and the random state the values that they had when the object was created."""
+        self._saved.restore()
+
+
+class Saved:
+    """Copies of tensors, and of the random state of PyTorch."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+        self._random = torch.get_rng_state()
+        self._cuda_random = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def restore(self) -> None:
+        """Give the tensors and the random state the values that they had."""
         with torch.no_grad():
-            for tensor, value in self._written:
-                tensor.copy_(value)
+            for tensor, version, value in self._copies:
+                if tensor._version != version:
+                    tensor.copy_(value)
         torch.set_rng_state(self._random)
-        if self._cuda:
+        if self._cuda_random:
             torch.cuda.set_rng_state_all(self._cuda_random)
 
 
+def without_graphs(value: Any) -> Any:
+    """Inputs in which tensors that autograd computed are leaves, so that backward does not run through their graphs."""
+
+    def detached(leaf: Any) -> Any:
+        own = isinstance(leaf, torch.Tensor) and leaf.requires_grad and not leaf.is_leaf
+        return leaf.detach().requires_grad_() if own else leaf
+
+    return tree_map(detached, value)
+
+
 @contextmanager
-def gradients_kept(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """A context after which the tensors have the gradients that they had before."""
-    leaves = list(_differentiated(tensors))
-    before = [leaf.grad for leaf in leaves]
+def kept(program: Program) -> Iterator[None]:
+    """A context after which buffers of the module, tensors among the inputs, gradients and the random state are as
+    before.
+    """
+    buffers = list(program.called.buffers()) if isinstance(program.called, torch.nn.Module) else []
+    arguments = [leaf for leaf in tree_leaves((program.args, program.kwargs)) if isinstance(leaf, torch.Tensor)]
+    saved = Saved([tensor for tensor in (*buffers, *arguments) if not tensor.is_inference()])
+    leaves = list(_differentiated(_given_tensors(program)))
+    gradients = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
     try:
         yield
     finally:
-        for leaf, grad in zip(leaves, before, strict=True):
-            leaf.grad = grad
+        saved.restore()
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            leaf.grad = gradient

@@ -87,10 +87,6 @@ class Search:
             return None
         return final
 
-    def finish(self) -> None:
-        """Restore what calls changed."""
-        self._state.restore()
-
     def _try_executor(self, name: str) -> None:
         """Try an executor before all others, and note what it claims there."""
         compiled = self._try(Change("first", name))
@@ -168,12 +164,13 @@ class Search:
             return None
         text = compiled.text
         if text in self._texts:
-            same = self._texts[text]
             if change.kind in ("first", "takes") and not self._claims(compiled, change.executor):
-                same = f"it claims nothing ({declined_because(compiled.entries, change.executor)})"
+                why = declined_because(compiled.entries, change.executor)
+                self._add(change, "unchanged", reason=f"it claims nothing ({why})")
+            elif text == self.best[0].text:
+                self._add(change, "unchanged")
             else:
-                same = f"the program is that of {same}"
-            self._add(change, "unchanged", reason=same)
+                self._add(change, "repeated", reason=f"the program is that of {self._texts[text]!r}")
             return compiled
         self._texts[text] = str(change)
         self._judge(change, compiled, executors)

@@ -10,9 +10,13 @@ from typing import Any
 
 import torch
 
+import thunder
+from thunder._inspection import compiled_program
+from thunder.command_line.program import is_compiled
 from thunder.config import resolve_config, settings_of
 from thunder.config.api import VARIABLE
 from thunder.config.model import ThunderConfig
+from thunder.config.settings import ConfiguredSettings
 from thunder.report.measured_gain import MeasuredGain, save_gain
 from thunder_core.errors import OptionError
 from thunder_core.runtime.cache_entry import CacheEntry
@@ -23,7 +27,7 @@ from thunder_plugin_tuning.comparison import Comparison
 from thunder_plugin_tuning.configuration import Environment, write_configuration
 from thunder_plugin_tuning.executor_lists import Executors
 from thunder_plugin_tuning.measurement import Measurement
-from thunder_plugin_tuning.program import Program, gradients_kept
+from thunder_plugin_tuning.program import Program, kept, without_graphs
 from thunder_plugin_tuning.search import Search
 
 
@@ -109,8 +113,9 @@ def tune(
 ) -> Tuning:
     """Choose the executors of a program by measurement.
 
-    The program is called many times. Afterwards, tensors that it writes and the random state of PyTorch are as after
-    two calls, and gradients as before; other state of Python is not restored.
+    The program is called many times. Afterwards, the buffers of a module, the tensors among the arguments, gradients and
+    the random state of PyTorch are as before. Other tensors that it writes are as after two calls, and state that it has
+    in Python is not restored.
 
     Args:
         program: a function or an `nn.Module`, compiled or not.
@@ -127,7 +132,8 @@ def tune(
         progress: called with a line of text for each step.
 
     Raises:
-        OptionError: the program, the limit or the configuration is not valid, or an executor is a Python object.
+        OptionError: the program, the limit or the configuration is not valid, an executor is unknown or a Python object, or
+            the program must not be called here.
         PluginError: no executor can be used, or one of ``executors`` cannot.
         ThunderError: the program cannot be compiled, or its results cannot be compared.
         Exception: of the program.
@@ -135,13 +141,13 @@ def tune(
     if not limit > 0:
         raise OptionError(f"the limit is {limit} seconds; it must be positive")
     called, config = _uncompiled(program, config)
+    _check(called, train)
     name = name or getattr(called, "__qualname__", None) or type(called).__qualname__
-    subject = Program(name, called, tuple(args), dict(kwargs or {}), train, config)
+    subject = Program(name, called, *without_graphs((tuple(args), dict(kwargs or {}))), train, config)
     pool, left_out = usable_executors(config, executors)
     report = progress or (lambda line: None)
     report("compiling the default")
-    parameters = list(called.parameters()) if isinstance(called, torch.nn.Module) else []
-    with gradients_kept([*parameters, *[each for each in args if isinstance(each, torch.Tensor)]]):
+    with kept(subject):
         base = subject.compiled(None)
         clock_of_limit = clock or Clock()
         start = clock_of_limit.now()
@@ -149,10 +155,7 @@ def tune(
         clock = clock or clock_for(base.inputs().values())
         default = executors_of(config, base.entries[-1])
         search = Search(subject, clock, start + limit, tolerance, report, (base, default))
-        try:
-            times = search.run(pool)
-        finally:
-            search.finish()
+        times = search.run(pool)
     best, chosen = search.best
     return Tuning(
         name, train, config, default, chosen, times, tuple(search.measurements), left_out,
@@ -161,16 +164,29 @@ def tune(
     )  # fmt: skip
 
 
+def _check(program: Any, train: bool) -> None:
+    """Raise OptionError for a program that must not be called several times, or not here."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise OptionError(
+            "each process of the group would choose executors of its own",
+            advice=("tune the program in one process, and compile it with the file in all",),
+        )
+    parameters = program.named_parameters() if train and isinstance(program, torch.nn.Module) else ()
+    for name, parameter in parameters:
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise OptionError(
+                f"backward would call the hooks of the parameter {name!r} many times",
+                advice=("tune the module before the hooks are registered",),
+            )
+
+
 def _uncompiled(program: Any, config: Any) -> tuple[Any, Any]:
     """The program without compilation, and the configuration: by default its own, or that of the environment."""
-    import thunder
-    from thunder.command_line.program import is_compiled
-    from thunder.config.settings import ConfiguredSettings
-
     if not callable(program) or isinstance(program, type):
         raise OptionError("tune takes a function or an nn.Module, compiled or not")
     if is_compiled(program):
-        settings = thunder._inspection.compiled_program(program).settings
+        settings = compiled_program(program).settings
         assert isinstance(settings, ConfiguredSettings)
         program = thunder.original(program)
         if config is None and settings.config != settings_of().config:
