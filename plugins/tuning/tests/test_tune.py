@@ -11,7 +11,7 @@ import torch
 from timed_executors import CLOCK, Network, VirtualClock, activations
 
 import thunder
-from thunder_core.errors import OptionError, PluginError, ThunderError
+from thunder_core.errors import ExecutorWarning, OptionError, PluginError, ThunderError
 from thunder_plugin_tuning import Tuning, tune
 
 X = torch.linspace(-1, 1, 12).view(3, 4)
@@ -195,7 +195,12 @@ def eager(x: torch.Tensor) -> torch.Tensor:
 
 ERRORS: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "not deterministic": (different, {}, ThunderError, "the same inputs and random state have other results"),
-    "no gradient": (Network().requires_grad_(False), {"train": True}, ThunderError, "no output of the program requires"),
+    "no gradient": (
+        Network().requires_grad_(False),
+        {"train": True},
+        ThunderError,
+        "no output of the program requires",
+    ),
     "not compiled": (eager, {}, ThunderError, "was not compiled for later calls: "),
     "no program": (3, {}, OptionError, "takes a function or an nn.Module"),
     "limit": (activations, {"limit": 0}, OptionError, "must be positive"),
@@ -218,3 +223,70 @@ def test_an_executor_that_is_an_object_is_refused(clock: VirtualClock) -> None:
 
     with pytest.raises(OptionError, match="'quick' is a Python object"):
         tuned(["idle"], config={"executors": [EXECUTORS["quick"]]})
+
+
+class Scaled(torch.nn.Module):
+    """It takes 6 ms, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return activations(x) * self.scale
+
+
+@pytest.fixture
+def measured_first_calls(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that are tuned at their first call are measured with the virtual clock."""
+    monkeypatch.setattr("thunder_plugin_tuning.tuning.Clock", lambda: CLOCK)
+    monkeypatch.setattr("thunder_plugin_tuning.tuning.clock_for", lambda tensors: CLOCK)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_module_is_tuned_at_its_first_call(measured_first_calls: None, train: bool) -> None:
+    module, eager = Scaled(), Scaled()
+    module.scale.grad = torch.tensor(1.0)
+    compiled = thunder.jit(module, tune=30, executors=["idle"])
+    x = (X * 1).requires_grad_() if train else X
+    y = x * 1
+    with torch.set_grad_enabled(train):
+        result = compiled(y)
+    torch.testing.assert_close(result, eager(x))
+    assert module.calls == 1
+    assert module.scale.grad == 1
+    if train:
+        result.sum().backward()
+        eager(x.detach()).sum().backward()
+        torch.testing.assert_close(module.scale.grad - 1, eager.scale.grad)
+    else:
+        assert "fuser" in thunder.explain(compiled).entries[0].executors
+    assert thunder.explain(compiled).options["tune"] is False
+    with torch.set_grad_enabled(train):
+        compiled(y)
+    assert module.calls == 2
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_program_that_cannot_be_tuned_runs_with_the_default(measured_first_calls: None) -> None:
+    class Different(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return different(x)
+
+    compiled = thunder.jit(Different(), tune=True)
+    with pytest.warns(ExecutorWarning, match="the executors of .*Different are not tuned: two calls of"):
+        compiled(X)
+    compiled(X)
+
+
+def test_functions_and_hooks_are_refused(measured_first_calls: None) -> None:
+    with pytest.raises(OptionError, match="tune measures modules, and activations is a function"):
+        thunder.jit(activations, tune=True)
+    with pytest.raises(OptionError, match="must be true, false or a positive number of seconds, not the number -1"):
+        thunder.jit(Scaled(), tune=-1)
+    module = Scaled()
+    module.scale.register_post_accumulate_grad_hook(lambda parameter: None)
+    with pytest.raises(OptionError, match="backward would call the hooks of the parameter 'scale' many times"):
+        tuned(["quick"], module, train=True)

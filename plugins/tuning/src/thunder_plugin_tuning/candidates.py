@@ -67,7 +67,8 @@ def usable_executors(config: Any, names: Sequence[str] | None = None) -> tuple[l
     if not usable:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise PluginError(
-            "no executor besides PyTorch can be used here, so there is nothing to choose" + (f" ({why})" if why else ""),
+            "no executor besides PyTorch can be used here, so there is nothing to choose"
+            + (f" ({why})" if why else ""),
             advice=("install one, for example the plugin 'inductor'; `thunder plugins` lists what is installed",),
         )
     return _fusing_first(config, usable), left_out

@@ -35,7 +35,7 @@ class CudaClock(Clock):
             call()
         end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1e3
+        return float(start.elapsed_time(end)) / 1e3
 
 
 def clock_for(tensors: Iterable[torch.Tensor]) -> Clock:

@@ -23,13 +23,16 @@ def tune(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help=PROGRAM)],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the configuration to a file, instead of printing it."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the configuration to a file, instead of printing it."
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option(help="The configuration whose executors are chosen: a file, or the name of a preset.")
     ] = None,
     executors: Annotated[
-        str | None, typer.Option(help="Choose among these, and those of the configuration: a,b. By default all installed.")
+        str | None,
+        typer.Option(help="Choose among these, and those of the configuration: a,b. By default all installed."),
     ] = None,
     inputs: Annotated[str | None, typer.Option(help=INPUTS)] = None,
     train: Annotated[

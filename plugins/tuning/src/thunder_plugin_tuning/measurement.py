@@ -17,8 +17,8 @@ class Measurement:
         executor: the executor that it is about.
         operation: the operation that it is about; empty for all.
         outcome: "faster": it was kept. "not faster": the difference is within the noise, or below 1 %. "slower".
-            "unchanged": the same program runs. "repeated": a program that was tried before runs. "rejected": its results
-            differ. "failed": it does not compile or run. "not measured".
+            "unchanged": the same program runs. "repeated": a program that was tried before runs. "rejected": its
+            results differ. "failed": it does not compile or run. "not measured".
         before, after: seconds of a call without and with the change; None if they were not measured.
         rounds: number of rounds of the measurement.
         reason: why, for the other outcomes.

@@ -113,9 +113,9 @@ def tune(
 ) -> Tuning:
     """Choose the executors of a program by measurement.
 
-    The program is called many times. Afterwards, the buffers of a module, the tensors among the arguments, gradients and
-    the random state of PyTorch are as before. Other tensors that it writes are as after two calls, and state that it has
-    in Python is not restored.
+    The program is called many times. Afterwards, the buffers of a module, the tensors among the arguments, gradients
+    and the random state of PyTorch are as before. Other tensors that it writes are as after two calls, and state that
+    it has in Python is not restored.
 
     Args:
         program: a function or an `nn.Module`, compiled or not.
@@ -132,8 +132,8 @@ def tune(
         progress: called with a line of text for each step.
 
     Raises:
-        OptionError: the program, the limit or the configuration is not valid, an executor is unknown or a Python object, or
-            the program must not be called here.
+        OptionError: the program, the limit or the configuration is not valid, an executor is unknown or a Python
+            object, or the program must not be called here.
         PluginError: no executor can be used, or one of ``executors`` cannot.
         ThunderError: the program cannot be compiled, or its results cannot be compared.
         Exception: of the program.
@@ -143,7 +143,8 @@ def tune(
     called, config = _uncompiled(program, config)
     _check(called, train)
     name = name or getattr(called, "__qualname__", None) or type(called).__qualname__
-    subject = Program(name, called, *without_graphs((tuple(args), dict(kwargs or {}))), train, config)
+    inputs = without_graphs((tuple(args), dict(kwargs or {})))
+    subject = Program(name, called, inputs[0], inputs[1], train, config)
     pool, left_out = usable_executors(config, executors)
     report = progress or (lambda line: None)
     report("compiling the default")
