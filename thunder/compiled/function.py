@@ -78,8 +78,13 @@ class Compiled(ProgramCache):
         return self._transformed
 
     def _tune(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Choose the executors for the first call, if the configuration wants it."""
-        if self._tuned or not isinstance(self.settings, ConfiguredSettings) or not self.settings.config.tune:
+        """Choose the executors for the first call, if the configuration wants it and nothing is compiled before."""
+        if (
+            self._tuned
+            or self.entries
+            or not isinstance(self.settings, ConfiguredSettings)
+            or not self.settings.config.tune
+        ):
             return
         with self._lock:
             if not self._tuned:

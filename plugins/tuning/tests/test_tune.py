@@ -141,7 +141,7 @@ def test_the_file_is_a_configuration_that_reports_suggest(
     text = path.read_text()
     assert "# The executors of activations, chosen by `thunder tune`.\n" in text
     assert "takes 6 -> 4 ms instead of the default (PyTorch alone): 1.50 times as fast, median of 8" in text
-    assert "executors:\n  # timed_executors.silu by quick: 6 -> 4 ms\n  - quick:\n" in text
+    assert "executors:\n  # timed_executors.silu by quick: 6 -> 4 ms; 1 x (f32[3, 4])\n  - quick:\n" in text
     assert "#   wrong first: rejected: output 0 differs by" in text
     assert f"torch {torch.__version__}" in text
     assert "thunder-plugin-timed 1.2" in text
@@ -240,7 +240,8 @@ class Scaled(torch.nn.Module):
 
 @pytest.fixture
 def measured_first_calls(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules that are tuned at their first call are measured with the virtual clock."""
+    """Modules that are tuned at their first call are measured with the virtual clock, and two executors installed."""
+    monkeypatch.setenv("THUNDER_PLUGINS", "core,tuning,debug,idle,fuser")
     monkeypatch.setattr("thunder_plugin_tuning.tuning.Clock", lambda: CLOCK)
     monkeypatch.setattr("thunder_plugin_tuning.tuning.clock_for", lambda tensors: CLOCK)
 

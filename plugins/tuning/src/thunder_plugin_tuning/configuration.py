@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from thunder.config import resolve_config
+from thunder.config import resolve_config, to_yaml
 from thunder.config.document import SUFFIXES
 from thunder.config.entry import Entry
 from thunder.config.yaml_text import write_text
@@ -25,6 +25,8 @@ from thunder_plugin_tuning.measurement import Measurement, times_text
 
 if TYPE_CHECKING:
     from thunder_plugin_tuning.tuning import Tuning
+
+_MOST_KINDS: Final = 3  # of arguments of an operation, in a comment
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,7 @@ def _base(base: Any, folder: Path) -> list[str]:
     if isinstance(base, str | os.PathLike):
         path = os.path.relpath(Path(base).expanduser().absolute(), folder.absolute())
         return write_text({"extends": path if os.sep in path else f".{os.sep}{path}"}).splitlines()
-    values = resolve_config(base).model_dump(exclude_none=True)
-    return write_text({name: value for name, value in values.items() if name != "executors"}).splitlines()
+    return [line for line in to_yaml(resolve_config(base, executors=[])).splitlines() if line != "executors: []"]
 
 
 def _executors(tuning: Tuning) -> list[str]:
@@ -121,16 +122,22 @@ def _executors(tuning: Tuning) -> list[str]:
     kept = [found for found in tuning.measurements if found.outcome == "faster"]
     for entry in tuning.executors:
         reasons = [found for found in kept if found.executor.rpartition(".")[2] == entry.item]
-        lines += [f"  {line}" for line in _comments([_reason(found) for found in reasons])]
+        lines += [f"  {line}" for line in _comments([_reason(found, tuning) for found in reasons])]
         lines += write_text({"executors": [entry.plain()]}).splitlines()[1:]
     removed = [found for found in kept if found.executor not in [entry.name for entry in tuning.executors]]
-    return lines + [f"  {line}" for line in _comments([_reason(found) for found in removed])]
+    return lines + [f"  {line}" for line in _comments([_reason(found, tuning) for found in removed])]
 
 
-def _reason(found: Measurement) -> str:
+def _reason(found: Measurement, tuning: Tuning) -> str:
+    """The change with its times; of an operation also the kinds of its arguments."""
     assert found.before is not None
     assert found.after is not None
-    return f"{found.change}: {times_text(found.before, found.after)}"
+    text = f"{found.change}: {times_text(found.before, found.after)}"
+    kinds = [
+        f"{calls} x ({site.arguments})" for site, calls in tuning.sites.items() if site.operation == found.operation
+    ]
+    more = [f"{len(kinds) - _MOST_KINDS} other kinds of arguments"] if len(kinds) > _MOST_KINDS else []
+    return "; ".join([text, *kinds[:_MOST_KINDS], *more])
 
 
 def _comments(lines: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Final
 from thunder_core.errors import ThunderError
 from thunder_core.executors.reference import REFERENCE
 from thunder_plugin_debug import LineTiming
-from thunder_plugin_tuning.claims import Site, claims_of, declined_because, sites_of
+from thunder_plugin_tuning.claims import claims_of, declined_because, sites_of
 from thunder_plugin_tuning.clock import Clock
 from thunder_plugin_tuning.comparison import LEAST_GAIN, Comparison, compare
 from thunder_plugin_tuning.executor_lists import Change, Executors
@@ -97,23 +97,27 @@ class Search:
 
     def _try_operations(self) -> None:
         shares = self._shares()
-        sites = sites_of(self.best[0].entries)
-        operations = dict.fromkeys(site.operation for site in sites)
+        operations = dict.fromkeys(site.operation for site in sites_of(self.best[0].entries))
         weights = {name: shares.get(name, 0.0) for name in operations}
         for name in sorted(operations, key=lambda operation: -weights[operation]):
-            for change in self._changes_of(name, sites):
+            for change in self._changes_of(name):
                 if shares and weights[name] < LEAST_GAIN:
                     reason = f"the operation takes {weights[name]:.1%} of the time of all"
                     self._add(change, "not measured", reason=reason)
-                else:
+                elif (change.kind == "leaves") == (change.executor.rpartition(".")[2] in self._running(name)):
                     self._try(change)
 
-    def _changes_of(self, operation: str, sites: Mapping[Site, int]) -> list[Change]:
-        own = {executor for site in sites if site.operation == operation for executor in site.executors}
+    def _changes_of(self, operation: str) -> list[Change]:
+        running = self._running(operation)
         taking = [name for name, claims in self.claims.items() if operation in claims]
         used = {entry.item: entry.name for entry in self.best[1]}
-        changes = [Change("takes", name, operation) for name in taking if name.rpartition(".")[2] not in own]
-        return changes + [Change("leaves", used[name], operation) for name in sorted(own) if name in used]
+        changes = [Change("takes", name, operation) for name in taking if name.rpartition(".")[2] not in running]
+        return changes + [Change("leaves", used[name], operation) for name in sorted(running) if name in used]
+
+    def _running(self, operation: str) -> set[str]:
+        """The executors that run an operation, or its parts, in the best program."""
+        sites = sites_of(self.best[0].entries)
+        return {executor for site in sites if site.operation == operation for executor in site.executors}
 
     def _shares(self) -> Mapping[str, float]:
         """The share of each operation in the time of all operations; of one in a region, the share of the region.

@@ -74,6 +74,7 @@ class Tuning:
         """Write the configuration to a file, which reports of this program with its default executors then suggest.
 
         Raises:
+            ConfigError: the configuration has a transform or another part that is a Python object.
             OSError: the file cannot be written.
         """
         path = Path(path)
@@ -113,9 +114,9 @@ def tune(
 ) -> Tuning:
     """Choose the executors of a program by measurement.
 
-    The program is called many times. Afterwards, the buffers of a module, the tensors among the arguments, gradients
-    and the random state of PyTorch are as before. Other tensors that it writes are as after two calls, and state that
-    it has in Python is not restored.
+    The program is called many times. Afterwards, the buffers of a module, the tensors among the arguments, the
+    gradients of parameters and arguments, and the random state of PyTorch are as before. Other tensors that it writes
+    are as after two calls, and state that it has in Python is not restored.
 
     Args:
         program: a function or an `nn.Module`, compiled or not.
