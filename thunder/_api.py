@@ -330,6 +330,8 @@ def _jit(fn: Any, settings: Any) -> Any:
         for transform in settings.transforms:
             changed = transform.on_module(fn)
             fn = fn if changed is None else changed
+        if settings.config.tune:
+            library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
         return compile_module(fn, settings)
     _check_program(fn, "jit")
     _check_transforms(fn, settings)

@@ -57,7 +57,6 @@ class Compiled(ProgramCache):
     """A compiled function or module. `transform_calls_with` compiles its calls under `torch.func`."""
 
     _transformed: TransformedCalls | None = None
-    _tuned = False
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if peek_interpreter_stack() is None:
@@ -79,18 +78,13 @@ class Compiled(ProgramCache):
 
     def _tune(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Choose the executors for the first call, if the configuration wants it and nothing is compiled before."""
-        if (
-            self._tuned
-            or self.entries
-            or not isinstance(self.settings, ConfiguredSettings)
-            or not self.settings.config.tune
-        ):
+        settings = self.settings
+        if not isinstance(settings, ConfiguredSettings) or not settings.config.tune or self.entries:
             return
+        first_call = library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
         with self._lock:
-            if not self._tuned:
-                self._tuned = True
-                first_call = library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
-                self.settings = first_call.tuned(self.function, args, kwargs, self.name, self.settings)
+            if self.settings is settings:  # no other thread has chosen them
+                self.settings = first_call.tuned(self.function, args, kwargs, self.name, settings)
 
     @functools.cached_property
     def uncompiled_calls(self) -> UncompiledCalls:
