@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,7 +101,7 @@ def explain(
         else:
             print_lines([str(getattr(report, name))])
     if not shown:
-        print_lines([str(replace(report, name=program))])
+        print_lines([str(report.renamed(program))])
 
 
 def names_in(given: str) -> list[str]:

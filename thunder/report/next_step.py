@@ -5,6 +5,7 @@ A suggestion has a number only where it was measured: by `thunder tune`, or the 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -85,7 +86,10 @@ def _tuned(report: CompileReport, entry: EntryReport) -> NextStep | None:
 
 
 def _with(config: str) -> str:
-    return f"thunder.jit(model, config={config!r})"
+    """The call that uses a file; one in the current directory by its relative path."""
+    relative = os.path.relpath(config)
+    path = config if relative.startswith(os.pardir) else relative
+    return f"thunder.jit(model, config={path!r})"
 
 
 def _missing(report: CompileReport, entry: EntryReport) -> NextStep | None:

@@ -75,6 +75,18 @@ def test_writes_a_file(command: Command) -> None:
     assert Path("executors.yaml").read_text().count("\nexecutors: []\n") == 1
 
 
+def test_explain_suggests_the_file(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    command("program.py:model", "--executors", "quick", "-o", "executors.yaml")
+    assert main(["explain", "program.py:model"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("program.py:model: 1 program")
+    assert lines[-2] == "suggestion: thunder tune measured 1.50 x the speed, 6 ms to 4 ms a call:"
+    assert lines[-1] == "  thunder.jit(model, config='executors.yaml')"
+
+
 def test_prints_json(command: Command) -> None:
     code, out, _ = command("program.py:Network", "--executors", "pairs", "--train", "--json")
     assert code == 0

@@ -140,7 +140,7 @@ def test_the_file_is_a_configuration_that_reports_suggest(
     found.write(path)
     text = path.read_text()
     assert "# The executors of activations, chosen by `thunder tune`.\n" in text
-    assert "takes 6 -> 4 ms instead of the default (PyTorch alone): 1.50 times as fast, median of 8" in text
+    assert "takes 4 ms, with the default (PyTorch alone) 6 ms: 1.50 times as fast, median of 8" in text
     assert "executors:\n  # timed_executors.silu by quick: 6 -> 4 ms; 1 x (f32[3, 4])\n  - quick:\n" in text
     assert "#   wrong first: rejected: output 0 differs by" in text
     assert f"torch {torch.__version__}" in text

@@ -23,11 +23,13 @@ class Site:
         operation: its name.
         arguments: the dtypes, shapes, strides and devices of its tensors.
         executors: the names of the executors that run it, or its parts.
+        view: whether it computes nothing: its results are views of its arguments.
     """
 
     operation: str
     arguments: str
     executors: tuple[str, ...]
+    view: bool = False
 
 
 def sites_of(entries: Iterable[CacheEntry]) -> Mapping[Site, int]:
@@ -75,7 +77,7 @@ def _site(assignment: Assignment) -> Site:
     annotator = Annotator()
     arguments = [annotator.annotate(proxy).partition(" shares ")[0] for proxy in bound.inputs()]
     executors = dict.fromkeys(leaf.executor for leaf in assignment.leaves())
-    return Site(_name(bound), ", ".join(arguments), tuple(executors))
+    return Site(_name(bound), ", ".join(arguments), tuple(executors), bound.is_view())
 
 
 def _name(bound: BoundSymbol) -> str:

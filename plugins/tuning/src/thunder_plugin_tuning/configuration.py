@@ -87,8 +87,8 @@ def _head(tuning: Tuning) -> list[str]:
     if times is None:
         result = f"No change of the default executors ({default}) is faster."
     else:
-        result = f"{call} takes {times_text(times.before, times.after)} instead of the default ({default})"
-        result += f": {times.before / times.after:.2f} times as fast, median of {times.rounds} alternating rounds."
+        result = f"{call} takes {duration(times.after)}, with the default ({default}) {duration(times.before)}: "
+        result += f"{times.before / times.after:.2f} times as fast, median of {times.rounds} alternating rounds."
     versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
     where = "; ".join([*environment.hardware, versions])
     return [

@@ -97,7 +97,7 @@ class Search:
 
     def _try_operations(self) -> None:
         shares = self._shares()
-        operations = dict.fromkeys(site.operation for site in sites_of(self.best[0].entries))
+        operations = dict.fromkeys(site.operation for site in sites_of(self.best[0].entries) if not site.view)
         weights = {name: shares.get(name, 0.0) for name in operations}
         for name in sorted(operations, key=lambda operation: -weights[operation]):
             for change in self._changes_of(name):
