@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     recompile_warning: int
     recompile_limit: int
     outcome_limit: int
+    tune: bool | float
     front_end: str
     tensor_classes: Sequence[Any]
     interceptions: Sequence[Any]
@@ -70,6 +71,7 @@ def jit(
     recompile_warning: int = _CONFIGURED,
     recompile_limit: int = _CONFIGURED,
     outcome_limit: int = _CONFIGURED,
+    tune: bool | float = _CONFIGURED,
     front_end: str = _CONFIGURED,
     tensor_classes: Sequence[Any] = _CONFIGURED,
     interceptions: Sequence[Any] = _CONFIGURED,
@@ -108,6 +110,8 @@ def jit(
         recompile_limit: the largest number of compiled entries, after which eager PyTorch runs other calls; 64 by
             default.
         outcome_limit: the largest number of entries that differ only in values of tensors; 16 by default.
+        tune: choose the executors by measurement at the first call of a module, within this number of seconds; ``True``
+            for 120, ``False`` by default. docs/tuning.md says what it measures.
         front_end: how programs are recorded; ``"run"`` by default.
         tensor_classes: support for tensors that hold tensors, in the forms of ``executors``.
         interceptions: plugins that record calls which the core refuses, in the same forms.
@@ -133,6 +137,7 @@ def jit(
         "recompile_warning": recompile_warning,
         "recompile_limit": recompile_limit,
         "outcome_limit": outcome_limit,
+        "tune": tune,
         "front_end": front_end,
         "tensor_classes": tensor_classes,
         "interceptions": interceptions,
@@ -331,9 +336,17 @@ def _jit(fn: Any, settings: Any) -> Any:
         for transform in settings.transforms:
             changed = transform.on_module(fn)
             fn = fn if changed is None else changed
+        if settings.config.tune:
+            library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
         return compile_module(fn, settings)
     _check_program(fn, "jit")
     _check_transforms(fn, settings)
+    if settings.config.tune:
+        raise OptionError(
+            f"tune measures modules, and {getattr(fn, '__name__', fn)} is a function: its calls may have effects that "
+            "cannot be undone",
+            advice=("run `thunder tune`, and pass the file that it writes as config",),
+        )
     return ThunderFunction(fn, settings)
 
 

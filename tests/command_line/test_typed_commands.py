@@ -25,7 +25,9 @@ PIECE = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<line>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 # Whatever else is installed here is not in the document.
-PLUGINS = "my_kernels,composites,cudagraphs,layouts,matmul,simplify,distributed,subclasses,torchscript,training"
+PLUGINS = (
+    "my_kernels,composites,cudagraphs,layouts,matmul,simplify,distributed,subclasses,torchscript,training,debug,tuning"
+)
 # What is changed in a file of the plugin, and the test that has to notice.
 MISTAKES = {
     "forward": ("kernels.py", "x.square().mean(-1, keepdim=True) + eps", "x.square().mean(-1, keepdim=True)"),
@@ -111,7 +113,19 @@ def test_sessions_print_what_they_show(typed):
 def test_sessions_show_every_command():
     text = DOCUMENT.read_text()
     shown = {command["line"].split()[1] for command in COMMAND.finditer(text) if command["line"].startswith("thunder")}
-    assert {"--help", "plugins", "doctor", "schema", "cache", "config", "explain", "simulate", "show", "new"} <= shown
+    assert {
+        "--help",
+        "plugins",
+        "doctor",
+        "schema",
+        "cache",
+        "config",
+        "explain",
+        "simulate",
+        "show",
+        "new",
+        "tune",
+    } <= shown
 
 
 def test_tests_of_a_new_plugin_pass_as_they_are(typed):

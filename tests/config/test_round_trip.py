@@ -46,6 +46,7 @@ CONFIGS = st.fixed_dictionaries(
         "recompile_warning": st.integers(1),
         "recompile_limit": st.integers(1),
         "outcome_limit": st.integers(1),
+        "tune": st.booleans() | st.integers(1, 10**6) | st.floats(1e-3, 1e6),
     },
 )
 
@@ -181,6 +182,7 @@ def test_a_complete_configuration_has_everything() -> None:
         "recompile_warning: 8\n"
         "recompile_limit: 64\n"
         "outcome_limit: 16\n"
+        "tune: false\n"
     )
 
 

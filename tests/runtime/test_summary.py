@@ -14,6 +14,7 @@ import thunder
 from thunder.report.summary import SECTIONS
 from thunder_core.errors import UncacheableWarning
 from thunder_core.executors import Claim, OperatorExecutor
+from thunder_core.settings import PresetChoice
 
 
 def mlp() -> nn.Module:
@@ -154,6 +155,18 @@ def test_a_wrapper_of_a_compiled_module_says_where_it_is() -> None:
 
 def test_a_compiled_function_prints_its_name() -> None:
     assert "thunder.jit(relu)" in repr(thunder.jit(torch.nn.functional.relu))
+
+
+def test_the_suggestion_is_last_and_has_a_number_only_where_it_was_measured() -> None:
+    report = thunder.explain(trained())
+    missing = PresetChoice("cuda", "cuda", ("sdpa",), (("inductor", "it is absent"),))
+    report = replace(report, entries=(replace(report.entries[-1], preset=missing),))
+    suggestion = "suggestion: inductor is not used, because it is absent"
+    assert str(report).splitlines()[-1] == suggestion
+    timed = replace(report, measured={"reference": 3.0, "sdpa": 1.0})
+    assert " ".join(map(str.strip, str(timed).splitlines())).endswith(
+        f"{suggestion}; PyTorch's functions take 75% of the time of operations"
+    )
 
 
 def test_time_is_shown_where_it_is_measured() -> None:

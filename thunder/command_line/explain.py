@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from thunder.report.compile_report import CompileReport
     from thunder.report.decisions import DecisionRow, Share
 
-_PROGRAM = (
+PROGRAM = (
     "The program: path/to/program.py:NAME or package.module:NAME. NAME is an nn.Module, a function, or a result of "
     "thunder.jit. A class of modules is instantiated; a function without parameters that returns one of these is "
     "called."
@@ -34,7 +34,7 @@ INPUTS = (
 def explain(
     program: Annotated[
         str,
-        typer.Argument(metavar="PROGRAM", help=_PROGRAM),
+        typer.Argument(metavar="PROGRAM", help=PROGRAM),
     ],
     config: Annotated[str | None, typer.Option(help="A configuration: a file, or the name of a preset.")] = None,
     executors: Annotated[str | None, typer.Option(help="Names of executors, in order: a,b.")] = None,
@@ -101,7 +101,7 @@ def explain(
         else:
             print_lines([str(getattr(report, name))])
     if not shown:
-        print_lines([str(replace(report, name=program))])
+        print_lines([str(report.renamed(program))])
 
 
 def names_in(given: str) -> list[str]:

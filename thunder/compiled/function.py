@@ -7,9 +7,11 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from thunder._libraries import library
 from thunder.compiled.coverage import Coverage, coverage
 from thunder.compiled.other_compilers import hide_from_dynamo
 from thunder.compiled.uncompiled_calls import UncompiledCalls
+from thunder.config.settings import ConfiguredSettings
 from thunder_core.checks.own_lookups import has_own_lookup, name_of
 from thunder_core.errors import ThunderError
 from thunder_core.pytorch_internals import peek_interpreter_stack
@@ -58,6 +60,7 @@ class Compiled(ProgramCache):
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if peek_interpreter_stack() is None:
+            self._tune(args, kwargs)
             return super()._miss(args, kwargs)
         try:
             return self._transformed_calls().call(args, kwargs)
@@ -72,6 +75,16 @@ class Compiled(ProgramCache):
             created = _create(self.function, self.name, self.settings, self.warm_up)
             self._transformed = self.__dict__.setdefault("_transformed", created)  # another thread may be first
         return self._transformed
+
+    def _tune(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Choose the executors for the first call, if the configuration wants it and nothing is compiled before."""
+        settings = self.settings
+        if not isinstance(settings, ConfiguredSettings) or not settings.config.tune or self.entries:
+            return
+        first_call = library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
+        with self._lock:
+            if self.settings is settings:  # no other thread has chosen them
+                self.settings = first_call.tuned(self.function, args, kwargs, self.name, settings)
 
     @functools.cached_property
     def uncompiled_calls(self) -> UncompiledCalls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -72,6 +73,12 @@ def _dynamic(value: Any) -> Any:
 
 def _plain_dynamic(value: Any) -> Any:
     return value.plain() if isinstance(value, DeclaredSizes) else value
+
+
+def _tune(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, int | float) and 0 < value < inf):
+        return value
+    raise refusal(f"must be true, false or a positive number of seconds, not {describe(value)}")
 
 
 def _recompute(value: Any) -> Any:
@@ -212,6 +219,11 @@ class ThunderConfig(BaseModel):
         default=16,
         description="The largest number of entries for calls that differ only in values that Python reads from "
         "tensors. After that, eager PyTorch runs the calls with other values.",
+    )
+    tune: Annotated[bool | float, BeforeValidator(_tune)] = Field(
+        default=False,
+        description="Choose the executors of a module by measurement at its first call, as `thunder tune` does, within "
+        "this number of seconds. True: 120.",
     )
 
     def __init__(self, **values: Any) -> None:

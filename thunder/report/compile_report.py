@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Final
 
 import torch
@@ -133,7 +133,7 @@ class CompileReport:
     module_notes: tuple[str, ...] = ()
 
     _programs: ClassVar[tuple[CacheEntry, ...]] = ()
-    """The compiled programs, for `to_html`; no part of the data, and not pickled."""
+    """The compiled programs, for `to_html` and measured gains; no part of the data, and not pickled."""
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_programs"}
@@ -224,6 +224,12 @@ class CompileReport:
         """
         page = library("explorer", "page", "to_html and --html", prefix="thunder_plugin_")
         page.write_page(self, self._traced(), path)
+
+    def renamed(self, name: str) -> CompileReport:
+        """The report under another name of the program."""
+        report = replace(self, name=name)
+        object.__setattr__(report, "_programs", self._programs)
+        return report
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write a trace for Perfetto (https://ui.perfetto.dev): ops with their times, memory, collectives, and passes.

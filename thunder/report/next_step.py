@@ -1,13 +1,19 @@
-"""The one thing to do next that a report suggests."""
+"""The one thing to do next that a report suggests.
+
+A suggestion has a number only where it was measured: by `thunder tune`, or the time of operations by a transform.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from thunder.report.amounts import bytes_text, counted
+from thunder.report.amounts import bytes_text, counted, duration, percent
 from thunder.report.decisions import executed, shares
+from thunder.report.measured_gain import measured_gain
 from thunder_core.executors.reference import REFERENCE
 
 if TYPE_CHECKING:
@@ -71,11 +77,29 @@ def _eager_modules(report: CompileReport, entry: EntryReport) -> NextStep | None
 _EAGER: Final = "call_module"
 
 
+def _tuned(report: CompileReport, entry: EntryReport) -> NextStep | None:
+    gain = measured_gain(report._programs[-1]) if report._programs else None
+    if gain is None or not Path(gain.config).is_file():
+        return None
+    times = f"{duration(gain.before)} to {duration(gain.after)} a call"
+    return f"thunder tune measured {gain.before / gain.after:.2f} x the speed, {times}:", _with(gain.config)
+
+
+def _with(config: str) -> str:
+    """The call that uses a file; one in the current directory by its relative path."""
+    relative = os.path.relpath(config)
+    path = config if relative.startswith(os.pardir) else relative
+    return f"thunder.jit(model, config={path!r})"
+
+
 def _missing(report: CompileReport, entry: EntryReport) -> NextStep | None:
     if entry.preset is None or not entry.preset.left_out:
         return None
     name, reason = entry.preset.left_out[0]
-    return f"{name} is not used, because {reason}", ""
+    total = sum(report.measured.values())
+    share = report.measured.get(REFERENCE.name, 0.0) / total if total else 0.0
+    most = f"; PyTorch's functions take {percent(share)} of the time of operations" if share else ""
+    return f"{name} is not used, because {reason}{most}", ""
 
 
 def _unfused(report: CompileReport, entry: EntryReport) -> NextStep | None:
@@ -117,6 +141,7 @@ _RULES: Final[Sequence[Callable[[CompileReport, EntryReport], NextStep | None]]]
     _recompilations,
     _eager_modules,
     _autograd,
+    _tuned,
     _missing,
     _declined,
     _unfused,

@@ -38,7 +38,7 @@ def summary(report: CompileReport) -> list[str]:
     end = _next_step_lines(report)
     if report.entries:
         lines += [_cut(line) for line in _latest(report, report.entries[-1])]
-        end.append(_sections(report))
+        end.insert(0, _sections(report))
         most = min(_MOST_PROGRAMS, max(_HEIGHT - len(lines) - len(end), _FEWEST_PROGRAMS))
         lines += [_cut(line) for line in _programs(report.entries, most)]
     return lines + end
