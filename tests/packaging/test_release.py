@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +228,44 @@ def test_the_environment_has_what_was_required_and_nothing_of_the_checkout(tmp_p
         environment.provide([Requirement("thunder-absent>=1")])
     with pytest.raises(Exception, match=r"files of the checkout were opened:\n  .*/thunder_core/_version.py"):
         environment.run("python", "-c", f"import runpy; runpy.run_path('{ROOT}/thunder_core/_version.py')")
+
+
+def test_artifacts_are_written_with_their_checksums_and_beside_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = [wheel(tmp_path, FILES), *others(tmp_path)]
+    release, output = RELEASE["release"], tmp_path / "output"
+    replaced = {"build": lambda *_: ([], wheels), "run": lambda *_, **__: None, "check_clean": lambda _: None}
+    for name, function in replaced.items():  # what builds, what runs twine, and what asks git
+        monkeypatch.setitem(release.__globals__, name, function)
+    options = RELEASE["parsed"](["--no-smoke", "--output", str(output)])
+    for _ in range(2):  # the second replaces the first
+        release(tmp_path, options)
+    names = sorted(path.name for path in wheels)
+    sums = dict(reversed(line.split()) for line in (output / "SHA256SUMS").read_text().splitlines())
+    assert sums == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in names}
+    (output / "old-0.1-py3-none-any.whl").touch()
+    with pytest.raises(Exception, match=r"has other files: old-0.1-py3-none-any.whl. Remove them"):
+        release(tmp_path, options)
+    (output / "old-0.1-py3-none-any.whl").unlink()
+    wheel(tmp_path, FILES | {"thunder_plugin_fast/tests/test_it.py": ""})
+    with pytest.raises(Exception, match=r"the wheels have problems:\n  thunder-plugin-fast-0.2-py3-none-any.whl: "):
+        release(tmp_path, options)
+    assert sums[wheels[0].name] == hashlib.sha256((output / wheels[0].name).read_bytes()).hexdigest()
+
+
+def test_files_that_differ_from_the_commit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in (
+        ("init", "-q"),
+        ("-c", "user.name=a", "-c", "user.email=a", "commit", "-qm", "first", "--allow-empty"),
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    check = RELEASE["check_clean"]
+    values = {"ROOT": tmp_path, "output": partial(RELEASE["output"], folder=tmp_path)}
+    for name, value in values.items():
+        monkeypatch.setitem(check.__globals__, name, value)
+    check(dirty=False)
+    (tmp_path / "new.py").touch()
+    check(dirty=True)
+    with pytest.raises(Exception, match=r"commit them, or build with --dirty:\n\?\? new.py"):
+        check(dirty=False)
