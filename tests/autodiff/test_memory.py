@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,6 +14,11 @@ import thunder
 from benchmarks.memory import peak_of_call
 from thunder._inspection import compiled_program
 from thunder.report.memory_report import MemoryReport
+from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
+from thunder_core.ir.builder import Builder
+from thunder_core.ir.trace import Trace
+from thunder_core.passes.transform import Place, Transform, TransformContext
+from thunder_core.symbols.registry import registry
 
 
 class Block(nn.Module):
@@ -154,6 +160,46 @@ def test_a_program_without_gradients_is_checked() -> None:
     assert compiled(program, 3 * 4000)(x) == 4000
     with pytest.raises(thunder.MemoryBudgetError, match="at its peak, 4,000 bytes are"):
         compiled(program, 3 * 4000 - 1)(x)
+
+
+@dataclass(frozen=True)
+class Workspace(Transform):
+    """Allocates more memory beside each op than the partition knew of."""
+
+    name: ClassVar[str] = "workspace"
+    place: ClassVar[Place] = Place.LAST
+    bytes: int = 0
+
+    def run(self, trace: Trace, context: TransformContext) -> Trace:
+        builder, ops = Builder.of(trace), []
+        for op in trace.symbols:
+            ops.append(op)
+            for proxy in tensor_outputs_of(op)[:1]:
+                extra = replace(
+                    proxy, name=builder.name("extra"), storage=builder.new_storage(), dtype=torch.uint8, offset=0,
+                    shape=(self.bytes,), stride=(1,), requires_grad=False,
+                )  # fmt: skip
+                zeros = registry.symbol_of(torch.zeros)
+                ops.append(BoundSymbol(zeros, ((self.bytes,),), {"dtype": torch.uint8}, extra))
+        return trace.with_symbols(ops, self.name)
+
+
+def test_a_program_that_needs_more_than_predicted_gets_a_smaller_budget() -> None:
+    model, arguments = blocks()
+    unlimited = compiled(model, "1 TB")
+    step(unlimited, arguments)
+    usual, lowest = report_of(unlimited).usual, least(model, *arguments)
+    limited = thunder.jit(model, executors=[], transforms=[Workspace(200_000)], memory=usual)
+    step(limited, arguments)
+    report = report_of(limited)
+    assert report.budget == usual
+    assert lowest < report.peak <= usual
+    assert report.added > 0
+    passes = [stage.name for stage in thunder.explain(limited).entries[-1].stages]
+    assert passes.count("Partition") == 1
+    with pytest.raises(thunder.MemoryBudgetError) as raised:
+        thunder.jit(model, executors=[], transforms=[Workspace(200_000)], memory=lowest)(*arguments)
+    assert lowest < raised.value.least <= lowest + 200_000
 
 
 def test_the_report_has_the_budget_and_the_prediction() -> None:

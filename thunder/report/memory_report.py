@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder.report.amounts import bytes_text, percent
-from thunder_core.ir.lifetimes import peak_of
+from thunder_core.autodiff.partitioning.memory import peak_of_executable
 from thunder_core.runtime.differentiated import DifferentiatedProgram
 
 
@@ -35,17 +35,13 @@ class MemoryReport:
     @classmethod
     def of(cls, program: DifferentiatedProgram) -> MemoryReport | None:
         """The report; None without a budget."""
-        chosen = program.partitioned.memory
-        if chosen is None:
+        chosen, budget = program.partitioned.memory, program.late.compilation.memory
+        if chosen is None or budget is None:
             return None
-        forward = program.forward_trace
-        returned = frozenset([forward.output[position].name for position in program.joint.returned])
-        peak = peak_of({"forward": forward, "backward": program.backward_trace}, returned)
+        peak, _, _ = peak_of_executable(program.joint, program.forward_trace, program.backward_trace)
         location = None if peak.location is None else peak.location.place()
         offloaded = program.partitioned.offloaded
-        return cls(
-            chosen.budget, peak.bytes, peak.inputs, peak.program, location, chosen.usual, chosen.added, offloaded
-        )
+        return cls(budget, peak.bytes, peak.inputs, peak.program, location, chosen.usual, chosen.added, offloaded)
 
     def summary(self) -> str:
         """The report in a line."""

@@ -104,13 +104,11 @@ class MemoryChoice:
     """A partition that was chosen for a budget of memory, in bytes.
 
     Attributes:
-        budget: the budget.
         peak: the largest amount of memory of forward and backward, with inputs, before executors claim ops.
         usual: that of the partition without a budget.
         added: the time that recomputation adds to this partition, as a share of its estimated time.
     """
 
-    budget: int
     peak: int
     usual: int
     added: float

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import torch
 
 from thunder_core.autodiff.as_recorded import why_as_recorded, why_left_to_autograd
 from thunder_core.autodiff.derivatives.rules_guard import RulesGuard
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.partitioning.memory import peak_of_executable
 from thunder_core.autodiff.tensor_hooks import check_no_requests
 from thunder_core.checks.guard import Guard
 from thunder_core.contract import Recording
-from thunder_core.errors import FunctionalizationError, UnsupportedError
+from thunder_core.errors import FunctionalizationError, MemoryBudgetError, UnsupportedError
 from thunder_core.executors.executor import RegionCounts
 from thunder_core.executors.states import States
 from thunder_core.ir.bound_symbol import BoundSymbol
@@ -21,6 +23,7 @@ from thunder_core.ir.proxy import differentiable
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.assignment import Assignment, AssignmentResult
 from thunder_core.passes.base import Phase
+from thunder_core.passes.check_memory import does_not_fit
 from thunder_core.passes.functionalize import Functionalized
 from thunder_core.passes.pass_manager import PassManager, StageReport
 from thunder_core.runtime.compilation import Compilation
@@ -100,6 +103,10 @@ def transform(manager: PassManager, recording: Recording, settings: Settings, st
     return _Transformation(manager, recording).program(Compilation.of(recording, settings, states))
 
 
+_TRIES: Final = 4
+"""How often a smaller budget is tried."""
+
+
 @dataclass(frozen=True)
 class _Transformation:
     manager: PassManager
@@ -140,7 +147,7 @@ class _Transformation:
         return self._program(after, assignments)
 
     def _training(self, differentiated: Compilation) -> ExecutableProgram:
-        after = self._run(TRAINING, differentiated)
+        after = self._within_budget(differentiated)
         joint = after.result(Joint).with_trace(after.traces[Phase.JOINT])
         partitioned, forward = after.result(Partitioned), after.result(AssignmentResult)
         (backward,) = forward.others
@@ -159,6 +166,33 @@ class _Transformation:
             ),
             later=late.stages,
         )
+
+    def _within_budget(self, differentiated: Compilation) -> Compilation:
+        """The compilation after `TRAINING`, repeated with a smaller budget if the executable programs exceed theirs.
+
+        They may need more than the partition predicts: a fusion region holds all of its arguments and results.
+
+        Raises:
+            MemoryBudgetError: no partition is within the budget.
+        """
+        budget, given = differentiated.memory, differentiated
+        records, notes = len(self.manager.records), len(given.notes)
+        after = self._run(TRAINING, given)
+        for _ in range(_TRIES if budget is not None else 0):
+            assert budget is not None
+            joint = after.result(Joint)
+            peak, programs, returned = peak_of_executable(
+                joint, after.traces[Phase.FORWARD], after.traces[Phase.BACKWARD]
+            )
+            chosen = after.result(Partitioned).memory
+            if peak.bytes <= budget or chosen is None:
+                break
+            del self.manager.records[records:], given.notes[notes:]
+            try:
+                after = self._run(TRAINING, replace(given, memory=chosen.peak - (peak.bytes - budget)))
+            except MemoryBudgetError:
+                raise does_not_fit(budget, peak, programs, returned) from None
+        return replace(after, memory=budget)
 
     def _program(self, compilation: Compilation, assignments: dict[Phase, tuple[Assignment, ...]]) -> ExecutableProgram:
         records = [record for record in self.manager.records if record.traces and record.phase is not Phase.BACKWARD]

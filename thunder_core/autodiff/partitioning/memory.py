@@ -5,9 +5,10 @@ to the next, all equal layers change together, so between two neighbours there a
 the policy that recomputes more. Backward needs their values last, when most memory is free.
 
 The peak of a candidate is that of forward and backward by the lifetimes of their values (`thunder_core.ir.lifetimes`),
-before executors claim ops; fused regions need less. It does not decrease with every step, because an op that is
-recomputed early occupies memory for longer. Candidates that are slower than one with a lower peak are left out. If
-none fits, saved values of the last one are offloaded (`offload`), as many as needed.
+before executors claim ops; `thunder_core.runtime.transform` tries a smaller budget if the executable programs need
+more. The peak does not decrease with every step, because an op that is recomputed early occupies memory for longer.
+Candidates that are slower than one with a lower peak are left out. If none fits, saved values of the last one are
+offloaded (`offload`), as many as needed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from thunder_core.autodiff.joint import MemoryChoice, Partitioned
+from thunder_core.autodiff.joint import Joint, MemoryChoice, Partitioned
 from thunder_core.autodiff.partitioning.dependence import Dependence
 from thunder_core.autodiff.partitioning.offload import offloadable, with_offloaded
 from thunder_core.autodiff.partitioning.recompute import Policy, cost, everything
@@ -171,7 +172,14 @@ def within(budget: int, curve: Curve) -> Partitioned:
     """The fastest partition within a budget, with a note of the choice. Raises as `Curve.fastest`."""
     point, first = curve.fastest(budget), curve.first
     added = point.time / first.time - 1 if first.time else 0.0
-    return replace(point.partitioned, memory=MemoryChoice(budget, point.peak.bytes, first.peak.bytes, added))
+    return replace(point.partitioned, memory=MemoryChoice(point.peak.bytes, first.peak.bytes, added))
+
+
+def peak_of_executable(joint: Joint, forward: Trace, backward: Trace) -> tuple[Peak, dict[str, Trace], frozenset[str]]:
+    """The peak of the programs that run, and the arguments of `peak_of` for it."""
+    returned = frozenset([forward.output[position].name for position in joint.returned])
+    programs = {"forward": forward, "backward": backward}
+    return peak_of(programs, returned), programs, returned
 
 
 def _programs(partitioned: Partitioned) -> dict[str, Trace]:
