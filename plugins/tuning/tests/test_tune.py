@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from timed_executors import CLOCK, Network, VirtualClock, activations
+from timed_executors import CLOCK, EXECUTORS, Network, VirtualClock, activations
 
 import thunder
+from thunder.config import resolve_config
 from thunder_core.errors import ExecutorWarning, OptionError, PluginError, ThunderError
 from thunder_plugin_tuning import Tuning, tune
 
@@ -163,13 +164,12 @@ def test_the_file_has_the_rest_of_the_configuration(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("base.yaml").write_text("recompile_limit: 3\n")
+    Path("base.yaml").write_text("recompile_limit: 3\ntune: 60\n")
     Path("out").mkdir()
     found = tuned(["quick"], config=base)
     found.write("out/executors.yaml")
-    from thunder.config import resolve_config
-
-    assert resolve_config("out/executors.yaml") == resolve_config(base, executors=list(found.executors))
+    assert resolve_config("out/executors.yaml") == resolve_config(base, executors=list(found.executors), tune=False)
+    assert found.config == resolve_config("out/executors.yaml")
 
 
 def test_a_compiled_program_is_tuned_with_its_configuration(clock: VirtualClock) -> None:
@@ -219,8 +219,6 @@ def test_errors(clock: VirtualClock, case: str) -> None:
 
 
 def test_an_executor_that_is_an_object_is_refused(clock: VirtualClock) -> None:
-    from timed_executors import EXECUTORS
-
     with pytest.raises(OptionError, match="'quick' is a Python object"):
         tuned(["idle"], config={"executors": [EXECUTORS["quick"]]})
 

@@ -107,12 +107,15 @@ def _base(base: Any, folder: Path) -> list[str]:
     """What the configuration is besides its executors."""
     if base is None:
         return []
-    if isinstance(base, str) and not base.endswith(SUFFIXES) and os.sep not in base:
-        return write_text({"extends": base}).splitlines()
-    if isinstance(base, str | os.PathLike):
+    if not isinstance(base, str | os.PathLike):
+        text = to_yaml(resolve_config(base, executors=[], tune=False))
+        return [line for line in text.splitlines() if line != "executors: []"]
+    extended = os.fspath(base)
+    if isinstance(base, os.PathLike) or base.endswith(SUFFIXES) or os.sep in base:
         path = os.path.relpath(Path(base).expanduser().absolute(), folder.absolute())
-        return write_text({"extends": path if os.sep in path else f".{os.sep}{path}"}).splitlines()
-    return [line for line in to_yaml(resolve_config(base, executors=[])).splitlines() if line != "executors: []"]
+        extended = path if os.sep in path else f".{os.sep}{path}"
+    switch = {"tune": False} if resolve_config(base).tune else {}
+    return write_text({"extends": extended, **switch}).splitlines()
 
 
 def _executors(tuning: Tuning) -> list[str]:

@@ -64,7 +64,7 @@ class Tuning:
     @property
     def config(self) -> ThunderConfig:
         """The complete configuration with the chosen executors, for `thunder.jit`."""
-        return resolve_config(self.base, executors=list(self.executors))
+        return resolve_config(self.base, executors=list(self.executors), tune=False)
 
     def yaml(self, folder: str | os.PathLike[str] = ".") -> str:
         """The configuration as YAML with comments, for a file in ``folder``."""
