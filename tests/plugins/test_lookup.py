@@ -128,8 +128,9 @@ def test_nobody_has_it(site: Site) -> None:
     assert silent.endswith("; `thunder plugins` shows the reasons")
 
 
-def test_a_misspelt_plugin_is_suggested_too(site: Site) -> None:
-    _several(site, "alpha", ("one",))
+def test_a_misspelt_plugin_that_offers_the_kind_is_suggested_too(site: Site) -> None:
+    _several(site, "alpha", (), ("one",))
+    _several(site, "alpaa", ("one",))
     with pytest.raises(PluginError, match=r"there is no transform 'alhpa'; did you mean 'alpha'\?"):
         find(TransformSpec, "alhpa")
 

@@ -99,8 +99,8 @@ def _symbols(executor: str, given: Callable[..., Any] | str) -> list[Symbol]:
     symbol = registry.symbol_of(given)
     if isinstance(given, FunctionType) and Tag.OPAQUE in symbol.tags and not is_operation(given):
         raise ExecutorError(
-            f"the executor {executor!r} claims {given.__qualname__}, a Python function and no operation: what it calls is "
-            "recorded",
+            f"the executor {executor!r} claims {given.__qualname__}, a Python function and no operation: what it calls "
+            "is recorded",
             advice=(
                 "decorate it with thunder_core.symbols.recorded, then its calls are operations",
                 "or claim the function of PyTorch that it calls",

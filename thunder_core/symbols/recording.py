@@ -46,7 +46,7 @@ def recorded(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
 
 def is_operation(function: FunctionType) -> bool:
-    """Whether calls of a Python function without a row can be ops: it is PyTorch's, or dispatches as `recorded` ones."""
+    """Whether calls of a Python function without a row can be ops: PyTorch's, or one that dispatches, as `recorded`."""
     of_pytorch = (function.__module__ or "").partition(".")[0] == "torch"
     return of_pytorch or handle_torch_function.__name__ in function.__code__.co_names
 
