@@ -385,8 +385,9 @@ def without_implied(guards: Sequence[Guard]) -> list[Guard]:
     }
 
     def is_implied(guard: Guard) -> bool:
+        if not isinstance(guard, Check) or guard.condition is not NOT_IN_DICT:
+            return False
         source = guard.source
-        absent = isinstance(guard, Check) and guard.condition is NOT_IN_DICT and isinstance(source, NamespaceSource)
-        return absent and (id(source.base), source.dictionary) in complete
+        return isinstance(source, NamespaceSource) and (id(source.base), source.dictionary) in complete
 
     return [guard for guard in guards if not is_implied(guard)]
