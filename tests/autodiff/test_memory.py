@@ -14,8 +14,11 @@ import thunder
 from benchmarks.memory import peak_of_call
 from thunder._inspection import compiled_program
 from thunder.report.memory_report import MemoryReport
+from thunder_core.autodiff.partitioning.memory import peak_of_executable
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.builder import Builder
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.transform import Place, Transform, TransformContext
 from thunder_core.symbols.registry import registry
@@ -200,6 +203,25 @@ def test_a_program_that_needs_more_than_predicted_gets_a_smaller_budget() -> Non
     with pytest.raises(thunder.MemoryBudgetError) as raised:
         thunder.jit(model, executors=[], transforms=[Workspace(200_000)], memory=lowest)(*arguments)
     assert lowest < raised.value.least <= lowest + 200_000
+
+
+def test_a_program_that_is_one_operation_needs_what_its_parts_need() -> None:
+    """As a captured program is."""
+    model, arguments = blocks()
+    program = compiled(model, "1 TB")
+    step(program, arguments)
+    differentiated = compiled_program(program).entries[-1].program.differentiated
+    assert differentiated is not None
+
+    def whole(trace: Trace) -> Trace:
+        symbol = Symbol("whole", lambda *values: values, tags=frozenset({Tag.LOCAL, Tag.RUNS_PARTS}))
+        outputs = [proxy for proxy in trace.output if isinstance(proxy, TensorProxy)]
+        return trace.with_symbols([BoundSymbol(symbol, trace.inputs, {}, outputs, parts=trace.symbols)], "whole")
+
+    forward, backward = differentiated.forward_trace, differentiated.backward_trace
+    expected, _, _ = peak_of_executable(differentiated.joint, forward, backward)
+    found, _, _ = peak_of_executable(differentiated.joint, whole(forward), whole(backward))
+    assert found == expected
 
 
 def test_the_report_has_the_budget_and_the_prediction() -> None:

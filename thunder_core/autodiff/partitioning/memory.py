@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from thunder_core.autodiff.joint import Joint, MemoryChoice, Partitioned
@@ -27,6 +28,7 @@ from thunder_core.autodiff.partitioning.selection import ops_for_backward
 from thunder_core.autodiff.partitioning.work import Work, work_of
 from thunder_core.ir.lifetimes import Peak, peak_of
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.passes.check_memory import does_not_fit
 from thunder_core.passes.delete_last_use import with_deletions
@@ -178,8 +180,16 @@ def within(budget: int, curve: Curve) -> Partitioned:
 def peak_of_executable(joint: Joint, forward: Trace, backward: Trace) -> tuple[Peak, dict[str, Trace], frozenset[str]]:
     """The peak of the programs that run, and the arguments of `peak_of` for it."""
     returned = frozenset([forward.output[position].name for position in joint.returned])
-    programs = {"forward": forward, "backward": backward}
+    programs = {"forward": _with_parts(forward), "backward": _with_parts(backward)}
     return peak_of(programs, returned), programs, returned
+
+
+def _with_parts(trace: Trace) -> Trace:
+    """The executable trace with the parts of ops that run them one by one, as a captured program does."""
+    ops = [op.parts if Tag.RUNS_PARTS in op.symbol.tags else (op,) for op in trace.symbols]
+    if all(len(parts) == 1 for parts in ops):
+        return trace
+    return with_deletions(trace.with_symbols(chain.from_iterable(ops), trace.provenance))
 
 
 def _programs(partitioned: Partitioned) -> dict[str, Trace]:
