@@ -90,7 +90,7 @@ def test_decisions(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "worth"),
-    [(1.0, 0.5, True), (1.0, 0.94, True), (1.0, 0.96, False), (1.0, 1.0, False), (1.0, 2.0, False), (0.0, 0.0, False)],
+    [(1.0, 0.5, True), (1.0, 0.97, True), (1.0, 0.99, False), (1.0, 1.0, False), (1.0, 2.0, False), (0.0, 0.0, False)],
 )
 def test_savings(before: float, after: float, worth: bool) -> None:
     assert saves(before, after) is worth
