@@ -17,6 +17,7 @@ from thunder_core.errors import ThunderError
 from thunder_core.passes.transform import Transform
 from thunder_core.pytorch_internals import tree_leaves, tree_map
 from thunder_core.runtime.cache_entry import CacheEntry
+from thunder_plugin_tuning.pytorch_internals import version_of
 from thunder_plugin_tuning.results import Results
 
 
@@ -170,9 +171,9 @@ class State:
 
     def __init__(self, compiled: CompiledProgram) -> None:
         tensors = [tensor for tensor in compiled.inputs().values() if not tensor.is_inference()]
-        versions = [tensor._version for tensor in tensors]
+        versions = [version_of(tensor) for tensor in tensors]
         compiled.call()
-        written = [tensor for tensor, version in zip(tensors, versions, strict=True) if tensor._version != version]
+        written = [tensor for tensor, version in zip(tensors, versions, strict=True) if version_of(tensor) != version]
         self._saved = Saved(written)
 
     def restore(self) -> None:
@@ -184,7 +185,7 @@ class Saved:
     """Copies of tensors, and of the random state of PyTorch."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+        self._copies = [(tensor, version_of(tensor), tensor.detach().clone()) for tensor in tensors]
         self._random = torch.get_rng_state()
         self._cuda_random = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
@@ -192,7 +193,7 @@ class Saved:
         """Give the tensors and the random state the values that they had."""
         with torch.no_grad():
             for tensor, version, value in self._copies:
-                if tensor._version != version:
+                if version_of(tensor) != version:
                     tensor.copy_(value)
         torch.set_rng_state(self._random)
         if self._cuda_random:
