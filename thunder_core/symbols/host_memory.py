@@ -1,7 +1,7 @@
 """Copies of values to the memory of the host and back, which run beside the ops of a program.
 
-The copies of a device have a stream of their own. The memory that they read and write belongs to the stream of the
-program, which waits for a copy before it reads its result or reuses its memory.
+Each device has one CUDA stream for copies, beside the stream on which the program runs. The tensors are allocated on
+the stream of the program, which waits for a copy before it reads the result or reuses the memory.
 """
 
 from __future__ import annotations
