@@ -212,9 +212,9 @@ class ClassReads:
             value = _constant_behind(attribute)
             if _is_user_descriptor(value):
                 self._descriptor(kind, name, attribute)
-            elif _is_descriptor(value) or name.startswith("__"):
                 continue
-            elif node.attributes.get(name, attribute) is attribute:  # else the program wrote it before it could read it
+            unwritten = node.attributes.get(name, attribute) is attribute  # by the program, before it could read it
+            if unwritten and not (_is_descriptor(value) or name.startswith("__")):
                 self._value(node, name, value, names)
         metaclass = self._heap.class_node(type(kind))
         if metaclass is not None:

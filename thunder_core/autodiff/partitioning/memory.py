@@ -77,14 +77,19 @@ class Curve:
                 self._costs[results[0].name] = cost(op, work)
 
     @cached_property
+    def _selected(self) -> frozenset[int]:
+        """The ops that backward may run again by the policy."""
+        return ops_for_backward(self._dependence, self._policy)
+
+    @cached_property
     def first(self) -> Point:
         """The partition that the policy selects."""
-        return self._point(self._policy, ops_for_backward(self._dependence, self._policy))
+        return self._point(self._policy, self._selected)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """The candidates with increasing times and decreasing peaks."""
-        policies = {ops_for_backward(self._dependence, self._policy): self._policy}
+        policies = {self._selected: self._policy}
         for weight, again in self._cuts().items():
             policies.setdefault(again, everything(weight))
         points = [self.first, *[self._point(policy, again) for again, policy in list(policies.items())[1:]]]

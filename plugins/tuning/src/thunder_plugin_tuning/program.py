@@ -15,9 +15,8 @@ from thunder.config.entry import Entry
 from thunder.report.measured_gain import program_text
 from thunder_core.errors import ThunderError
 from thunder_core.passes.transform import Transform
-from thunder_core.pytorch_internals import tree_leaves, tree_map
+from thunder_core.pytorch_internals import tree_leaves, tree_map, version_of
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_plugin_tuning.pytorch_internals import version_of
 from thunder_plugin_tuning.results import Results
 
 
@@ -86,13 +85,11 @@ class CompiledProgram:
     def call(self) -> None:
         """One call, with backward if the program trains. Gradients are discarded."""
         self._outputs()
-        for leaf in self._leaves:
-            leaf.grad = None
+        self._discard_gradients()
 
     def results(self) -> Results:
         """Outputs and gradients of one call, by name; tensors are copies."""
-        for leaf in self._leaves:
-            leaf.grad = None
+        self._discard_gradients()
         outputs = self._outputs()
         results: dict[str, Any] = {}
         for index, leaf in enumerate(tree_leaves(outputs)):
@@ -104,8 +101,7 @@ class CompiledProgram:
             for name, value in self.inputs().items():
                 if value.requires_grad and value.is_leaf and value.grad is not None:
                     results[f"gradient of {name}"] = value.grad.detach().clone()
-        for leaf in self._leaves:
-            leaf.grad = None
+        self._discard_gradients()
         return results
 
     def inputs(self) -> dict[str, torch.Tensor]:
@@ -123,6 +119,10 @@ class CompiledProgram:
     def text(self) -> str:
         """What runs, equal for programs that run the same."""
         return "\n".join(map(program_text, self.entries))
+
+    def _discard_gradients(self) -> None:
+        for leaf in self._leaves:
+            leaf.grad = None
 
     def _outputs(self) -> Any:
         program = self.program

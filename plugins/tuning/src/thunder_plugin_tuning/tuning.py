@@ -19,6 +19,7 @@ from thunder.config.model import ThunderConfig
 from thunder.config.settings import ConfiguredSettings
 from thunder.report.measured_gain import MeasuredGain, save_gain
 from thunder_core.errors import OptionError
+from thunder_core.pytorch_internals import accumulation_hooks_of, backward_hooks_of
 from thunder_core.runtime.cache_entry import CacheEntry
 from thunder_plugin_tuning.candidates import executors_of, usable_executors
 from thunder_plugin_tuning.claims import Site, sites_of
@@ -176,7 +177,7 @@ def _check(program: Any, train: bool) -> None:
         )
     parameters = program.named_parameters() if train and isinstance(program, torch.nn.Module) else ()
     for name, parameter in parameters:
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+        if backward_hooks_of(parameter) or accumulation_hooks_of(parameter):
             raise OptionError(
                 f"backward would call the hooks of the parameter {name!r} many times",
                 advice=("tune the module before the hooks are registered",),
