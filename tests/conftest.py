@@ -37,9 +37,9 @@ def _modes() -> dict[str, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files come first. Processes have to collect the same ids, so an address in one is an error of the test."""
+    """Files with slow tests come first. All processes collect the same ids: an address in one is an error of the test."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: the id holds an address; leave `ids` to pytest or give names")
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item.path for item in items for mark in ("slow", "in_every_part") if item.get_closest_marker(mark)}
     items.sort(key=lambda item: item.path not in slow)

@@ -84,6 +84,7 @@ STAGES = {"acquired": acquired, "functional": functional, "executed": executed, 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_golden(name: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # where the relative file names of the user's lines are found
     trace, inputs = STAGES[stage](name)

@@ -83,6 +83,7 @@ def _run(code: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_what_needs_a_missing_name_is_refused_and_all_else_works():
     refusals = _run(OTHER.format(paths=[HOOK, GRAD]) + RENAMED_CHECKPOINT + PROGRAM).splitlines()
     for refusal, names in zip(
@@ -163,6 +164,7 @@ def test_each_plugin_asks_doctor_for_its_table(table):
 
 
 @pytest.mark.parametrize("package", WITHOUT_TABLE, ids=lambda package: package.name)
+@pytest.mark.slow
 def test_plugins_without_a_table_use_no_private_names(package):
     assert list(private_uses(PrivateNames(f"{package.name}.pytorch_internals", ()), package)) == []
 

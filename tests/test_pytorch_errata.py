@@ -400,6 +400,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
 
 
 @pytest.mark.parametrize("row", ERRATA, ids=[row.name for row in ERRATA])
+@pytest.mark.slow
 def test_each_error_is_still_there(row: Erratum) -> None:
     installed = Version(torch.__version__).release
     expected = not row.fixed or installed < Version(row.fixed).release
@@ -410,6 +411,7 @@ def test_each_row_has_a_check() -> None:
     assert [row.name for row in ERRATA] == list(_CHECKS)
 
 
+@pytest.mark.slow
 def test_strides_are_those_of_kernels() -> None:
     different = {
         str(operator): [(kernel, ours) for kernel, _, ours in layouts if kernel != ours]

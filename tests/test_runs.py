@@ -25,8 +25,20 @@ def test_battery(case): pass
 @pytest.mark.parametrize("case", range(10))
 def test_table(case): pass
 
+@pytest.mark.parametrize("case", range(30))
+@pytest.mark.slow
+def test_slow(case): pass
+
 @pytest.mark.in_every_part
 def test_sampled_inside(): pass
+"""
+TOGETHER = """
+import pytest
+
+pytestmark = pytest.mark.slow
+
+@pytest.mark.parametrize("case", range(5))
+def test_together(case): pass
 """
 
 
@@ -39,34 +51,50 @@ def _run(folder: Path, tests: str, *arguments: str, **variables: str) -> subproc
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def _collected(folder: Path, **variables: str) -> Counter[str]:
-    done = _run(folder, TESTS, "--collect-only", "-q", **variables)
+def _collected(folder: Path, tests: str = TESTS, **variables: str) -> Counter[str]:
+    done = _run(folder, tests, "--collect-only", "-q", **variables)
     return Counter([line for line in done.stdout.splitlines() if "::" in line])
 
 
-def test_seven_samples_and_all_parts_take_each_case(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_samples_and_all_parts_take_each_case(tmp_path: Path) -> None:
     every = _collected(tmp_path)
-    assert len(every) == 81
-    samples = [_collected(tmp_path, THUNDER_TEST_SEED=str(seed)) for seed in (20785, 20786)]
-    assert all(11 < len(sample) < 30 for sample in samples)
-    names = {name for name in every if "battery" in name}
-    assert all(set(every) - names <= set(sample) for sample in samples)
-    taken = Counter(name for seed in range(20785, 20792) for name in _sampled(names, THUNDER_TEST_SEED=str(seed)))
-    assert taken == Counter(names)
+    assert len(every) == 111
+    sampled = {"battery": (7, {name for name in every if "battery" in name})}
+    sampled["slow"] = (3, {name for name in every if "slow" in name})
+    for seed in ("20785", "20786"):
+        taken = _collected(tmp_path, THUNDER_TEST_SEED=seed)
+        assert 16 < len(taken) < 42
+        for mark, (_, names) in sampled.items():
+            assert names.intersection(taken) == set(_sampled(names, mark, THUNDER_TEST_SEED=seed))
+            assert names.intersection(taken) < names
+        assert set(every).difference(*(names for _, names in sampled.values())) <= set(taken)
+    for mark, (days, names) in sampled.items():
+        seeds = range(20785, 20785 + days)
+        assert Counter(
+            name for seed in seeds for name in _sampled(names, mark, THUNDER_TEST_SEED=str(seed))
+        ) == Counter(names)
     parts = [_collected(tmp_path, THUNDER_TEST_PART=f"{part}/3") for part in (1, 2, 3)]
     inside = {name for name in every if "inside" in name}
     assert sum(parts, Counter()) == every + Counter(dict.fromkeys(inside, 2))
 
 
-def _sampled(names: set[str], **variables: str) -> list[str]:
+@pytest.mark.slow
+def test_the_tests_of_a_marked_file_are_taken_together(tmp_path: Path) -> None:
+    taken = [len(_collected(tmp_path, TOGETHER, THUNDER_TEST_SEED=str(seed))) for seed in (20785, 20786, 20787)]
+    assert sorted(taken) == [0, 0, 5]
+
+
+def _sampled(names: set[str], mark: str, **variables: str) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("THUNDER_TEST_PART", raising=False)  # of the run that this test is in
         for name, value in variables.items():
             patch.setenv(name, value)
-        return batteries.sample(names)
+        return batteries.sample(names, mark)
 
 
 @pytest.mark.parametrize("part", ["0/4", "5/4", "2", "a/b"])
+@pytest.mark.slow
 def test_a_part_that_there_is_not_is_an_error(tmp_path: Path, part: str) -> None:
     done = _run(tmp_path, TESTS, THUNDER_TEST_PART=part)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
@@ -83,6 +111,7 @@ def test_that_passes(): pass
 """
 
 
+@pytest.mark.slow
 def test_a_test_over_its_limit_fails_with_its_name(tmp_path: Path) -> None:
     """Also while it waits for a lock; its stack is shown, and the next test runs."""
     done = _run(tmp_path, SLOW)
@@ -91,11 +120,12 @@ def test_a_test_over_its_limit_fails_with_its_name(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_times_are_shown_by_folder_and_stored(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     (tmp_path / "second" / "test_second.py").write_text("def test_other(): pass\n")
     times = tmp_path / "times.json"
     done = _run(tmp_path, TESTS, **{time_table.FILE: str(times)})
     rows = done.stdout[done.stdout.index("time by folder") :].splitlines()[2:4]
-    assert sorted((row.split()[1], row.split()[2]) for row in rows) == [("1", "second"), ("81", "first")]
-    assert len(json.loads(times.read_text())) == 82
+    assert sorted((row.split()[1], row.split()[2]) for row in rows) == [("1", "second"), ("111", "first")]
+    assert len(json.loads(times.read_text())) == 112

@@ -15,6 +15,8 @@ from typing import Final
 
 import pytest
 
+from tests.batteries import ONE_IN
+
 FILE: Final = "THUNDER_TEST_TIMES"
 """The environment variable with the path of the file to write: a JSON object with the seconds of each test."""
 
@@ -26,10 +28,12 @@ class TimeTable:
     Attributes:
         seconds: by test.
         running: the tests that have started and not ended, in order.
+        always: the tests that each run takes: without the marks of `tests.batteries`.
     """
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     running: dict[str, None] = field(default_factory=dict)
+    always: set[str] = field(default_factory=set)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.running[nodeid] = None
@@ -39,6 +43,8 @@ class TimeTable:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
+        if not {*ONE_IN, "in_every_part"}.intersection(report.keywords):
+            self.always.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if path := os.environ.get(FILE):
@@ -51,6 +57,9 @@ class TimeTable:
                 longest = max(tests, key=tests.__getitem__)
                 test = f"{tests[longest]:.1f} s {longest.rpartition('/')[2]}"
                 terminalreporter.write_line(f"{sum(tests.values()):8.1f} {len(tests):6}  {name:32} {test}")
+            terminalreporter.section("the slowest tests that each run takes")
+            for test in sorted(self.always, key=self.seconds.__getitem__, reverse=True)[:10]:
+                terminalreporter.write_line(f"{self.seconds[test]:8.1f} {test}")
         if self.running:
             terminalreporter.section("not ended")
             for nodeid in self.running:

@@ -122,6 +122,7 @@ def outcomes(program: Callable[..., Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_hook_that_holds_computed_tensors(program: Callable[..., Any]) -> None:
     torch.testing.assert_close(outcomes(thunder.jit(program)), outcomes(program))
 

@@ -57,6 +57,7 @@ ZEROS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", ZEROS)
 @pytest.mark.parametrize("executor", ["reference", "pointwise"])
+@pytest.mark.battery
 def test_zero_gradients_are_there_where_they_are_in_eager(name: str, executor: str) -> None:
     """For each combination of outputs with a cotangent: zeros for an input that one depends on, else None."""
 

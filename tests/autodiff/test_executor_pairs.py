@@ -242,6 +242,7 @@ HALF = "returns float16[3, 4] on cpu for t0; expected is float64[3, 4] on cpu"
         *("residuals", "write"),
     ],
 )
+@pytest.mark.slow
 def test_pairs_that_fail(pair: DerivativePair, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The op is differentiated without them after a warning in each compilation; an error where that is configured."""
     monkeypatch.delenv("THUNDER_STRICT", raising=False)

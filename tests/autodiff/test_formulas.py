@@ -50,6 +50,7 @@ FORMULAS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.battery
 def test_gradients_at_special_values(name: str) -> None:
     function = FORMULAS[name]
     compiled = thunder.jit(lambda x: function(x) * 1, executors=[Pointwise()])

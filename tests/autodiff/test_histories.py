@@ -170,6 +170,7 @@ def outcome(function: Callable[..., Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_histories_are_those_of_eager(name: str) -> None:
     function = PROGRAMS[name]
     expected, actual = outcome(function), outcome(thunder.jit(function, executors=[]))

@@ -79,6 +79,7 @@ def measured(call: Callable[[], None], model: nn.Module) -> int:
     return peak_of_call(call)
 
 
+@pytest.mark.slow
 def test_ten_budgets() -> None:
     """`benchmarks.memory_budgets` measures those of a Llama."""
     model, arguments = blocks(6)
@@ -238,6 +239,7 @@ def test_the_report_has_the_budget_and_the_prediction() -> None:
     assert "memory: " not in thunder.explain(plain).details()
 
 
+@pytest.mark.slow
 def test_a_whole_step_is_checked() -> None:
     model, (x,) = blocks()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -459,6 +459,7 @@ def test_unknown_policy(value):
 
 
 @pytest.mark.parametrize("every", [3, 10_001])
+@pytest.mark.slow
 def test_four_thousand_ops(every):
     """More than Python lets functions call each other."""
     joint = deep(2_000, every)

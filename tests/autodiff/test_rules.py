@@ -63,6 +63,7 @@ _OPERATORS = [
 
 
 @pytest.mark.parametrize("name", [*_OPERATORS, "__getitem__", "__rmatmul__", "__radd__", "bfloat16", "float", "half"])
+@pytest.mark.slow
 def test_samples_of_pytorch(name: str) -> None:
     status = run_backward(name, thunder.jit, samples=3).status
     assert status is Status.PASSED or (name in _REFUSED and status is Status.ERROR)
@@ -145,6 +146,7 @@ def ran(name: str) -> Ran:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.battery
 def test_case(name: str) -> None:
     case, found = CASES[name], ran(name)
     torch.testing.assert_close(found.actual, found.expected, rtol=case.close, atol=case.close, equal_nan=True)

@@ -123,6 +123,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("factor", [None, 3.0])
 @pytest.mark.parametrize("is_leaf", [True, False])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__.strip("_"))
+@pytest.mark.battery
 def test_tensor_hooks(program: Any, is_leaf: bool, factor: float | None) -> None:
     def scenario(function: Any) -> Any:
         note, other = Note(factor), Note()

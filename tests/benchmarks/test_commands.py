@@ -42,6 +42,7 @@ def _refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_train_step(here, tmp_path, capsys):
     result, picture = tmp_path / "result.json", tmp_path / "chart.png"
     impl = ["--impl", "eager", "thunder[]"]
@@ -62,6 +63,7 @@ def test_train_step(here, tmp_path, capsys):
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_a_loss_outside_of_the_program_is_the_same_loss(here, tmp_path):
     result = tmp_path / "result.json"
     options = ["--model", "nanogpt", *TINY, *QUICK, "--noise", "0", "--impl", "eager", "thunder[]", "--json", result]
@@ -81,6 +83,7 @@ def test_an_executor_that_is_not_installed_is_a_footnote(here, tmp_path, capsys)
     assert "nowhere" in _refused(capsys, "train-step", "--model", "mlp", *QUICK, "--impl", "thunder[nowhere]")
 
 
+@pytest.mark.slow
 def test_inference(here, tmp_path):
     result = tmp_path / "result.json"
     options = ["--impl", "eager", "thunder[]", "--json", result, "--baseline", "eager"]
@@ -90,6 +93,7 @@ def test_inference(here, tmp_path):
     assert all(row["reached"] for row in rows if row["what"].startswith("losses"))
 
 
+@pytest.mark.slow
 def test_models_are_one_table(here, tmp_path):
     result = tmp_path / "result.json"
     sizes = ["--model", "mlp", "resnet", "--layers", "1", "--override", "width=8"]
@@ -105,6 +109,7 @@ def test_models_are_one_table(here, tmp_path):
     ("command", "group"),
     [("overhead", "training step"), ("compile-time", "first training step, empty caches"), ("memory", "peak memory")],
 )
+@pytest.mark.slow
 def test_figures_of_a_model(here, tmp_path, command, group):
     result = tmp_path / "result.json"
     model = ["--model", "mlp", "--layers", "1", "2", "--override", "width=8"]
@@ -137,6 +142,7 @@ def test_a_figure_that_takes_names_gets_them(monkeypatch):
     assert seen == [(1, ["eager"]), (1, ["thunder"]), (2,)]
 
 
+@pytest.mark.slow
 def test_results_in_the_repository_are_shown(capsys):
     files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     assert _run("show", *files) == 0

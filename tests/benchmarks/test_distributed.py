@@ -20,6 +20,7 @@ LLAMA = ["--model", "hf:llama", "--embedding", "64", "--heads", "4", "--override
     ],
     ids=["one dimension", "two dimensions", "checkpoint"],
 )
+@pytest.mark.slow
 def test_two_processes(tmp_path, wrappers, more):
     result = tmp_path / "result.json"
     program = "import runpy; runpy.run_module('benchmarks.distributed', run_name='__main__', alter_sys=True)"

@@ -54,6 +54,7 @@ def test_common_words_are_each_familys_own():
     assert gpt2.resid_pdrop == gpt2.attn_pdrop == gpt2.embd_pdrop == 0
 
 
+@pytest.mark.slow
 def test_initial_weights_are_the_same_each_time():
     workload = Workload("nanogpt", "training", "bf16-true", "cpu", 2, 8, 2, "none", overrides=TINY)
     first, second = (Training(workload) for _ in range(2))
@@ -160,6 +161,7 @@ def test_dropout_of_the_suite_is_not_disabled():
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.slow
 def test_generation_is_that_of_eager(cache):
     eager = Generation(replace(GENERATED, kv_cache=cache))
     expected = eager.step(eager.compile("eager"), 0)

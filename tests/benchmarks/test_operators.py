@@ -34,6 +34,7 @@ def _run(*arguments):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.operator}-{case.what}")
+@pytest.mark.battery
 def test_a_case_has_equal_results_from_eager_and_the_reference_executor(case):
     for sizes in case.sizes("cpu") or [(32, 64, 128)]:
         problem = case.make(torch.float32, *sizes)
@@ -66,6 +67,7 @@ def test_traffic_counts_each_byte_once():
     assert traffic(Problem(torch.mul, (x, y), saved=()), [x * y]) == (3 * 128, 5 * 128)
 
 
+@pytest.mark.slow
 def test_the_command(here, tmp_path, capsys):
     result = tmp_path / "result.json"
     asked = ["--operator", "swiglu", "attention", "--executor", "sdpa", "nowhere", "--impl", "eager", "thunder[]"]
@@ -87,6 +89,7 @@ def test_the_command(here, tmp_path, capsys):
     assert all(row["reached"] for row in errors)
 
 
+@pytest.mark.slow
 def test_an_executor_that_fails_is_told_and_the_others_are_measured(here, monkeypatch):
     def broken(name, program):
         if name == "thunder[]":

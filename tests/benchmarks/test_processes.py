@@ -48,6 +48,7 @@ QUICK = ["--batch", "1", "--sequence", "8", "--steps", "2", "--noise", "0", "--t
 
 
 @pytest.mark.needs_compiler
+@pytest.mark.slow
 def test_compile_runs_in_its_own_process_with_its_own_caches(tmp_path, monkeypatch):
     # Inductor compiles one kernel: no checks of vector instructions and no header, which the empty caches lack.
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "0")
@@ -84,6 +85,7 @@ def test_a_process_is_killed_at_its_limit():
         assert not process.timed_out
 
 
+@pytest.mark.slow
 def test_files_that_are_named_are_in_the_current_folder(tmp_path, monkeypatch):
     """A configuration, as `thunder:mine.yaml`; the command, its process and their turns."""
     monkeypatch.chdir(tmp_path)
@@ -97,6 +99,7 @@ def test_files_that_are_named_are_in_the_current_folder(tmp_path, monkeypatch):
     assert len(run["result"]["steps"]) == 1
 
 
+@pytest.mark.slow
 def test_train_step_runs_without_what_litgpt_requires(tmp_path):
     (tmp_path / "litgpt").mkdir()
     (source,) = importlib.util.find_spec("litgpt").submodule_search_locations

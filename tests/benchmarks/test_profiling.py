@@ -112,6 +112,7 @@ def _told(content):
     return {row["what"]: set(row["values"]) for row in content["rows"]}
 
 
+@pytest.mark.slow
 def test_profile(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(processes, "FreshProcess", Here)
     code, content = _profile(tmp_path, "--folder", tmp_path / "all" / "kernels", "--kernels", 2)
@@ -134,6 +135,7 @@ def test_profile(tmp_path, monkeypatch, capsys):
     assert "operators of a step by class" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(processes, "FreshProcess", Failing)
     code, content = _profile(tmp_path)
@@ -143,6 +145,7 @@ def test_what_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     assert "eager skipped: ValueError: too large" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_profile_together(tmp_path, monkeypatch):
     """Each gives way once, when it has compiled; `test_profiled_processes` shows it with processes."""
     given = []

@@ -26,6 +26,7 @@ def test_first_step_runs():
     assert training.first_step("thunder[]", "inductor", layers=1, sequence=8) > 0
 
 
+@pytest.mark.slow
 def test_steady_step_runs_with_equal_gradients():
     names = ["eager", "compile", "thunder[]"]
     # torch.compile warns and logs; in a new process, as the benchmark runs it.
@@ -38,12 +39,14 @@ def test_steady_step_runs_with_equal_gradients():
     ("case", "sizes"),
     [("tiny_llama_block", {"n_embd": 64, "n_head": 4, "n_query_groups": 2}), ("bert_training", SMALL_BERT)],
 )
+@pytest.mark.slow
 def test_saved_bytes_runs(case, sizes):
     saved = saved_bytes.saved_bytes(case, sequence=16, **sizes)
     assert set(saved) == {"eager", "default", "aggressive", "low-memory"}
     assert all(count > 0 for count in saved.values())
 
 
+@pytest.mark.slow
 def test_memory_budgets_run():
     rows = memory_budgets.peaks(budgets=2, layers=1, sequence=128)
     assert len(rows) == 2

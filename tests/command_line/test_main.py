@@ -106,6 +106,7 @@ def test_other_errors_are_raised(command, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [["plugins"], ["--help"], ["plugins", "--json"]], ids=" ".join)
+@pytest.mark.slow
 def test_reader_that_leaves_early_causes_no_traceback(tmp_path, arguments):
     read, write = os.pipe()
     os.close(read)  # as `thunder plugins | true`
@@ -136,6 +137,7 @@ def test_output_that_cannot_be_written_is_an_error_without_traceback(tmp_path):
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_any_character_can_be_printed(shell, tmp_path):
     (tmp_path / "program.py").write_text("import torch\n\ndef größe(x): return x + 1\n")
     given = ("explain", "program.py:größe", "--inputs", "torch.ones(2)")

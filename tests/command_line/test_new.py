@@ -157,6 +157,7 @@ def test_failure_to_write_is_no_traceback(command, monkeypatch):
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff comes with the extra `dev`, not with `test`")
 @pytest.mark.parametrize("options", [(), ("--front-end",), ("--transform",)])
 @pytest.mark.parametrize("name", ["a", "my_kernels", "a_plugin_with_quite_a_long_name_in_it"])
+@pytest.mark.slow
 def test_what_is_written_is_formatted_and_has_no_lint(command, tmp_path, name, options):
     command("new", name, *options)
     for arguments in (["check"], ["format", "--check"]):

@@ -16,7 +16,7 @@ import pytest
 from tests.batteries import is_sample
 from tests.command_line.environment import ROOT, Environment, environment_with_commands
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.battery  # one day in seven, all together: they share the environment
 
 DOCUMENT = ROOT / "docs" / "command_line.md"
 PIECE = re.compile(
@@ -136,7 +136,6 @@ def test_tests_of_a_new_plugin_pass_as_they_are(typed):
 
 
 @pytest.mark.parametrize(("name", "option"), [("my_chains", "--front-end"), ("my_pass", "--transform")])
-@pytest.mark.battery
 def test_tests_of_other_new_plugins_pass_as_they_are(typed, tmp_path, name, option):
     typed.environment.run(f"thunder new {name} {option}", tmp_path)
     typed.environment.run(f'pip install --editable "{name}[test]"', tmp_path)
@@ -147,7 +146,6 @@ def test_tests_of_other_new_plugins_pass_as_they_are(typed, tmp_path, name, opti
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.battery
 def test_tests_of_a_new_plugin_notice_mistakes(typed, mistake):
     name, right, wrong = MISTAKES[mistake]
     path = f"src/my_kernels/{name}"

@@ -80,6 +80,7 @@ def both(name: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.battery
 def test_files_and_names(name: str) -> None:
     for file, content in FILES.items():
         Path(file).write_bytes(content)

@@ -24,6 +24,7 @@ def expected(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
+@pytest.mark.battery
 def test_all_problems_are_told(name: str) -> None:
     Path("c.yaml").write_text(MALFORMED[name][0])
     assert [str(problem) for problem in check_config("c.yaml")] == expected(name)

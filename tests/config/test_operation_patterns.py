@@ -96,6 +96,7 @@ def test_executors_from_python_too() -> None:
         ("torch.ops.aten.threshold_backwrd", "torch.ops.aten.threshold_backward"),
     ],
 )
+@pytest.mark.slow
 def test_the_nearest_name(pattern: str, meant: str) -> None:
     (problem,) = told(pattern)
     assert problem.endswith(f"the pattern {pattern!r} matches no operation; did you mean {meant!r}?")
@@ -109,6 +110,7 @@ def test_without_a_near_name() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_every_name_in_the_tables_is_accepted() -> None:
     rows = registry.catalogue.rows
     entries = [entry.spelling.name for entry in registry.catalogue.spellings.values()]
@@ -126,6 +128,7 @@ def test_every_name_in_the_tables_is_accepted() -> None:
         *("torch.distributed.all_reduce", "torch.utils.checkpoint.checkpoint"),
     ],
 )
+@pytest.mark.battery
 def test_names_that_are_accepted(pattern: str) -> None:
     assert told(pattern) == []
 

@@ -205,6 +205,7 @@ def test_text_stays_text_for_other_readers_too(text: str) -> None:
         ("'8'", "8"), ('"\\u00e9"', "é"), ("<<", "<<"), ("=", "="), ("é", "é"), ("😀", "😀"), ("a#b", "a#b"),
     ],
 )  # fmt: skip
+@pytest.mark.battery
 def test_plain_values_are_read_by_the_rules_of_version_1_2(text: str, value: Any) -> None:
     config = reread(f"executors:\n- x:\n    on: {text}\n")
     (entry,) = config.executors

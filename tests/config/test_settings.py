@@ -341,6 +341,7 @@ def test_compiled_modules_keep_them(full: Any) -> None:
         assert compiled_of(twin).settings == full
 
 
+@pytest.mark.slow
 def test_a_complete_configuration_resolves_to_itself(full: Any) -> None:
     assert resolve_config(full.config) == full.config
     assert settings_of(full.config) == full

@@ -82,6 +82,7 @@ def test_a_path_without_suffix_is_told_by_its_separator() -> None:
          "'constant values', 'same input', 'no caching'"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_files_that_are_no_configuration(name: str, content: Any, told: str) -> None:
     if content == "folder":
         Path(name).mkdir()

@@ -13,7 +13,6 @@ from tests.differential.__main__ import describe
 from tests.differential.programs import write
 from tests.differential.runs import judge
 
-pytestmark = pytest.mark.slow
 PROGRAMS = 7
 """In each test."""
 
@@ -66,6 +65,7 @@ def _without_printing(subject: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("broken", "kind"), [(_first_result, "pointwise"), (_without_printing, "text")])
+@pytest.mark.slow
 def test_a_broken_compiler_is_noticed(broken: Callable[..., Any], kind: str) -> None:
     programs = [write(seed, (kind,)) for seed in range(30)]
     verdicts = [judge(program, broken).kind for program in programs if not program.module]

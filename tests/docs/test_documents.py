@@ -69,6 +69,7 @@ def _run(program: types.ModuleType, code: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_identifier)
+@pytest.mark.battery
 def test_python_blocks_run_and_give_what_is_shown(document, program, capsys):
     text = document.read_text()
     exec(PREAMBLE, program.__dict__)

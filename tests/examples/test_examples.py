@@ -13,8 +13,6 @@ import torch
 
 from thunder_testing.forked import PRELOADED, run_forked, run_torchrun
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = (*PRELOADED, "litgpt")
 """What the server of the processes imports: all examples use LitGPT, which takes two seconds of each process else."""
@@ -32,6 +30,7 @@ def _run_processes(name: str, *arguments: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_compile_llama():
     done = _run_script("compile_llama.py", "--layers", "2", "--sequence", "16")
     assert done.returncode == 0, done.stderr
@@ -39,6 +38,7 @@ def test_compile_llama():
         assert expected in done.stdout
 
 
+@pytest.mark.slow
 def test_finetune_qlora(tmp_path):
     done = _run_script("finetune_qlora.py", "--layers", "1", "--steps", "2", "--adapters", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -71,14 +71,17 @@ def _losses_are_those_of_eager_and_fall(printed: str, figures: dict[str, Any]) -
     assert losses[-1] < losses[0] - 0.1
 
 
+@pytest.mark.slow
 def test_train_llama(trained):
     _losses_are_those_of_eager_and_fall(*trained)
 
 
+@pytest.mark.slow
 def test_train_llama_by_sgd(tmp_path):
     _losses_are_those_of_eager_and_fall(*_trained(tmp_path, "--layers", "2", "--optimizer", "sgd"))
 
 
+@pytest.mark.slow
 def test_train_llama_fsdp(tmp_path):
     printed = _run_processes("train_llama_fsdp.py", "--steps", "4", "--layers", "1", folder=tmp_path)
     eager, compiled = re.findall(r"loss (\S+) -> (\S+),", printed)
@@ -86,6 +89,7 @@ def test_train_llama_fsdp(tmp_path):
     assert float(compiled[1]) < float(compiled[0])
 
 
+@pytest.mark.slow
 def test_train_ddp(tmp_path):
     """Eager, and the wrapper around a compiled module and compiled itself."""
     options = ("--steps", "3", "--layers", "1", "--accumulate", "2")
@@ -110,6 +114,7 @@ def _of_litgpt(folder: Path) -> tuple[Any, dict[str, Any]]:
     return model, model.state_dict()
 
 
+@pytest.mark.slow
 def test_pretrain_litgpt(tmp_path):
     """Checkpoints are those of eager, LitGPT reads them, and training continues with them."""
     options = ("--set", "n_layer=1", "--accelerator", "cpu", "--accumulate", "2")

@@ -382,6 +382,7 @@ def ends(*programs: ForkedProgram) -> list[list[str]]:
     return [one.stdout.split() for one in ended]
 
 
+@pytest.mark.slow
 def test_other_processes_trace_nothing(folder: Path) -> None:
     """Each process checks again which parts are fused; derivatives and partitions come from the disk."""
     first, second = ends(start(folder, 1), start(folder, 2))  # at the same time; either may find what the other kept

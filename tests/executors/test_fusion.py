@@ -163,6 +163,7 @@ def test_composites_whose_parts_are_fused() -> None:
     assert len(executor.regions) == 1
 
 
+@pytest.mark.slow
 def test_less_is_saved_where_ops_are_fused() -> None:
     """What runs again in the region of its readers costs less than what runs again by itself."""
 

@@ -190,6 +190,7 @@ def test_the_report_has_what_it_cost() -> None:
     assert "checks of results" not in stages(executors=[])
 
 
+@pytest.mark.slow
 def test_a_program_is_freed_with_its_last_reference() -> None:
     import gc
     import weakref

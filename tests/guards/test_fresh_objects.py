@@ -265,6 +265,7 @@ READS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", READS)
+@pytest.mark.battery
 def test_attributes_are_guarded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = READS[name]
     compiled = thunder.jit(lambda x: x * read(), dynamic=False)

@@ -200,6 +200,7 @@ def test_changes_lead_there_and_back(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.battery
 def test_random_programs(seed):
     rng = random.Random(seed)
     eager = program(rng, 6)

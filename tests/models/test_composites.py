@@ -56,10 +56,12 @@ def check(model: torch.nn.Module, loss: Any, expected: dict[str, int], dtype: to
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, None])
+@pytest.mark.slow
 def test_litgpt_llama(dtype: torch.dtype | None) -> None:
     check(lit_gpt.ROWS["llama3"].build().to(dtype), litgpt_loss, LLAMA, dtype)
 
 
+@pytest.mark.slow
 def test_litgpt_gemma() -> None:
     check(lit_gpt.ROWS["gemma"].build().bfloat16(), litgpt_loss, GEMMA, torch.bfloat16)
     check(lit_gpt.ROWS["gemma"].build(), litgpt_loss, GEMMA, torch.float32)
@@ -72,12 +74,14 @@ def test_litgpt_pythia() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, None])
 @pytest.mark.parametrize("name", ["llama", "gemma"])
+@pytest.mark.slow
 def test_transformers(name: str, dtype: torch.dtype | None) -> None:
     expected = {**(GEMMA if name == "gemma" else LLAMA), **(WIDE_KEYS if dtype is None else {})}
     check(hugging_face.ROWS[name].build().to(dtype), hugging_face_loss, expected, dtype)
 
 
 @pytest.mark.parametrize("name", ["qwen2", "mistral"])
+@pytest.mark.slow
 def test_transformers_with_attention_spelled_out(name: str) -> None:
     model = hugging_face.ROWS[name].build(attn_implementation="eager")
     compiled = check(model, hugging_face_loss, {**LLAMA, "scaled_softmax": 2}, torch.float32)

@@ -14,8 +14,6 @@ import thunder
 from tests.models import hugging_face, lit_gpt
 from tests.models.inputs import VOCABULARY
 
-pytestmark = pytest.mark.slow
-
 NEW_TOKENS = 40
 PROMPTS = ((5, 0), (9, 0), (7, 2))
 """Length of the prompts, and how many tokens of the first one are padding, at the left."""
@@ -77,6 +75,7 @@ TYPICAL = [("llama", "greedy"), ("gemma3", "sampling"), ("gpt2", "beams")]
 
 
 @pytest.mark.parametrize(("name", "mode"), TYPICAL)
+@pytest.mark.slow
 def test_dynamic_cache(name: str, mode: str) -> None:
     check_dynamic_cache(name, mode)
 
@@ -94,6 +93,7 @@ def check_dynamic_cache(name: str, mode: str) -> None:
     assert third <= second + WITH_PADDING
 
 
+@pytest.mark.slow
 def test_static_cache() -> None:
     check_static_cache("llama", "greedy")
 
@@ -112,6 +112,7 @@ def check_static_cache(name: str, mode: str) -> None:
     assert third <= second + WITH_PADDING
 
 
+@pytest.mark.slow
 def test_encoder_and_decoder() -> None:
     check_encoder_and_decoder("beams")
 
@@ -137,6 +138,7 @@ def check_encoder_and_decoder(mode: str) -> None:
         ("mistral", {"top_k": 5}),
     ],
 )
+@pytest.mark.slow
 def test_lit_gpt(name: str, options: dict[str, Any]) -> None:
     check_lit_gpt(name, options)
 

@@ -32,11 +32,11 @@ OF_EACH_KIND = (
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", OF_EACH_KIND)
+@pytest.mark.slow
 def test_a_model_of_each_kind(name: str) -> None:
     check(name)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_EACH_KIND])
 @pytest.mark.battery

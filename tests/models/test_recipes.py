@@ -147,6 +147,7 @@ def test_exact_is_eager_to_the_bit(name: str, autocast: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["perceptron", "encoder", "sums"])
+@pytest.mark.slow
 def test_low_memory_saves_fewer_bytes_and_has_equal_gradients(name: str) -> None:
     torch.manual_seed(0)
     model, x = MODELS[name]()
@@ -202,6 +203,7 @@ def generated(model: Any, length: int, **options: Any) -> torch.Tensor:
     return result
 
 
+@pytest.mark.slow
 def test_inference_compiles_one_program_for_prompts_and_one_for_steps(llama: Any) -> None:
     compiled = thunder.jit(copy.deepcopy(llama), config="thunder:inference", allow_recompiles=False)
     with thunder.warm_up(compiled):
@@ -211,6 +213,7 @@ def test_inference_compiles_one_program_for_prompts_and_one_for_steps(llama: Any
     assert thunder.cache_misses(compiled) == 2
 
 
+@pytest.mark.slow
 def test_decoding_merges_linear_layers_and_keeps_the_sizes_of_a_static_cache(llama: Any) -> None:
     static = {"cache_implementation": "static", "disable_compile": True}
     expected, linears = generated(llama, 5, **static), {}

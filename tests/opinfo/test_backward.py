@@ -19,8 +19,6 @@ from thunder_testing.opinfo import differentiable_operator_names, run_backward
 from thunder_testing.outcome import Outcome, Status
 from thunder_testing.workers import run_in_workers
 
-pytestmark = pytest.mark.slow
-
 
 @in_every_part
 @pytest.mark.timeout(1500)

@@ -15,8 +15,6 @@ from tests.subjects import SUBJECT
 from thunder_testing.opinfo import operator_names, run_operator
 from thunder_testing.workers import run_in_workers
 
-pytestmark = pytest.mark.slow
-
 
 @in_every_part
 @pytest.mark.timeout(1500)

@@ -20,8 +20,6 @@ from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_testing.opinfo import OPERATORS, operator_names
 from thunder_testing.opinfo_samples import sample_inputs
 
-pytestmark = pytest.mark.slow
-
 _SAMPLES: Final = 4
 
 

@@ -28,6 +28,7 @@ def wheel(archives) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_wheel_holds_the_two_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -63,6 +64,7 @@ def test_source_archive_holds_tests_and_documents(archives):
     assert not [name for name in names if "__pycache__" in name or (name.startswith(".") and name != ".gitignore")]
 
 
+@pytest.mark.slow
 def test_wheel_compiles_a_program_outside_of_the_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

@@ -40,6 +40,7 @@ def imported(done) -> list[str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_import_brings_in_no_unwanted_module(imported):
     assert not [name for name in imported if name.split(".")[0] in UNWANTED or name in UNWANTED]
 

@@ -60,6 +60,7 @@ def test_modules_beside_the_tests_have_names_of_their_own() -> None:
     assert set(twice) <= {"conftest", "__init__"}
 
 
+@pytest.mark.slow
 def test_there_is_a_wheel_for_each(wheels: list[Path]) -> None:
     names = [project["name"] for project in PROJECTS.values()]
     assert {metadata(wheel)["Name"] for wheel in wheels} == {"thunder-core", "thunder-compiler", *names}
@@ -105,6 +106,7 @@ def _tests(plugin: Path) -> list[str]:
     return extras["test"]
 
 
+@pytest.mark.slow
 def test_plugins_are_found_away_from_the_checkout(environment: Environment, tmp_path: Path) -> None:
     done = environment.run("thunder plugins --json", tmp_path)
     assert done.returncode == 0, done.stdout
@@ -114,6 +116,7 @@ def test_plugins_are_found_away_from_the_checkout(environment: Environment, tmp_
     assert {record["state"] for record in records.values()} <= {"loaded", "library missing"}
 
 
+@pytest.mark.slow
 def test_a_program_is_compiled_with_a_plugin(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import torch, thunder\n"

@@ -187,6 +187,7 @@ def steps(versions):
 @pytest.mark.parametrize(
     ("code", "budget", "outcome"), [(3, 1000, "FAILED with exit code 3"), (0, 1e-9, "FAILED: over its budget")]
 )
+@pytest.mark.slow
 def test_a_check_ends_at_the_first_failure_with_the_times_of_its_steps(tmp_path, code, budget, outcome):
     done = _check(tmp_path, STEPS.format(code=code, budget=budget))
     assert done.returncode == 1

@@ -141,6 +141,7 @@ def test_view_of_a_view_of_unseen_memory():
     "value",
     [lambda y: 1, lambda y: 2.5, lambda y: True, lambda y: y.sum(), lambda y: torch.ones((), dtype=torch.int64)],
 )
+@pytest.mark.battery
 def test_item_assignment(index, value):
     def program(x, y):
         x[index] = value(y)

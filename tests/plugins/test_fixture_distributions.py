@@ -93,6 +93,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.slow
 def test_states_are_known_without_importing_anything(environment: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(RECORDS)
     command = [environment, tmp_path / "program.py"]
@@ -194,6 +195,7 @@ def test_the_others_work_beside_them(answers: dict[str, str]) -> None:
     assert answers["good"] == "it works"
 
 
+@pytest.mark.slow
 def test_a_name_that_nobody_has_is_looked_for_everywhere(environment: Path, tmp_path: Path) -> None:
     found, slow_is_imported = _run(environment, tmp_path, NAMED.format(names=["goood", "slow"]))
     assert "did you mean 'good'?" in found["goood"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from thunder_testing.forked import LIBRARIES, run_forked
 
 ABSENT = """
@@ -64,6 +66,7 @@ assert "thunder_plugin_composites" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_programs_run_as_they_are_written() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "THUNDER_PLUGINS"}
     done = run_forked(ABSENT + PROGRAM, environment=environment, preloaded=LIBRARIES)

@@ -113,6 +113,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return ran
 
 
+@pytest.mark.slow
 def test_a_program_is_a_test_that_compiles_and_that_eager_passes(outcomes: dict[str, Any]) -> None:
     assert {name.removeprefix("Tests.test_"): outcome.kind for name, outcome in outcomes.items()} == {
         "passes": "passed",
@@ -133,6 +134,7 @@ def test_outcomes_say_why(outcomes: dict[str, Any]) -> None:
     assert outcomes["Tests.test_passes"].compiled == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_followed_by_another_one(tmp_path: Path) -> None:
     (tmp_path / "hanging.py").write_text(HANGING)
     outcomes = dict(Results().run(Runner(str(tmp_path), 5.0), "hanging.py", "", ()))

@@ -135,6 +135,7 @@ def outcome(function: Any, leaf: bool, grad: bool) -> Any:
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("leaf", [True, False])
 @pytest.mark.parametrize("function", PROGRAMS)
+@pytest.mark.battery
 def test_runs_are_those_of_pytorch(function: Any, leaf: bool, grad: bool) -> None:
     program, expected = compiled(function), outcome(function, leaf, grad)
     for _ in range(2):

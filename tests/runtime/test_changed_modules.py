@@ -170,6 +170,7 @@ def run(program: Callable[..., Any], wrap: Callable[[Any], Any]) -> tuple[list[A
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_modules_are_changed_as_in_eager(program: Callable[..., Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it is compiled at each call

@@ -198,6 +198,7 @@ def outcomes(run: Callable[[torch.Tensor, float], Any], monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("program", EAGER)
+@pytest.mark.slow
 def test_changes_before_are_read(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = contextvars.copy_context().run(outcomes, program, monkeypatch)
     with pytest.warns(UncacheableWarning, match="has changed|change objects|changes Python objects"):

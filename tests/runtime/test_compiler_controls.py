@@ -284,6 +284,7 @@ def _calls(create: Callable[[], Program], *, grad: bool, compiled: bool) -> tupl
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", _PROGRAMS)
+@pytest.mark.battery
 def test_disabled_functions(name: str, grad: bool) -> None:
     create, compiles = _PROGRAMS[name]
     *expected, _ = _calls(create, grad=grad, compiled=False)
@@ -513,6 +514,7 @@ class _Outer(torch.nn.Module):
 
 
 @pytest.mark.parametrize("called", [False, True])
+@pytest.mark.slow
 def test_other_compilers(called: bool) -> None:
     def function(x):
         return x.sin() * 2

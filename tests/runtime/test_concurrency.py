@@ -333,6 +333,7 @@ def test_fork_while_another_thread_compiles(jit: Callable[..., Any]) -> None:
 
 
 @pytest.mark.skipif(SUBJECT is eager, reason="of compilations")
+@pytest.mark.slow
 def test_fork_at_any_time_while_others_compile(jit: Callable[..., Any]) -> None:
     """Locks may be held that are held for a moment only."""
     done: list[bool] = []

@@ -243,6 +243,7 @@ def _refusals() -> Iterator[tuple[str, ast.Call]]:
                 yield f"{path}:{node.lineno}", node
 
 
+@pytest.mark.slow
 def test_each_refusal_says_what_to_do() -> None:
     without = [place for place, call in _refusals() if "advice" not in {keyword.arg for keyword in call.keywords}]
     assert not without

@@ -109,6 +109,7 @@ def run(make: Callable[[], nn.Module], shape: tuple[int, ...], training: bool, c
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_lazy_modules(name: str, training: bool, jit: Callable[..., Any]) -> None:
     make, shape = CASES[name]
     _, expected, kinds, hooks = run(make, shape, training, lambda module: module)

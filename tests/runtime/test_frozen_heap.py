@@ -47,6 +47,7 @@ print(gc.get_freeze_count())
 """
 
 
+@pytest.mark.slow
 def test_what_python_itself_has_frozen_does_not_count() -> None:
     """Python 3.12 starts with a few hundred objects that are frozen."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True)

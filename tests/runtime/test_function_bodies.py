@@ -67,6 +67,7 @@ def test_kinds_of_replacements(replacement: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("replacement", ["torch.sigmoid", "Mock(side_effect=lambda *args: args[0] * 2)"])
+@pytest.mark.slow
 def test_replaced_before_the_first_compilation(replacement: str) -> None:
     """Methods of tensors are not replaced with the function, and the tables of functions have the originals."""
     program = f"""

@@ -108,6 +108,7 @@ def _view_of_a_view_written(v: torch.Tensor) -> torch.Tensor:
     ids=["grad", "jvp", "vmap_of_grad", "jacfwd"],
 )
 @pytest.mark.parametrize("function", [_row_written, _columns_written, _diagonal_written, _view_of_a_view_written])
+@pytest.mark.slow
 def test_writes_to_views_with_an_offset(
     function: Callable[..., Any], transform: Callable[..., Any], check: Callable[..., None]
 ) -> None:

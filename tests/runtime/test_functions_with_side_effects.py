@@ -61,6 +61,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.slow
 def test_changes_are_made_once_in_each_call(name: str, constant: bool) -> None:
     function = FUNCTIONS[name]
 

@@ -139,6 +139,7 @@ def _changed_box() -> Box:
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.battery
 def test_change_of_module_is_seen(change: str, jit: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     eager = Reads().eval()
@@ -239,6 +240,7 @@ ARGUMENTS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("first", "second"), ARGUMENTS)
+@pytest.mark.slow
 def test_change_of_python_argument_is_seen(first: Any, second: Any, jit: Callable[..., Any]) -> None:
     def program(x: torch.Tensor, value: Any) -> Any:
         return x + len(repr(value)), repr(value), value
@@ -343,6 +345,7 @@ MODES: dict[str, Callable[[], Iterator[None]]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.slow
 def test_change_of_mode_is_seen(mode: str, jit: Callable[..., Any]) -> None:
     def program(x: torch.Tensor) -> Any:
         attention = nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])

@@ -42,6 +42,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
+@pytest.mark.slow
 def test_each_call_takes_the_next_value(jit, name):
     expected, iterator = MADE[name](), MADE[name]()
     compiled = jit(lambda x: x * next(iterator))

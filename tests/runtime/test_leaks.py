@@ -30,6 +30,7 @@ def _resident() -> float:
 
 @young_heap()
 @pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.slow
 def test_thousands_of_calls_with_alternating_shapes(grad: bool, jit: Callable[..., Any]) -> None:
     compiled = jit(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
     inputs = [torch.randn(rows, 64) for rows in (3, 5, 64)]
@@ -74,6 +75,7 @@ def test_calls_that_mutate_leave_nothing(jit: Callable[..., Any]) -> None:
 
 
 @young_heap()
+@pytest.mark.slow
 def test_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
     """Compiling and dropping programs frees their traces, their generated source and their guards."""
 
@@ -114,6 +116,7 @@ def test_a_dropped_module_is_freed_at_once(grad: bool, jit: Callable[..., Any]) 
 
 
 @young_heap()
+@pytest.mark.slow
 def test_failed_compilations_leave_nothing(jit: Callable[..., Any]) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
@@ -188,6 +191,7 @@ def test_threads_that_look_at_frames_are_no_leaks(jit: Callable[..., Any]) -> No
 
 @young_heap()
 @pytest.mark.parametrize("gradients", ["none", "all", "some"])
+@pytest.mark.slow
 def test_entries_keep_no_arguments(gradients: str, jit: Callable[..., Any]) -> None:
     """Neither tensors nor modules, also where a backward was made for some of the gradients."""
     module, x, y = nn.Linear(3, 3), torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)

@@ -414,6 +414,7 @@ ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWa
 
 @ignored
 @pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.slow
 def test_later_calls_that_a_signal_interrupts(name: str) -> None:
     """``torch.no_grad()`` around the writes of a program stayed on."""
     called = Called(name, executors=[])
@@ -427,6 +428,7 @@ def test_later_calls_that_a_signal_interrupts(name: str) -> None:
 
 @ignored
 @pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.slow
 def test_first_calls_that_a_signal_interrupts(name: str) -> None:
     called = Called(name, executors=[])
     called()

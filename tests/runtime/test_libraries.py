@@ -58,6 +58,7 @@ def generated(model: Any, **options: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", GENERATIONS)
+@pytest.mark.slow
 def test_generate(name: str, llama: Any, jit: Callable[..., Any]) -> None:
     compiled, options = jit(llama), GENERATIONS[name]
     expected = generated(llama, **options)

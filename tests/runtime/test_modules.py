@@ -198,6 +198,7 @@ MODULES: list[Callable[[], nn.Module]] = [
 
 
 @pytest.mark.parametrize("make", MODULES, ids=lambda make: make.__name__)
+@pytest.mark.battery
 def test_module(make: Callable[[], nn.Module], check_gradients: Callable[..., None]) -> None:
     module = make()
     if isinstance(module, nn.MultiheadAttention):
@@ -207,6 +208,7 @@ def test_module(make: Callable[[], nn.Module], check_gradients: Callable[..., No
 
 
 @pytest.mark.parametrize("make", MODULES, ids=lambda make: make.__name__)
+@pytest.mark.battery
 def test_module_without_gradients(make: Callable[[], nn.Module], check: Callable[..., None]) -> None:
     module = make()
     with torch.no_grad():
@@ -234,6 +236,7 @@ def test_calls_within_a_cache_of_parametrizations(make: Callable[[], nn.Module])
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}], ids=str)
+@pytest.mark.slow
 def test_recurrent(kind: type[nn.Module], options: dict[str, Any], check_gradients: Callable[..., None]) -> None:
     check_gradients(Recurrent(kind, **options), x)
 

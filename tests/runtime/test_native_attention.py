@@ -108,6 +108,7 @@ TYPICAL = [*((name, "no_grad") for name in MODULES), *(("layer", mode) for mode 
 
 
 @pytest.mark.parametrize(("name", "mode"), TYPICAL)
+@pytest.mark.slow
 def test_each_module_and_each_mode(name: str, mode: str) -> None:
     check_module(name, mode)
 
@@ -140,6 +141,7 @@ def check_module(name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mask", PADDING)
 @pytest.mark.parametrize("name", ["attention", "without weights", "layer", "norm first"])
+@pytest.mark.battery
 def test_two_masks(name: str, mask: str) -> None:
     torch.manual_seed(0)
     module = MODULES[name]()
@@ -270,6 +272,7 @@ def of_both() -> tuple[nn.Module, Callable[..., Any]]:
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", [of_encoder, of_decoder, of_both])
+@pytest.mark.slow
 def test_masks_that_are_known_when_the_program_runs(kind: Any, training: bool, grad: bool) -> None:
     """Eager checks whether a mask is causal; one program serves causal masks and others."""
     torch.manual_seed(0)

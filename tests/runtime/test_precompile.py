@@ -78,6 +78,7 @@ def test_several_calls_and_modes() -> None:
     assert not model.covers(torch.zeros(1, 3, dtype=torch.long))
 
 
+@pytest.mark.slow
 def test_other_weights_are_compiled_again() -> None:
     """Guards are those of a call with tensors on the device: another dtype or another device needs another program."""
     model = thunder.jit(on_meta().eval(), executors=[])

@@ -325,6 +325,7 @@ EXPRESSIONS = (
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.battery
 def test_effects_before_any_exception(expression: str) -> None:
     """The exception of eager, of whatever raises it, after the same writes, at each call."""
 

@@ -150,6 +150,7 @@ def test_draws_from_generators(draw: Callable[..., Any], outside: bool, check: C
         check(inside, lambda: (torch.randn(3, 4),), rounds=3)
 
 
+@pytest.mark.slow
 def test_draws_from_given_generators_decide() -> None:
     """An abandoned run restores the state of the generator."""
 

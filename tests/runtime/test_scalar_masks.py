@@ -47,6 +47,7 @@ def same(program: Callable[..., Any], *args: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+@pytest.mark.slow
 def test_scalar_masks_in_indices(index: Callable[..., Any], sign: float) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
@@ -71,6 +72,7 @@ def test_scalar_masks_in_indices(index: Callable[..., Any], sign: float) -> None
     ],
     ids=["int", "float", "bool", "computed", "one", "view", "three", "dtype"],
 )
+@pytest.mark.slow
 def test_values_for_tensors_of_any_number_of_dimensions(value: Callable[[torch.Tensor], Any], sign: float) -> None:
     def scalar(x: torch.Tensor) -> torch.Tensor:
         y = x.sum()

@@ -64,6 +64,7 @@ MAKERS = (views, detached, elsewhere, apart, moved)
 @pytest.mark.parametrize(
     "pair", list(itertools.permutations(MAKERS, 2)), ids=lambda pair: " ".join(m.__name__ for m in pair)
 )
+@pytest.mark.battery
 def test_program_that_was_made_for_other_inputs(pair: tuple[Callable[[], Inputs], ...]) -> None:
     compiled = thunder.jit(program)
     for make in pair:
@@ -158,6 +159,7 @@ def writes_a_constant_that_it_consists_of(c: torch.Tensor) -> Any:
     ids=lambda program: program.__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("layout", SPARSE)
+@pytest.mark.battery
 def test_parts_of_sparse_tensors(layout: str, program: Callable[..., Any]) -> None:
     """Writes to them were lost, and the sizes of those of inputs were taken for 0."""
     seen = []

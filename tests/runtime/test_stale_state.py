@@ -201,6 +201,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("kind", [Numbers, NumbersOfModule, SimpleNamespace])
 @pytest.mark.parametrize("name", READS)
+@pytest.mark.slow
 def test_order_of_attributes(jit, name, kind):
     if kind is SimpleNamespace and name == "method":
         kind = type("Derived", (SimpleNamespace,), {"own": Numbers.own})

@@ -2084,6 +2084,7 @@ def test_an_object_behind_a_proxy_is_guarded() -> None:
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program(name: str, jit: Wrap) -> None:
     """The same as in eager, whatever changes between the calls."""
     assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)

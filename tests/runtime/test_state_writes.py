@@ -1576,6 +1576,7 @@ cases(cached_function, cached_function=False, cleared_cached_function=True)
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program(name: str, jit: Wrap) -> None:
     """The same as in eager, whatever changes between the calls."""
     assert outcomes(PROGRAMS[name], jit) == outcomes(PROGRAMS[name], lambda function: function)

@@ -173,6 +173,7 @@ def _written(value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("executors", [[], None], ids=["reference", "default"])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_as_in_eager(name: str, executors: Any) -> None:
     program, arguments = PROGRAMS[name]
     compiled = thunder.jit(program) if executors is None else thunder.jit(program, executors=executors)

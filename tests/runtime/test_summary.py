@@ -99,6 +99,7 @@ CASES: dict[Any, list[str]] = {
 
 
 @pytest.mark.parametrize("create", CASES, ids=lambda create: create.__name__)
+@pytest.mark.slow
 def test_at_most_20_lines_of_80_columns(create: Any) -> None:
     report = thunder.explain(create())
     lines = str(report).splitlines()

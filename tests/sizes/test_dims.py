@@ -254,6 +254,7 @@ def test_modules_train() -> None:
         compiled(module, {"token": {0: BATCH}})
 
 
+@pytest.mark.slow
 def test_gradients_of_inputs_and_functions() -> None:
     f = compiled(pairs, {"x": {0: BATCH}, "y": {0: BATCH}})
     for n in (4, 6):

@@ -74,6 +74,7 @@ def test_sizes_zero_and_one_are_compiled_apart() -> None:
         lambda n: bytes(n),
     ],
 )
+@pytest.mark.slow
 def test_what_needs_the_number_itself_is_compiled_for_it(use: Callable[[int], Any]) -> None:
     def program(x: torch.Tensor) -> Any:
         return use(x.shape[1])

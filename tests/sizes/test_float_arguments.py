@@ -87,6 +87,7 @@ PROGRAMS: tuple[Program, ...] = (creates, fills, writes, draws, normalizes, meas
 
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_one_program_for_all_floats(program: Program, gradients: bool) -> None:
     compiled = thunder.jit(program)
     for v in (0.1, 0.25, 0.5, 0.0, -0.75, 0.3):
@@ -116,6 +117,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.slow
 def test_a_training_step_with_a_learning_rate_that_is_scheduled(name: str) -> None:
     first = nn.Linear(3, 2)
     runs = []
@@ -239,6 +241,7 @@ ACTIVATIONS: dict[str, Program] = {
 
 @pytest.mark.parametrize("varies", [False, True])
 @pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.slow
 def test_activations_in_place_with_negative_coefficients_have_no_gradient(name: str, varies: bool) -> None:
     program = ACTIVATIONS[name]
     compiled = thunder.jit(program)
@@ -299,6 +302,7 @@ class Counts(Decides):
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 @pytest.mark.parametrize(("function", "most"), [(Reversed, 2), (Decides, 4), (Counts, 9)])
 @pytest.mark.parametrize("source", ["argument", "tensor"])
+@pytest.mark.slow
 def test_a_float_argument_of_an_autograd_function(function: Any, most: int, source: str) -> None:
     def program(x: torch.Tensor, v: Any) -> Any:
         return function.apply(x * 2, v if source == "argument" else v.item()).sin()

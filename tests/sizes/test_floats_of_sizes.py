@@ -103,6 +103,7 @@ def _run(program: Program, *, trained: bool, **options: Any) -> Any:
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize(("program", "misses"), VARYING)
+@pytest.mark.battery
 def test_floats_of_sizes_are_ops(program: Program, misses: int, trained: bool) -> None:
     assert thunder.cache_misses(_run(program, trained=trained)) == misses
 
@@ -125,6 +126,7 @@ def test_floats_of_ints_that_vary() -> None:
 
 
 @pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.slow
 def test_inductor_compiles_around_floats_of_sizes(trained: bool) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x + 1.5 * x.shape[0]).sin() - (0.25 - x.shape[0]) * x.cos() / math.sqrt(x.shape[0])

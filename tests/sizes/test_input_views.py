@@ -83,6 +83,7 @@ def outcome(function: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], made: 
 
 @pytest.mark.parametrize("program", [reads, reads_a_size_first, returns_views])
 @pytest.mark.parametrize("made", INPUTS)
+@pytest.mark.slow
 def test_one_program(made: Callable[[int, int], Made], program: Any) -> None:
     compiled = thunder.jit(program, dynamic=True, executors=[])
     for b, n in SIZES:
@@ -135,6 +136,7 @@ def returned(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.T
     ("program", "made", "count"),
     [(attended, joint, 1), (combined, pieces, 1), (written, pieces, 4), (returned, joint, 4), (returned, pieces, 4)],
 )
+@pytest.mark.slow
 def test_inputs_that_share_memory(program: Callable[..., Any], made: Callable[..., Any], count: int) -> None:
     """They have constant sizes where the program writes or returns the memory."""
     compiled = thunder.jit(program, dynamic=True, executors=[])

@@ -226,6 +226,7 @@ def _assert_same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("dynamic", ["automatic", False, True], ids=str)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.battery
 def test_arguments(case: str, dynamic: Any) -> None:
     program, numbers, most = CASES[case]
     compiled = thunder.jit(program, dynamic=dynamic, recompile_warning=100, recompile_limit=100)
@@ -310,6 +311,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("program", "numbers"), PARTS)
+@pytest.mark.slow
 def test_where_a_part_of_the_compiler_takes_constants(program: Program, numbers: tuple[Any, ...]) -> None:
     compiled = thunder.jit(program)
     for number in (*numbers, *numbers):
@@ -494,6 +496,7 @@ def _assert_same_floats(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("dynamic", ["automatic", False, True], ids=str)
 @pytest.mark.parametrize("case", FLOATS)
+@pytest.mark.slow
 def test_floats(case: str, dynamic: Any) -> None:
     program, numbers, most = FLOATS[case]
     compiled = thunder.jit(program, dynamic=dynamic, recompile_warning=100, recompile_limit=100)

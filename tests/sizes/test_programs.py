@@ -199,6 +199,7 @@ def test_convolutions_train() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
+@pytest.mark.slow
 def test_a_language_model_trains() -> None:
     model = Language()
     eager = copy.deepcopy(model)
@@ -260,6 +261,7 @@ def shrunk(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [scaled, shrunk], ids=lambda program: program.__name__)
 @pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.slow
 def test_sizes_from_floats(program: Callable[..., Any], grad: bool) -> None:
     compiled = thunder.jit(program, dynamic=True, executors=[])
     for b, n in SIZES:

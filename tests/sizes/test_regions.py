@@ -90,6 +90,7 @@ CASES = [(name, True) for name in MODULES] + [(name, False) for name in MODULES 
 
 
 @pytest.mark.parametrize(("name", "trained"), CASES)
+@pytest.mark.slow
 def test_one_program_for_all_sizes(name: str, trained: bool) -> None:
     torch.manual_seed(0)
     expected_module = MODULES[name]()
@@ -111,6 +112,7 @@ def test_one_program_for_all_sizes(name: str, trained: bool) -> None:
     assert thunder.cache_misses(module) == 1
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_of_hugging_face() -> None:
     import transformers
 

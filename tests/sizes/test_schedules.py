@@ -70,6 +70,7 @@ def _outcome(function: Callable[..., torch.Tensor], *args: Any) -> str:
 
 @pytest.mark.parametrize("kind", [int, float])
 @pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.slow
 def test_one_program_for_all_counts(name: str, kind: type[float]) -> None:
     module, x = Scheduled(SMOOTH[name], kind(1)), torch.randn(3)
     compiled = thunder.jit(module)
@@ -83,6 +84,7 @@ def test_one_program_for_all_counts(name: str, kind: type[float]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
 @pytest.mark.parametrize("name", sorted(SMOOTH.keys() - {"angle"}))
+@pytest.mark.slow
 def test_one_program_for_all_values_of_a_tensor(name: str, dtype: torch.dtype) -> None:
     def program(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         return x * SMOOTH[name](count.item())
@@ -96,6 +98,7 @@ def test_one_program_for_all_values_of_a_tensor(name: str, dtype: torch.dtype) -
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 @pytest.mark.parametrize("name", UNDEFINED)
+@pytest.mark.slow
 def test_where_functions_are_not_defined(name: str) -> None:
     schedule, counts = UNDEFINED[name]
     module, x = Scheduled(schedule, counts[0]), torch.ones(2)
@@ -106,6 +109,7 @@ def test_where_functions_are_not_defined(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNDEFINED)
+@pytest.mark.slow
 def test_numbers_of_tensors(name: str) -> None:
     schedule, counts = UNDEFINED[name]
 
@@ -199,6 +203,7 @@ def test_gradients_with_a_schedule() -> None:
 
 
 @pytest.mark.parametrize("returned", ["item", "list", "nothing"])
+@pytest.mark.slow
 def test_a_step_of_an_optimizer_that_reads_values(returned: str) -> None:
     def steps(wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
         torch.manual_seed(0)
@@ -233,6 +238,7 @@ SCHEDULERS: dict[str, tuple[Callable[[Any], Any], int]] = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.slow
 def test_a_schedule_in_the_step(name: str) -> None:
     make, most = SCHEDULERS[name]
 

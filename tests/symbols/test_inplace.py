@@ -75,6 +75,7 @@ def samples(name: str, count: int = 4):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.battery
 def test_functional_symbol_computes_the_same_value(name: str) -> None:
     for sample in samples(name):
         with ComparingMode() as mode:

@@ -35,6 +35,7 @@ def test_there_are_many_rows() -> None:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.battery
 def test_printed_name_and_target(name: str) -> None:
     row = BY_NAME[name]
     symbol = symbol_of(row)
@@ -113,6 +114,7 @@ def layouts_with_signatures() -> Iterator[tuple[str, str, list[Layout]]]:
 @pytest.mark.parametrize(
     ("name", "text", "known"), list(layouts_with_signatures()), ids=lambda item: item if isinstance(item, str) else ""
 )
+@pytest.mark.battery
 def test_layout_agrees_with_pytorch(name: str, text: str, known: list[Layout]) -> None:
     layout = parse_layout(text)
     assert any(agrees(layout, signature) for signature in known), [item.positional for item in known]

@@ -186,6 +186,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_program(program: Callable[..., Any]) -> None:
     same(program, lambda: (leaf(3, 4),))
 

@@ -37,6 +37,7 @@ given_in_dtypes = pytest.mark.parametrize(
 
 @given_in_dtypes
 @pytest.mark.parametrize(("kind", "name"), OF_EACH_KIND)
+@pytest.mark.battery
 def test_an_operator_of_each_kind(kind: str, name: str, dtype: torch.dtype, given: str) -> None:
     check_operator(kind, name, dtype, given)
 
@@ -137,6 +138,7 @@ REGIONS = [nested, decorated, without_cache, by_condition, without_gradients, of
 
 @pytest.mark.parametrize("around", [None, torch.bfloat16, torch.float16, False], ids=str)
 @pytest.mark.parametrize("program", REGIONS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_regions(program: Callable[..., Any], around: Any) -> None:
     if around is None:
         check(program, lambda: (leaf(4, 4),))
@@ -255,6 +257,7 @@ def test_autocast_around_the_loss_alone() -> None:
     assert_same(MODELS["mlp"][0], scenario, comparison=LOW_PRECISION)
 
 
+@pytest.mark.slow
 def test_modes_from_call_to_call() -> None:
     """float32, bfloat16, half, with and without gradients: each call as eager's, none takes another's program."""
 
@@ -321,6 +324,7 @@ class _Attending(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.slow
 def test_recurrent_layers_of_one_step(kind):
     """PyTorch writes in place here, and takes lists of one tensor apart."""
     model = _Attending(kind(4, 4, num_layers=2, batch_first=True))

@@ -111,6 +111,7 @@ def view_in_nested_regions(model: Normalized, x: torch.Tensor) -> torch.Tensor:
     ],
     ids=lambda value: getattr(value, "__name__", "autocast" if value else "float32"),
 )
+@pytest.mark.slow
 def test_buffers_are_updated_again(program: Callable[..., Any], autocast: bool, use_reentrant: bool) -> None:
     def scenario(model: Any) -> Any:
         seen = []

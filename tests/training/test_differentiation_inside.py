@@ -158,6 +158,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program(name: str) -> None:
     check(PROGRAMS[name], lambda: (leaf(3, 4),))
 

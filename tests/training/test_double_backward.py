@@ -205,6 +205,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.slow
 def test_gradcheck(name: str) -> None:
     assert gradcheck(SUBJECT(CHECKED[name]), inputs(), check_undefined_grad=False)
 
@@ -215,6 +216,7 @@ def test_gradcheck_with_undefined_cotangents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.slow
 def test_gradgradcheck(name: str) -> None:
     with refused_at_most():
         assert gradgradcheck(SUBJECT(CHECKED[name]), inputs(), check_undefined_grad=False)

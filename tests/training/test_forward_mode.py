@@ -44,6 +44,7 @@ TRANSFORMATIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("executors", [[], None])
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 @pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.slow
 def test_around(name: str, requires_grad: bool, executors: Any) -> None:
     """Eager under a level of forward mode, its own programs under torch.func; what was compiled before serves after."""
     transformation = TRANSFORMATIONS[name]

@@ -139,6 +139,7 @@ VJP: dict[str, tuple[Callable[..., Any], Callable[[], Any], Callable[[], Any]]] 
 
 
 @pytest.mark.parametrize("name", VJP)
+@pytest.mark.slow
 def test_vjp(name: str) -> None:
     function, make_primals, make_cotangents = VJP[name]
     ours = thunder.vjp(function)
@@ -150,6 +151,7 @@ def test_vjp(name: str) -> None:
         assert_equal(ours(primals, cotangents), (outputs, gradients if isinstance(primals, tuple) else gradients[0]))
 
 
+@pytest.mark.slow
 def test_composition() -> None:
     value = torch.rand(4) + 0.5
     ours, theirs = thunder.grad, torch.func.grad
@@ -189,6 +191,7 @@ def test_modules() -> None:
     assert all(parameter.grad is None for parameter in loss.parameters())
 
 
+@pytest.mark.slow
 def test_parameters_by_functional_call() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -202,6 +205,7 @@ def test_parameters_by_functional_call() -> None:
     assert_equal(SUBJECT(thunder.value_and_grad(loss))(parameters, batch), (value, gradient))
 
 
+@pytest.mark.slow
 def test_random_numbers_and_state() -> None:
     """Dropout draws what eager draws, and statistics are updated once."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))

@@ -249,6 +249,7 @@ WRITERS = [
 
 @pytest.mark.parametrize("kind", ["no leaf", "plain", "view", "view of plain"])
 @pytest.mark.parametrize("program", WRITERS, ids=lambda program: program.__name__)
+@pytest.mark.battery
 def test_input_that_is_written(program: Callable[..., Any], kind: str) -> None:
     """Gradients flow to what was there before the write, and through the input after it."""
 

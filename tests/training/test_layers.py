@@ -105,6 +105,7 @@ OF_EACH_KIND = (
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)
+@pytest.mark.slow
 def test_a_layer_of_each_kind(name: str) -> None:
     check_layer(name)
 

@@ -316,6 +316,7 @@ _REGISTER = {name: function for name, function in _STATE.items() if name.startsw
 
 @pytest.mark.parametrize("end", ["ends", "is refused", "raises"])
 @pytest.mark.parametrize("name", _REGISTER)
+@pytest.mark.slow
 def test_hooks_of_all_modules_are_not_set_inside(monkeypatch: pytest.MonkeyPatch, name: str, end: str) -> None:
     """And none stays."""
     # PyTorch never resets which kind of backward hooks all modules have, and refuses the other kind.

@@ -172,6 +172,7 @@ CURVES: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("name", CURVES)
+@pytest.mark.slow
 def test_curve_of_200_steps(name: str) -> None:
     """A small transformer learns to copy; its losses stay within 1e-4 of eager's, relative."""
 

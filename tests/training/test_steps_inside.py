@@ -126,6 +126,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "program"), OF_EACH_KIND)
+@pytest.mark.slow
 def test_an_optimizer_of_each_kind(name: str, program: str) -> None:
     check(name, program)
 

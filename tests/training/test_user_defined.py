@@ -73,6 +73,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.slow
 def test_function(name: str) -> None:
     check(FUNCTIONS[name], lambda: (leaf(3, 4),))
 
@@ -215,6 +216,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("parts", [(0,), (1,), (0, 1), (1, 0)], ids=str)
+@pytest.mark.battery
 def test_results_of_a_function_that_are_not_used(use: str, parts: tuple[int, ...]) -> None:
     def scenario(function: Callable[..., Any]) -> Any:
         seen = []

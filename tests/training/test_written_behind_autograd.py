@@ -84,6 +84,7 @@ def test_read_inside_of_the_block_and_after_it(program: Callable[..., Any]) -> N
     check(program, lambda: [leaf(3, 4)])
 
 
+@pytest.mark.slow
 def test_fused() -> None:
     pytest.importorskip("thunder_plugin_inductor")
     x = leaf(3, 4)

@@ -344,6 +344,7 @@ def test_regions(program: Program, training: bool) -> None:
 
 
 @pytest.mark.parametrize("program", [masked_rows, sliced])
+@pytest.mark.slow
 def test_inductor(program: Program) -> None:
     """The length of a result, with gradients; an int, without."""
     training = program is masked_rows

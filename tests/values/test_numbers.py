@@ -109,6 +109,7 @@ def test_one_program_for_all_numbers(name: str, training: bool, regions: bool) -
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", BY_VALUE)
+@pytest.mark.battery
 def test_what_needs_the_number_itself(name: str, training: bool) -> None:
     assert check(BY_VALUE[name], (), training=training, by_value=True) <= len(NUMBERS)
 

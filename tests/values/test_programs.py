@@ -74,6 +74,7 @@ def test_programs_with_regions(program: Program) -> None:
 
 
 @pytest.mark.parametrize("program", [branch, range_between_values, mask_that_is_written])
+@pytest.mark.slow
 def test_programs_with_inductor(program: Program) -> None:
     """A test of a value, an int that is read from a tensor, and a result whose length values decide; two outcomes."""
     _check(program, program is not range_between_values, ("inductor",), CALLS[:3])

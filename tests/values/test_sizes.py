@@ -14,8 +14,6 @@ from tests.values.programs import CALLS, PROGRAMS, Program
 from tests.values.test_programs import WithSizes, assert_same, outcome
 from thunder_core.private_names import release
 
-pytestmark = pytest.mark.slow
-
 LENGTHS = (4, 6, 8, 10, 12, 4, 7, 9, 11)
 
 
@@ -139,6 +137,7 @@ def test_a_compilation_for_each_outcome(program: Program, training: bool, region
         assert bool(executor.regions) is (regions and program is not average)  # which has one operation at a time
 
 
+@pytest.mark.slow
 def test_a_compilation_for_each_outcome_with_inductor() -> None:
     check(branch_by_size, True, True, ("inductor",))
 
@@ -208,6 +207,7 @@ class Mixture(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dynamic", ["automatic", True], ids=["automatic", "dynamic"])
+@pytest.mark.slow
 def test_a_mixture_of_experts(dynamic: Any) -> None:
     torch.manual_seed(0)
     model = Mixture()

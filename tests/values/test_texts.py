@@ -61,6 +61,7 @@ def same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_text_is_that_of_eager(name: str, requires_grad: bool) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program)

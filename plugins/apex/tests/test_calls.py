@@ -140,6 +140,7 @@ def test_a_weight_of_half_precision() -> None:
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("ignore_index", [-100, 7, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.battery
 def test_cross_entropy(dtype: torch.dtype, ignore_index: int, reduction: str, smoothing: float) -> None:
     labels = LABELS.clamp(min=0) if ignore_index >= 0 else LABELS
 

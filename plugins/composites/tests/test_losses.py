@@ -20,6 +20,7 @@ POSITIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
+@pytest.mark.slow
 def test_positions_that_have_a_loss(positions: Any, dtype: torch.dtype) -> None:
     target = torch.randint(7, (B, T))[:, 1:].reshape(-1)
 

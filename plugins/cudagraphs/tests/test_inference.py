@@ -214,6 +214,7 @@ def test_kept_results_delay_no_other_program(device: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_a_dropped_program_is_freed_at_once(device: str) -> None:
     """As in eager PyTorch: without the collector of reference cycles."""
     graphed(torch.nn.Linear(4, 4, device=device))(torch.ones(4, 4, device=device))  # what is imported meanwhile
@@ -281,6 +282,7 @@ def test_threads(device: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_memory_goes_with_the_program(device: str) -> None:
     from thunder_plugin_cudagraphs.device import device_graphs
 

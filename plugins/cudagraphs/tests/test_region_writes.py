@@ -20,6 +20,7 @@ class Scaled(Cached):
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_a_region_writes_a_cache(device: str) -> None:
     pytest.importorskip("thunder_plugin_inductor")
     eager = Scaled().to(device)

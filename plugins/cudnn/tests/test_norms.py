@@ -55,6 +55,7 @@ def tensors(dtype: torch.dtype) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_programs(name: str, dtype: torch.dtype) -> None:
     compiled = thunder.jit(PROGRAMS[name], executors=[EXECUTOR])
     given = tensors(dtype)

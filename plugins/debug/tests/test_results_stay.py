@@ -31,6 +31,7 @@ def transforms(request: pytest.FixtureRequest) -> list[list[Transform]]:
     return [[one] for one in everything()] if request.param == "one by one" else [everything()]
 
 
+@pytest.mark.slow
 def test_training(network: nn.Module, right_silu: Executor, fusion: Any, transforms: list[list[Transform]]) -> None:
     """A module with dropout, a buffer that it writes, running statistics and gradients."""
     executors = [right_silu, fusion()]
@@ -95,6 +96,7 @@ def penalty(x: torch.Tensor) -> torch.Tensor:
     ],
 )
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
+@pytest.mark.slow
 def test_other_programs(
     function: Callable[..., Any],
     shapes: tuple[tuple[int, ...], ...],

@@ -15,13 +15,13 @@ from thunder_plugin_distributed import agreement
 from thunder_plugin_distributed.agreement import VARIABLE
 from thunder_testing.processes import process_suite
 
-DAILY = (
+TYPICAL = (
     *("ranks_that_agree", "another_reduction_is_an_error_on_all_ranks", "an_absent_rank_is_named"),
     "a_rank_that_gives_up_in_one_group_is_withdrawn_in_all",
 )
-test_each_day = process_suite("agreement_cases", DAILY, processes=3)
+test_typical = pytest.mark.slow(process_suite("agreement_cases", TYPICAL, processes=3))
 test_three_processes = pytest.mark.battery(
-    process_suite("agreement_cases", [name for name in CASES if name not in DAILY], processes=3)
+    process_suite("agreement_cases", [name for name in CASES if name not in TYPICAL], processes=3)
 )
 
 

@@ -52,6 +52,7 @@ def _parameters(module: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("written", ["eager", "compiled"])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint(wrapper: str, written: str, read: str, tmp_path: Path) -> None:
     module, optimizer = _built(wrapper, compiled=written == "compiled")
     _step(module, optimizer)

@@ -149,7 +149,7 @@ def compare(program: Callable[..., Any]) -> None:
 CASES = {program.__name__: partial(compare, program) for program in PROGRAMS}
 
 
-test_two_processes = process_suite(__name__, CASES, of_gloo=("at_once",))
+test_two_processes = pytest.mark.slow(process_suite(__name__, CASES, of_gloo=("at_once",)))
 
 
 def exchange_at_once(x: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,16 @@ from data_parallel_cases import CASES, OF_GLOO
 
 from thunder_testing.processes import process_suite
 
-pytestmark = pytest.mark.slow
-DAILY = ("plain", "accumulation", "unused", "buffers", "communication_hooks", "other_branches_on_each_rank", "refusals")
-test_each_day = process_suite("data_parallel_cases", DAILY, of_gloo=OF_GLOO)
+TYPICAL = (
+    "plain",
+    "accumulation",
+    "unused",
+    "buffers",
+    "communication_hooks",
+    "other_branches_on_each_rank",
+    "refusals",
+)
+test_typical = pytest.mark.slow(process_suite("data_parallel_cases", TYPICAL, of_gloo=OF_GLOO))
 test_two_processes = pytest.mark.battery(
-    process_suite("data_parallel_cases", [name for name in CASES if name not in DAILY], of_gloo=OF_GLOO)
+    process_suite("data_parallel_cases", [name for name in CASES if name not in TYPICAL], of_gloo=OF_GLOO)
 )

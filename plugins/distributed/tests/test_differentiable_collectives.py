@@ -143,7 +143,7 @@ def compare(program: Callable[..., Any]) -> None:
 CASES = {program.__name__: partial(compare, program) for program in PROGRAMS}
 
 
-test_two_processes = process_suite(__name__, CASES)
+test_two_processes = pytest.mark.slow(process_suite(__name__, CASES))
 
 
 @pytest.mark.usefixtures("fake_group")

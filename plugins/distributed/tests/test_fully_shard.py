@@ -7,8 +7,7 @@ from fully_shard_cases import HYBRID, OF_GLOO, OTHERS
 
 from thunder_testing.processes import process_suite
 
-pytestmark = pytest.mark.slow
-DAILY = (
+TYPICAL = (
     "zero_3",
     "mixed_precision",
     "hybrid",
@@ -18,8 +17,8 @@ DAILY = (
     "called_twice",
     "within_a_memory_budget",
 )
-test_each_day = process_suite("fully_shard_cases", DAILY, of_gloo=OF_GLOO)
+test_typical = pytest.mark.slow(process_suite("fully_shard_cases", TYPICAL, of_gloo=OF_GLOO))
 test_two_processes = pytest.mark.battery(
-    process_suite("fully_shard_cases", [name for name in OTHERS if name not in DAILY], of_gloo=OF_GLOO)
+    process_suite("fully_shard_cases", [name for name in OTHERS if name not in TYPICAL], of_gloo=OF_GLOO)
 )
 test_hybrid_sharding = pytest.mark.battery(process_suite("fully_shard_cases", HYBRID))

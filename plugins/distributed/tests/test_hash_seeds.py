@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from fully_shard_cases import Net, parts
@@ -95,6 +96,7 @@ def show(name: str, traces: tuple[object, ...]) -> None:
     print(name, len(traces), hashlib.sha256(text.encode()).hexdigest())
 
 
+@pytest.mark.slow
 def test_traces_do_not_depend_on_the_hashes_of_texts() -> None:
     forked = start_forked(Path(__file__))
     command, environment = [sys.executable, str(Path(__file__))], os.environ | {"PYTHONHASHSEED": SEED}

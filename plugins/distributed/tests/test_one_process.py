@@ -21,9 +21,9 @@ FULLY_SHARD = ("zero_3", "uneven", "mixed_precision", "activation_checkpointing"
 ACCUMULATION = ("zero_3, plain", "mixed_precision", "accumulation", "gradients_of_inputs", "wrong_order")
 DATA_PARALLEL = ("default_buckets", "accumulation", "unused", "buffers", "communication_hooks", "eager_calls_between")
 
-test_fully_shard = process_suite("fully_shard_cases", FULLY_SHARD, processes=1)
-test_accumulation = process_suite("accumulation_cases", ACCUMULATION, processes=1)
-test_data_parallel = process_suite("data_parallel_cases", DATA_PARALLEL, processes=1)
+test_fully_shard = pytest.mark.slow(process_suite("fully_shard_cases", FULLY_SHARD, processes=1))
+test_accumulation = pytest.mark.slow(process_suite("accumulation_cases", ACCUMULATION, processes=1))
+test_data_parallel = pytest.mark.slow(process_suite("data_parallel_cases", DATA_PARALLEL, processes=1))
 
 # The kinds of models and calls that these have in common with others
 test_others_of_fully_shard = pytest.mark.battery(

@@ -47,6 +47,7 @@ def kinds(trace: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_forward_gathers_one_group_ahead() -> None:
     forward = kinds(thunder.last_traces(trained(True))[-1])
     assert forward[:5] == ["gather", "wait", "compute", "gather", "wait"], forward  # two, then the third
@@ -95,6 +96,7 @@ _ENDS = _gathered_bytes(Net(16).embedding, Net(16).head)
 
 
 @pytest.mark.parametrize("again", [True, False])
+@pytest.mark.slow
 def test_parameters_are_saved_for_backward_within_a_budget(again: bool) -> None:
     """From those that forward reads last: of the group of the first layer and the last, then of the last block."""
     forward, _ = _gathers(trained(again))
@@ -311,6 +313,7 @@ def test_small_collectives_are_one(again: bool) -> None:
 
 
 @pytest.mark.parametrize("options", [{"hardware": QUICK}, {"largest": 0}, {"enabled": False}])
+@pytest.mark.slow
 def test_collectives_stay_alone(options: dict[str, Any]) -> None:
     """Where their bytes take longer than their latency, where buckets may have no bytes, or without the transform."""
     models = [parts(Net(16), reshard_after_forward=True) for _ in range(2)]

@@ -87,6 +87,7 @@ def test_replicas_all_reduce_their_gradients(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 8, 64])
+@pytest.mark.slow
 def test_shards_are_gathered_twice_and_gradients_scattered(size: int) -> None:
     part = PARAMETERS * (size - 1) // size
     gathered = {("forward", "all_gather"): part, ("backward", "all_gather"): part}
@@ -95,6 +96,7 @@ def test_shards_are_gathered_twice_and_gradients_scattered(size: int) -> None:
     assert sent(step(sharded(False), size)) == gathered | {("backward", "reduce_scatter"): part}
 
 
+@pytest.mark.slow
 def test_a_layer_of_tensor_parallel_has_four_all_reduces() -> None:
     found = step(tensor_parallel, 1024, {"dp": 128, "tp": 8})
     activation = BATCH * WIDTH * 4
@@ -154,6 +156,7 @@ def in_parts(mesh: Any) -> Any:
 
 @pytest.mark.parametrize("make", [sharded(True), sharded(False), in_parts])
 @pytest.mark.parametrize("size", [2, 64])
+@pytest.mark.slow
 def test_a_scheduled_program_waits_less(make: Any, size: int) -> None:
     """By the cost model, for gathers that rise within a limit of memory."""
 

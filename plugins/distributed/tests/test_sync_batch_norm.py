@@ -134,4 +134,4 @@ CASES = {
 }
 
 
-test_two_processes = process_suite(__name__, CASES, of_gloo=("the_module_on_the_cpu",))
+test_two_processes = pytest.mark.slow(process_suite(__name__, CASES, of_gloo=("the_module_on_the_cpu",)))

@@ -7,10 +7,9 @@ from two_dimensional_cases import KINDS, OF_MODELS
 
 from thunder_testing.processes import process_suite
 
-pytestmark = pytest.mark.slow
-DAILY = ("zero_3", "accumulation")
-test_each_day = process_suite("two_dimensional_cases", DAILY, processes=4)
+TYPICAL = ("zero_3", "accumulation")
+test_typical = pytest.mark.slow(process_suite("two_dimensional_cases", TYPICAL, processes=4))
 test_four_processes = pytest.mark.battery(
-    process_suite("two_dimensional_cases", [name for name in KINDS if name not in DAILY], processes=4)
+    process_suite("two_dimensional_cases", [name for name in KINDS if name not in TYPICAL], processes=4)
 )
 test_models = pytest.mark.battery(process_suite("two_dimensional_cases", OF_MODELS, processes=4))

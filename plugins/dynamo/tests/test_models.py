@@ -38,6 +38,7 @@ def next_token(result: Any, batch: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
 
 
+@pytest.mark.slow
 def test_lit_gpt_trains() -> None:
     from litgpt import GPT, Config
 
@@ -68,6 +69,7 @@ class WithBreak(torch.nn.Module):
         return logits * self.scale
 
 
+@pytest.mark.slow
 def test_hugging_face_model_with_a_graph_break_trains() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -87,6 +89,7 @@ def test_hugging_face_model_with_a_graph_break_trains() -> None:
     assert "if logits.isnan().any()" in str(found.breaks[0])
 
 
+@pytest.mark.slow
 def test_a_whole_step_of_training_with_breaks() -> None:
     """The step itself is compiled: ``backward`` and the optimizer run where Dynamo breaks the graph."""
 

@@ -90,6 +90,7 @@ def test_graphs_that_dynamo_drops() -> None:
     assert report().graphs == ()
 
 
+@pytest.mark.slow
 def test_generated_lines_go_with_their_graph() -> None:
     from thunder_core.tracing import frames
 

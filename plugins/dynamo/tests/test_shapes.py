@@ -26,6 +26,7 @@ def flat(x: torch.Tensor, factor: Any = 2) -> torch.Tensor:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.slow
 def test_sizes(dynamic: bool | None, training: bool) -> None:
     compiled = torch.compile(flat, backend="thunder", dynamic=dynamic, options={"executors": []})
     for shape in SHAPES:

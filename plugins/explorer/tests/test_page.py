@@ -68,6 +68,7 @@ def test_an_mlp_has_its_ops_with_their_lines_and_guards(tmp_path):
     assert program["traces"][0]["title"] == "acquisition"
 
 
+@pytest.mark.slow
 def test_a_training_step_has_regions_recompilations_saved_values_and_times(trained, tmp_path):
     report = thunder.explain(trained)
     data = data_of(trained, tmp_path / "out.html")

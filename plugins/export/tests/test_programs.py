@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program(name: str) -> None:
     compare(*exported(name))
 
@@ -32,12 +33,14 @@ def test_decomposed_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_program_without_gradients(name: str) -> None:
     with torch.no_grad():
         compare(*exported(name))
 
 
 @pytest.mark.parametrize("name", ["mlp", "mutated_buffers", "mutated_input", "integers", "autocast", "dropout"])
+@pytest.mark.slow
 def test_loaded_program(name: str) -> None:
     program, args, kwargs = exported(name)
     file = io.BytesIO()

@@ -148,6 +148,7 @@ def test_modules(name: str, frozen: bool) -> None:
 
 
 @pytest.mark.parametrize("transform", [thunder.grad, lambda function: thunder.jit(torch.func.grad(function))])
+@pytest.mark.slow
 def test_operators_below_autograd(transform: Function) -> None:
     """The backward of an LSTM of single precision writes into tensors that it made while gradients are recorded."""
     module, value = nn.LSTM(4, 3), torch.randn(3, 2, 4)
@@ -190,6 +191,7 @@ def test_an_input_is_returned(transform: Function) -> None:
     assert gradient == (1.0 if len(arguments) == 1 else 2.0)
 
 
+@pytest.mark.slow
 def test_cotangents_of_any_layout_and_dtype() -> None:
     value = torch.randn(3, 4)
     cotangents = (

@@ -130,6 +130,7 @@ def _assert_compiled(compiled: Any, call: Callable[[Any], Any], expected: Callab
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_compiles(name: str) -> None:
     function, call = PROGRAMS[name]
     x = arguments()
@@ -138,6 +139,7 @@ def test_compiles(name: str) -> None:
 
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("name", ["vmap of grad", pytest.param("hessian", marks=pytest.mark.battery)])
+@pytest.mark.slow
 def test_inductor(name: str) -> None:
     function, call = PROGRAMS[name]
     x = arguments()

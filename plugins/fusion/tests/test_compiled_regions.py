@@ -163,6 +163,7 @@ def results(*programs: ForkedProgram) -> list[dict[str, Any]]:
     return [json.loads(one.stdout) for one in ended]
 
 
+@pytest.mark.slow
 def test_between_processes(folder: Path) -> None:
     """Two at the same time compile what the other has not, and one after them reads it: its layers are like theirs."""
     first, second = results(process(folder, 2), process(folder, 2))

@@ -50,6 +50,7 @@ def kinds(layers: int, autocast: bool, recompute: str) -> tuple[set[Any], int]:
     [(False, "cheap"), (False, "aggressive"), (True, "cheap")],
     ids=["float32", "float32-aggressive", "autocast"],
 )
+@pytest.mark.slow
 def test_more_layers_have_the_same_kinds_of_regions(autocast: bool, recompute: str) -> None:
     few, calls = kinds(3, autocast, recompute)
     many, more_calls = kinds(6, autocast, recompute)

@@ -42,6 +42,7 @@ def program_of(steps: list[tuple[int, int, int]], kept: int) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.integers(0, 30), st.lists(st.sampled_from([None, 0, 1]), min_size=200, max_size=200))
+@pytest.mark.slow
 def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) -> None:
     compiled = thunder.jit(program_of(steps, kept), executors=[])
     compiled(torch.ones(3, 3), torch.ones(3, 3))
@@ -63,6 +64,7 @@ def test_order_and_completeness(steps: Any, kept: int, drawn: list[int | None]) 
 
 @settings(max_examples=30, deadline=None)
 @given(STEPS, st.integers(0, 30))
+@pytest.mark.slow
 def test_same_values(steps: Any, kept: int) -> None:
     program = program_of(steps, kept)
     arguments = torch.randn(3, 3), torch.randn(3, 3)

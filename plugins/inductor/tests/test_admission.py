@@ -156,6 +156,7 @@ def _seen(program: Callable[[Compile], Any], compile: Compile) -> Any:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_program(program: Callable[[Compile], Any]) -> None:
     expected = _seen(program, lambda function: function)
     actual = _seen(program, lambda function: thunder.jit(function, executors=["inductor"]))

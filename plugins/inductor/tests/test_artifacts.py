@@ -108,6 +108,7 @@ CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_loaded_regions_are_the_same(folder: Path, name: str) -> None:
     x = torch.randn(4, 4)
     first = report(InductorExecutor(), CASES[name], x).entries[0].regions
@@ -165,6 +166,7 @@ CRAFTED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", CRAFTED)
+@pytest.mark.slow
 def test_a_file_that_is_no_region(folder: Path, name: str) -> None:
     change, reason = CRAFTED[name]
     function = CASES["transposed"]
@@ -211,6 +213,7 @@ def test_kernels_and_launchers_of_triton() -> None:
 
 
 @pytest.mark.one_version
+@pytest.mark.slow
 def test_one_refused_region_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are compiled all the same, and each reason is its own."""
     from thunder_plugin_inductor import compilation
@@ -244,6 +247,7 @@ def test_a_kernel_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.one_version
+@pytest.mark.slow
 def test_together_as_one_by_one() -> None:
     model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
     x = torch.randn(3, 8)

@@ -94,6 +94,7 @@ def test_what_checks_nothing_stays() -> None:
 
 
 @pytest.mark.needs_compiler
+@pytest.mark.slow
 def test_errors_in_several_threads_do_not_end_the_process() -> None:
     done = run_forked(PROGRAM)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -53,12 +53,14 @@ def run(text: str, folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.one_version
+@pytest.mark.slow
 def test_without_a_compiler(tmp_path: Path) -> None:
     said = run(PROGRAM, tmp_path, CXX=str(tmp_path / "nothing"))
     assert said == "reference|inductor|there is no C++ compiler; install g++ or clang++, or set CXX to one"
 
 
 @pytest.mark.one_version
+@pytest.mark.slow
 def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
     """A real refusal: the region goes to the reference executor, with the compiler's words."""
     broken = tmp_path / "g++"
@@ -71,6 +73,7 @@ def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
+@pytest.mark.slow
 def test_vector_instructions_that_only_trials_find(case: str, tmp_path: Path) -> None:
     compiler = {"CXX": str(tmp_path / "nothing")} if case == "without a compiler" else {}
     assert run(FIND.format(change=UNKNOWN[case]), tmp_path, **compiler) == "False"

@@ -12,7 +12,6 @@ from thunder_testing.conformance.case import as_test
 from thunder_testing.conformance.suite import executor_cases
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason=str(compilers.missing_compiler("cpu"))),
 ]
 

@@ -40,6 +40,7 @@ def kernels(*operations: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_each_kernel_is_its_own() -> None:
     for kernel, factor in zip(kernels("* 2 + 0.125f", "* 3 + 0.125f"), (2, 3), strict=True):
         function, result = kernel.result(), torch.empty(4)
@@ -48,6 +49,7 @@ def test_each_kernel_is_its_own() -> None:
         torch.testing.assert_close(result, torch.arange(4.0) * factor + 0.125)
 
 
+@pytest.mark.slow
 def test_an_error_is_that_of_its_kernel() -> None:
     good, bad = kernels("* 2 + 0.25f", "* no_such_name")
     result = torch.empty(4)
@@ -57,6 +59,7 @@ def test_an_error_is_that_of_its_kernel() -> None:
         bad.result()
 
 
+@pytest.mark.slow
 def test_regions_come_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six regions, one compiler: those that come while it runs wait for it and are compiled together."""
     monkeypatch.setenv("THUNDER_CACHE_DIR", "")

@@ -28,6 +28,7 @@ def same(program: Callable[..., Any], *args: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.slow
 def test_remainders(dtype: torch.dtype) -> None:
     values = torch.tensor([1.0, -1.0, 0.0, -0.0, 5.5, -7.25, 1e30, torch.inf, -torch.inf, torch.nan], dtype=dtype)
     x, y = torch.cartesian_prod(values, values).unbind(1)
@@ -39,11 +40,13 @@ def test_remainders(dtype: torch.dtype) -> None:
     same(lambda x, y: [x % y + 0, x % 3 + 0], torch.tensor([5, -5, 7]), torch.tensor([3, 3, -4]))
 
 
+@pytest.mark.slow
 def test_sums_of_bools() -> None:
     x, y = torch.tensor([True, True, False, False] * 9), torch.tensor([True, False, True, False] * 9)
     same(lambda x, y: [torch.add(x, y, alpha=a) ^ False for a in (0, 1, 3, True, False)], x, y)
 
 
+@pytest.mark.slow
 def test_any_of_uint8() -> None:
     x = torch.tensor([[1, 0, 0], [3, 4, 0]], dtype=torch.uint8)
     same(lambda x: [(x * 1).any(1), (x * 1).any(), (x * 1).any(0, keepdim=True), (x * 1).all(0), (x > 0).any(1)], x)
@@ -70,6 +73,7 @@ def test_integers_divided_by_zero() -> None:
     ],
     ids=["index", "embedding", "cross_entropy"],
 )
+@pytest.mark.slow
 def test_indices_out_of_range_are_index_errors(program: Callable[..., Any]) -> None:
     x, at = torch.randn(4, 4), torch.tensor([0, 1, 2, 9])
     for each in (program, thunder.jit(program, executors=["inductor"])):
@@ -119,16 +123,17 @@ COUNTS_FROM_END = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 
 FUSED = ("index_select", "index_add", "index_copy", "index_fill", "embedding", "one_hot")
 """Operators whose indices kernels check, so that they are in regions."""
-DAILY = ("index", "index_add", "embedding")
+TYPICAL = ("index", "index_add", "embedding")
 
 
-@pytest.mark.parametrize("name", DAILY)
+@pytest.mark.parametrize("name", TYPICAL)
+@pytest.mark.slow
 def test_indices_count_from_the_end(name: str) -> None:
     check_indices(name)
 
 
 @pytest.mark.battery
-@pytest.mark.parametrize("name", [name for name in INDEXED if name not in DAILY])
+@pytest.mark.parametrize("name", [name for name in INDEXED if name not in TYPICAL])
 def test_indices_count_from_the_end_where_they_do_in_eager(name: str) -> None:
     check_indices(name)
 
@@ -162,6 +167,7 @@ def check_indices(name: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.slow
 def test_binary_cross_entropy_checks_what_it_reads(reduction: str) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.binary_cross_entropy(x * 1, y, reduction=reduction) * 2

@@ -57,6 +57,7 @@ def shared(values: list[torch.Tensor], x: torch.Tensor) -> list[list[bool]]:
 
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_same_values_and_strides(name: str) -> None:
     x = torch.randn(4, 4)
     program = thunder.jit(PROGRAMS[name], executors=[executor()])
@@ -68,6 +69,7 @@ def test_same_values_and_strides(name: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_training_and_equal_layers() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[Block() for _ in range(5)])
@@ -85,6 +87,7 @@ def test_training_and_equal_layers() -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_random_numbers_are_those_of_eager() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x * 2 + 1, 0.5) * 3 - 1
@@ -98,6 +101,7 @@ def test_random_numbers_are_those_of_eager() -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_products_outside_and_inside() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return ((x * 2 + 1) @ x).sin() * 2
@@ -116,6 +120,7 @@ def test_products_outside_and_inside() -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_regions_are_compiled_without_the_autocast_of_the_caller() -> None:
     """Under it, PyTorch's operators would return other dtypes for the region than the program has."""
 
@@ -202,6 +207,7 @@ def test_settings_that_do_not_exist() -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_settings_reach_the_kernels() -> None:
     """Kernels of one vector element have no vector instructions; the values are the same."""
     x = torch.randn(64)
@@ -211,6 +217,7 @@ def test_settings_reach_the_kernels() -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_selected_symbols() -> None:
     wanted = ["torch.exp", "torch.mul"]
     program = thunder.jit(lambda x: (x.exp() * 2).sin().cos(), executors=[{"inductor": {"include": wanted}}])
@@ -236,6 +243,7 @@ def test_printed_values_are_printed_once(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_zero_tensors_of_forward_mode() -> None:
     """PyTorch's zero tensors have no memory that a kernel could read; products with infinity are zero all the same."""
 

@@ -32,6 +32,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {"a part": of_a_part, "tran
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_values_seen_by_strides(name: str) -> None:
     x = torch.randn(4, 4, requires_grad=True)
     results = []
@@ -56,6 +57,7 @@ ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 """Functions that have other strides in PyTorch's metadata than in its kernels."""
 
 
+@pytest.mark.slow
 def test_memory_order_is_that_of_eager() -> None:
     """One program of all, seen by strides, and their gradients."""
 
@@ -95,6 +97,7 @@ def keep_what_is_overwritten(
 
 
 @pytest.mark.parametrize("program", [write_both, keep_what_is_overwritten])
+@pytest.mark.slow
 def test_writes_to_memory_that_two_inputs_show(program: Callable[..., Any]) -> None:
     added, row = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
     memory = torch.randn(8, 16)

@@ -20,6 +20,7 @@ NORMS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NORMS)
+@pytest.mark.slow
 def test_statistics_go_from_kernels_to_regions_and_back(name: str) -> None:
     """Kernels of PyTorch return them in float32, its metadata functions in another dtype."""
 

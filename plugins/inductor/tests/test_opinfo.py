@@ -39,5 +39,6 @@ def test_gradients(name: str) -> None:
     assert run_backward(name, inductor, samples=1) == Outcome(Status.PASSED)
 
 
+@pytest.mark.slow
 def test_an_operator_and_its_gradient() -> None:
     assert run_backward("nn.functional.gelu", inductor, samples=1) == Outcome(Status.PASSED)

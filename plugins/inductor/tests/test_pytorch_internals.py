@@ -311,6 +311,7 @@ assert not late, late
 """
 
 
+@pytest.mark.slow
 def test_a_row_imports_its_module_alone() -> None:
     """Inductor takes seconds to import; that its executor has a table of its names costs none of them."""
     done = run_forked(LAZY, preloaded=["torch"])

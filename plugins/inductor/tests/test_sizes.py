@@ -28,6 +28,7 @@ def positions(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [halves, positions], ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_tensors_that_are_created_are_in_regions(program: Callable[..., torch.Tensor]) -> None:
     compiled = thunder.jit(program, dynamic=True, executors=["inductor"])
     for b, n in SIZES:
@@ -58,6 +59,7 @@ NORMALIZED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 """Functions whose gradients PyTorch decomposes into products with a quotient of sizes."""
 
 
+@pytest.mark.slow
 def test_gradients_that_divide_by_a_size_are_in_regions() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         losses = [function(x, weight).square().sum() for function in NORMALIZED.values()]

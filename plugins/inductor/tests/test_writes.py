@@ -61,6 +61,7 @@ def writing(compiled: Any) -> list[Any]:
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow
 def test_decoding_as_in_eager(device: str, mode: Any) -> None:
     torch.manual_seed(0)
     layer = Decoder().to(device).requires_grad_(False)
@@ -82,6 +83,7 @@ def test_decoding_as_in_eager(device: str, mode: Any) -> None:
     assert not [line for line in made if "8, 8)" in line], "a cache is copied"
 
 
+@pytest.mark.slow
 def test_several_positions_are_left_to_others() -> None:
     """Where some are equal, the last value stays; nothing orders the stores of a kernel."""
 
@@ -112,6 +114,7 @@ def read_between(cache: torch.Tensor, at: torch.Tensor, x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("program", [overlapping, read_between])
+@pytest.mark.slow
 def test_order_of_reads_and_writes(program: Any) -> None:
     compiled = thunder.jit(program, executors=["inductor"])
     ours, theirs = torch.zeros(3, 8, 4), torch.zeros(3, 8, 4)
@@ -122,6 +125,7 @@ def test_order_of_reads_and_writes(program: Any) -> None:
     assert [line.symbol.executor for line in writing(compiled)] == ["inductor", "inductor"]
 
 
+@pytest.mark.slow
 def test_artifacts_write_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
     for read in (0, 1):

@@ -68,6 +68,7 @@ def test_an_address_that_is_used_again() -> None:
         assert cached.cast(weight, torch.bfloat16)[0] == value
 
 
+@pytest.mark.slow
 def test_weights_die() -> None:
     cached, weight = CachedCasts(), nn.Parameter(torch.zeros(4))
     result = weakref.ref(cached.cast(weight, torch.bfloat16))

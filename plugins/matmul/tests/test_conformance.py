@@ -58,6 +58,7 @@ def inputs() -> list[torch.Tensor]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(program_steps=steps, results=st.lists(st.integers(0, 20), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_random_programs(program_steps: list[Step], results: list[int]) -> None:
     assert_same_behaviour(
         random_program(program_steps, results),
@@ -94,6 +95,7 @@ def chain(length: int) -> Any:
 
 
 @by_name
+@pytest.mark.slow
 def test_linear_time(transform: Transform) -> None:
     """Eight times the lines take about eight times as many calls of Python functions."""
     small, large = (_calls(transform, chain(length)) for length in (25, 200))

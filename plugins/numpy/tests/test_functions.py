@@ -168,6 +168,7 @@ def is_of(name: str, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.slow
 def test_universal_functions(dtype: str) -> None:
     kind = np.dtype(dtype).kind
     names = [
@@ -183,6 +184,7 @@ def test_universal_functions(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.slow
 def test_special_values(dtype: str) -> None:
     special = np.array([0.0, -0.0, 1, -1, 2.5, -2.5, 0.5, 1.5, np.inf, -np.inf, np.nan, 7], dtype)
     x, y = (np.ascontiguousarray(each) for each in np.meshgrid(special, special))

@@ -119,6 +119,7 @@ def same_array(x: Any, y: Any) -> Any:
         (np.sum, [(grid(),), (grid(1),)]),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_one_program_for_arrays_of_one_kind(function: Any, calls: Any) -> None:
     check(function, *calls)
 

@@ -27,6 +27,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.slow
 def test_training(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[Block() for _ in range(5)]).to(dtype)

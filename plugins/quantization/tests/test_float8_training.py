@@ -43,6 +43,7 @@ def trained(model: nn.Module, call: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.slow
 def test_training_is_that_of_torchao(recipe: str) -> None:
     model, expected = Block(), trained(eager := converted(recipe), eager)
     compiled = thunder.jit(model, transforms=[{"float8_training": {"recipe": recipe, "emulate": True}}])

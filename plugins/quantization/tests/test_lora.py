@@ -96,6 +96,7 @@ def test_training_is_that_of_eager_and_freezes_only_the_copy() -> None:
 
 
 @pytest.mark.parametrize("weights", ["nf4", "int4", "int8", "float8"])
+@pytest.mark.slow
 def test_dequantized_weights_are_not_saved(weights: str) -> None:
     compiled, x = compiled_with(Block(), weights), numbers(1, 64)
     compiled(x).sum().backward()
@@ -109,6 +110,7 @@ def test_dequantized_weights_are_not_saved(weights: str) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, "nf4"])
+@pytest.mark.slow
 def test_a_whole_step_with_adapters(weights: str | None) -> None:
     model = filled(add_lora(Block() if weights is None else quantize(Block(), "nf4"), R, ALPHA))
     before = {name: each.detach().clone() for name, each in trainable(model).items()}
@@ -129,6 +131,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, "nf4", "int4"])
+@pytest.mark.slow
 def test_autocast(weights: str | None) -> None:
     compiled, x = compiled_with(Block(), weights), numbers(4, 64)
     gradients = []

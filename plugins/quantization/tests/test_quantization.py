@@ -56,6 +56,7 @@ def compiled_with(model: nn.Module, **options: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_results_are_those_of_torchao(name: str, dtype: torch.dtype) -> None:
     options, configuration, tolerance = CASES[name]
     model, x = Block(dtype), numbers(4, 64, dtype=dtype)
@@ -101,6 +102,7 @@ def test_the_given_module_stays_as_it_is_and_shares_other_tensors() -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.slow
 def test_memory_of_original_weights_is_freed(in_place: bool) -> None:
     model = Block()
     weight = weakref.ref(model.up.weight)
@@ -115,6 +117,7 @@ def test_memory_of_original_weights_is_freed(in_place: bool) -> None:
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4", "float8", "nf4"])
+@pytest.mark.slow
 def test_state_dicts(weights: str, tmp_path: Any) -> None:
     compiled, other, x = compiled_with(Block(), weights=weights), Block(), numbers(3, 64)
     with torch.no_grad():

@@ -102,6 +102,7 @@ FORMS: dict[str, Callable[[dict[str, Any], Path], Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.slow
 def test_weights_are_loaded(form: str, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_files, "_MOST_MAPPED", 100)  # several parts for each tensor
     expected = Tied()

@@ -175,6 +175,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] 
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_like_eager(name: str, tmp_path: Path) -> None:
     function, args, kwargs = PROGRAMS[name]
     model = Model(function)

@@ -64,6 +64,7 @@ def test_kernels_of_attention():
 
 
 @pytest.mark.parametrize("ambient", CONTEXTS, ids=str)
+@pytest.mark.slow
 def test_contexts(ambient):
     x = build.tensor("x", (2,), 0)
     lines = [

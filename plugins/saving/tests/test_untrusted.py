@@ -247,6 +247,7 @@ CALLS = (
 
 
 @pytest.mark.parametrize("call", CALLS)
+@pytest.mark.battery
 def test_calls_of_other_things_than_operators(call: str, marked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(marked)
     path = marked / "program.py"
@@ -349,6 +350,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.slow
 def test_modules_that_are_no_traces(name: str, marked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(marked)
     content = MODULES[name]

@@ -34,6 +34,7 @@ def grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torc
 
 
 @pytest.mark.parametrize("program", [causal, masked, transposed, grouped], ids=lambda program: program.__name__)
+@pytest.mark.slow
 def test_one_compilation(program: Callable[..., torch.Tensor]) -> None:
     compiled = thunder.jit(program, executors=["sdpa"], dynamic=True)
     for b, n in SIZES:

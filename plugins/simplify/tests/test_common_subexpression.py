@@ -121,6 +121,7 @@ def with_gradient_inside(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("function", [accumulating, with_gradient_inside])
 @pytest.mark.parametrize("others", [(), ("accumulate_products", "fold_transposes", "merge_matmuls")])
+@pytest.mark.slow
 def test_where_it_is_disabled_nobody_else_merges_calls(function, others):
     def cosines(**options):
         compiled = thunder.jit(function, executors=[], transforms=[options, *others])

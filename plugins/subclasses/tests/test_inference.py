@@ -78,6 +78,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
 
 @pytest.mark.parametrize("executors", [[], None], ids=["reference", "default"])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_as_in_eager(name: str, executors: Any) -> None:
     program, arguments = PROGRAMS[name]
     compiled = thunder.jit(program) if executors is None else thunder.jit(program, executors=executors)

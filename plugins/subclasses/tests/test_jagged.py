@@ -113,6 +113,7 @@ def check(program: Callable[[Any], Any], *, train: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["pointwise", "linear", "padded", "component", "rebuilt of its parts", "attention"])
+@pytest.mark.slow
 def test_functions_of_each_kind(name: str) -> None:
     """Of values, with a dense tensor, to a dense tensor, of one sequence, from sequences, and between elements."""
     check(PROGRAMS[name], train=True)
@@ -139,6 +140,7 @@ PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.slow
 def test_matmul_with_a_dense_tensor_that_requires_grad(name: str) -> None:
     program = PRODUCTS[name]
     results, strides = [], []
@@ -188,6 +190,7 @@ CONSTRUCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
+@pytest.mark.slow
 def test_construction_inside_of_the_program(name: str) -> None:
     construct = CONSTRUCTIONS[name]
     compiled = thunder.jit(construct)
@@ -217,6 +220,7 @@ class Block(nn.Module):
         return x + self.out(attended.transpose(1, 2).flatten(-2))
 
 
+@pytest.mark.slow
 def test_a_transformer_of_jagged_tensors_is_trained() -> None:
     def train(model: nn.Module, call: Callable[[Tensor], Tensor]) -> list[Any]:
         optimizer = torch.optim.AdamW(model.parameters(), 1e-2)

@@ -119,6 +119,7 @@ def outcome(program: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 @pytest.mark.parametrize("name", EAGER)
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
 @pytest.mark.filterwarnings("ignore:.* MaskedTensor:UserWarning")
+@pytest.mark.slow
 def test_runs_as_eager_with_class_and_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     program, arguments, message = EAGER[name]
     compiled = thunder.jit(program)

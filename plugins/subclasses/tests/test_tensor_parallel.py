@@ -14,15 +14,13 @@ import thunder
 from thunder_core.ir.effects import WAITS, Effects
 from thunder_testing.processes import fake_process_group, process_suite
 
-pytestmark = pytest.mark.slow
-
 MODULE = "tensor_parallel_cases"
 
 test_two_processes = pytest.mark.battery(process_suite(MODULE, CASES))
 
 ALONE = ("from_local and to_local", "redistribute", "linear, partial sums", "parallel_loss_inside")
 OTHERS = (*FUNCTIONS, "results_that_are_distributed", "inputs_and_outputs_of_modules")
-test_one_process = process_suite(MODULE, ALONE, processes=1)
+test_one_process = pytest.mark.slow(process_suite(MODULE, ALONE, processes=1))
 test_others_in_one_process = pytest.mark.battery(
     process_suite(MODULE, [name for name in OTHERS if name not in ALONE], processes=1)
 )

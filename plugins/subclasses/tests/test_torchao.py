@@ -89,6 +89,7 @@ def low_rank(name: str) -> nn.Module:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.slow
 def test_quantized_modules(name: str, dtype: torch.dtype) -> None:
     model = quantized(CONFIGURATIONS[name], dtype)
     compiled = thunder.jit(model)
@@ -130,6 +131,7 @@ def test_weights_of_another_class_are_another_program() -> None:
 
 
 @pytest.mark.parametrize("name", ["NF4", *CONFIGURATIONS])
+@pytest.mark.slow
 def test_low_rank_updates_of_quantized_weights_are_trained(name: str) -> None:
     def train(model: nn.Module, call: Callable[[Tensor], Tensor]) -> list[Any]:
         optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], 1e-2)

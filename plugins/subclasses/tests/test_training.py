@@ -52,6 +52,7 @@ def _first(value: Any) -> Tensor:
 
 @pytest.mark.parametrize("executors", [[], None], ids=["reference", "default"])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.battery
 def test_gradients_of_arguments(name: str, executors: Any) -> None:
     program, make = PROGRAMS[name]
     compiled = thunder.jit(program) if executors is None else thunder.jit(program, executors=executors)

@@ -22,6 +22,7 @@ def quantizations(calls: list[str]) -> int:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.slow
 def test_results_and_gradients(recipe: str, bias: bool) -> None:
     module, x = Gated(bias=bias), values(2, 16, 32, grad=True)
     eager, found = step(module, module, x), step(compiled(module, recipe), module, x)
@@ -97,6 +98,7 @@ def test_shapes_of_inputs(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.slow
 def test_autocast(recipe: str) -> None:
     module, x = Gated().float(), values(2, 16, 32).float().requires_grad_()
     program = compiled(module, recipe)

@@ -185,6 +185,7 @@ def _case(name: str) -> Outcome:
     return Outcome(Status.PASSED, name)
 
 
+@pytest.mark.slow
 def test_workers_survive_what_cases_do() -> None:
     # The third case runs in a worker that has run another one, so that no time for its start is added to the limit.
     outcomes = run_in_workers(_case, ["a", "b", "hang", "die", "c"], workers=2, seconds=3)

@@ -13,6 +13,7 @@ from thunder_testing.opinfo_samples import sample_inputs
 
 
 @pytest.mark.parametrize("name", ["add", "sum", "nn.functional.layer_norm", "linalg.svd", "nn.functional.dropout"])
+@pytest.mark.slow
 def test_as_pytorch_gives_them(name: str) -> None:
     operator = OPERATORS[name]
     for requires_grad in (False, True):

@@ -149,6 +149,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.slow
 def test_scripted_function_gives_what_eager_gives(function: Any) -> None:
     script = scripted(function)
 
@@ -273,6 +274,7 @@ def steps(program: Any, module: nn.Module) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", ["scripted", "scripted inside", "traced", "traced inside"])
+@pytest.mark.slow
 def test_module_of_torchscript_trains_as_in_eager(how: str) -> None:
     def build() -> tuple[nn.Module, nn.Module]:
         torch.manual_seed(0)
@@ -307,6 +309,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("train", [True, False])
+@pytest.mark.slow
 def test_scripted_recurrent_module(train: bool) -> None:
     module = scripted(Recurrent()).train(train)
     compiled = thunder.jit(lambda x: module(x)[0].sin().sum() + module(x * 2)[1].sum())

@@ -64,6 +64,7 @@ def is_one_program(step: Any) -> bool:
 
 
 @pytest.mark.parametrize("loss_fn", [nn.CrossEntropyLoss(), nn.functional.cross_entropy, None])
+@pytest.mark.slow
 def test_a_step_for_a_model_a_loss_and_an_optimizer(loss_fn: Any) -> None:
     torch.testing.assert_close(trained(True, loss_fn), trained(False, loss_fn))
 

@@ -294,18 +294,21 @@ def is_inlined(compiled: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", INLINED)
+@pytest.mark.slow
 def test_one_program(name: str) -> None:
     compiled = assert_as_eager(*INLINED[name])
     assert is_inlined(compiled)
     assert not any(op.symbol is GRADIENTS for op in thunder.last_traces(compiled)[-1].symbols)
 
 
+@pytest.mark.slow
 def test_sizes_vary() -> None:
     compiled = assert_as_eager(Net, reset_last, (4, 5, 6, 3), dynamic=True)
     assert is_inlined(compiled)
     assert thunder.cache_misses(compiled) <= 3
 
 
+@pytest.mark.slow
 def test_executors_fuse_the_step() -> None:
     compiled = assert_as_eager(Net, reset_last, executors=[Pointwise()])
     assert is_inlined(compiled)
@@ -369,6 +372,7 @@ LEFT: dict[Callable[[Any], Step], str] = {
 
 
 @pytest.mark.parametrize("of", LEFT, ids=lambda of: of.__name__)
+@pytest.mark.slow
 def test_programs_that_are_left_to_autograd(of: Callable[[Any], Step]) -> None:
     compiled = assert_as_eager(Net, of)
     assert not is_inlined(compiled)

@@ -25,7 +25,6 @@ def kernels() -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.battery
 def test_kernels_compile_for_hopper(tmp_path: Path) -> None:
     """With all block sizes; in a sample (`tests.batteries`) with the first one, and one of the others."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

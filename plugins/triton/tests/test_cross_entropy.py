@@ -29,6 +29,7 @@ def targets(rows: int, classes: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.slow
 def test_accuracy(dtype: torch.dtype, options: dict[str, Any]) -> None:
     """Of dtypes, options and weights all pairs, and not all triples."""
     weighted = (DTYPES.index(dtype) + list(OPTIONS.values()).index(options)) % 2 == 1
@@ -47,6 +48,7 @@ def test_accuracy(dtype: torch.dtype, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+@pytest.mark.slow
 def test_logits_are_not_converted_before(dtype: torch.dtype, options: dict[str, Any]) -> None:
     target, weight = targets(6, 37), torch.rand(37, device=DEVICE)
     if "ignore_index" in options:

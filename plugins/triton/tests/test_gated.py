@@ -20,6 +20,7 @@ GATES: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("gate", GATES)
+@pytest.mark.slow
 def test_accuracy(gate: str, dtype: torch.dtype) -> None:
     name, function = GATES[gate]
     whole = (torch.randn(2, 3, 40) * 3).to(DEVICE, dtype)

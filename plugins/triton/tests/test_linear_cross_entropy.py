@@ -36,6 +36,7 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {"reduction": "sum", "label_smoothing
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.slow
 def test_accuracy(smallest: int, dtype: torch.dtype) -> None:
     """Of chunks, dtypes and options all pairs, and not all triples."""
     x, weight, target = tensors(dtype)
@@ -66,6 +67,7 @@ POSITIONS = ((None, -1), (-2, None), (1, 3))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.slow
 def test_positions_without_logits(smallest: int, dtype: torch.dtype) -> None:
     """Positions whose logits the program leaves out get zeros. Of chunks, dtypes and positions all pairs."""
     start, stop = POSITIONS[(smallest + DTYPES.index(dtype)) % len(POSITIONS)]
@@ -79,6 +81,7 @@ def test_positions_without_logits(smallest: int, dtype: torch.dtype) -> None:
     assert_as_accurate_as_eager(loss, x.view(3, 4, WIDTH), weight, name=NAME)
 
 
+@pytest.mark.slow
 def test_strides_of_inputs(smallest: int) -> None:
     x, weight, target = tensors(tokens=12)
     wide = torch.randn(3, 5, 2 * WIDTH, device=DEVICE)

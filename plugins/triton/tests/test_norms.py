@@ -18,6 +18,7 @@ WIDTHS = (33, 256)
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("norm", [lit_gpt, hugging_face, gemma, functional, without_weight])
+@pytest.mark.slow
 def test_rms_norm(norm: Any, dtype: torch.dtype) -> None:
     for width in WIDTHS:
         x, weight = torch.randn(3, 5, width, dtype=dtype), torch.randn(width, dtype=dtype)
@@ -46,6 +47,7 @@ def test_weight_of_another_dtype(norm: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.slow
 def test_layer_norm(dtype: torch.dtype) -> None:
     for width in WIDTHS:
         x = (torch.randn(3, 5, width) + 2).to(DEVICE, dtype)

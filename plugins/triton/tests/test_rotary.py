@@ -34,6 +34,7 @@ CASES = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_accuracy(case: str, dtype: torch.dtype) -> None:
     """The halves of the tables differ, which those of models do not."""
     x, shape = CASES[case]

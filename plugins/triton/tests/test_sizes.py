@@ -71,6 +71,7 @@ def leaves(make: Callable[..., tuple[torch.Tensor, ...]], sizes: tuple[int, int]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_one_compilation(name: str) -> None:
     function, make = PROGRAMS[name]
     compiled = thunder.jit(function, executors=["triton"], dynamic=True)

@@ -44,6 +44,7 @@ def test_softmax(kernels: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 3, 40), (3, 40), (1, 2, 1, 40), (40,)], ids=str)
+@pytest.mark.slow
 def test_scale_and_mask(kernels: str, shape: tuple[int, ...]) -> None:
     dtype = torch.float32 if len(shape) > 2 else torch.bfloat16
     x = (torch.randn(2, 2, 3, 40) * 4).to(DEVICE, dtype)

@@ -104,6 +104,7 @@ def test_what_the_time_limit_leaves_out_is_named(clock: VirtualClock, limit: flo
     assert left
 
 
+@pytest.mark.slow
 def test_operations_that_take_little_time_are_not_measured(clock: VirtualClock) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         for _ in range(70):
@@ -245,6 +246,7 @@ def measured_first_calls(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("train", [False, True])
+@pytest.mark.slow
 def test_a_module_is_tuned_at_its_first_call(measured_first_calls: None, train: bool) -> None:
     module, eager = Scaled(), Scaled()
     module.scale.grad = torch.tensor(1.0)

@@ -204,6 +204,7 @@ def test_writes_between_elements_are_found() -> None:
         guard.check()
 
 
+@pytest.mark.slow
 def test_placed_tensors_keep_their_memory() -> None:
     def make() -> torch.Tensor:
         return GuardedMemory(0xFF).place(Call("x", torch.add, (torch.arange(1000),)), (), written=False).args[0]

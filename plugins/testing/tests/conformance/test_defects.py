@@ -126,6 +126,7 @@ class WithoutReason(Executor):
         return Declined(self.name, " ")
 
 
+@pytest.mark.slow
 def test_executor_without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "OPERATIONS", ("torch.exp", "torch.matmul"))
     found = list(failures(WithoutReason(), "*-claims", operations=[F.silu]))

@@ -61,6 +61,7 @@ class Silent(Pointwise):
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.slow
 def test_right_fusion_executor_passes() -> None:
     found = outcomes(Pointwise(), "all-claims", "two_results-*", "views-*", "torch.exp-*", "writes-forward-*")
     assert not [text for text in found.values() if text]
@@ -90,6 +91,7 @@ DEFECTS: dict[str, tuple[Executor, str, str]] = {
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.slow
 def test_defect_is_found(defect: str) -> None:
     executor, name, rule = DEFECTS[defect]
     (text,) = outcomes(executor, name).values()
@@ -113,6 +115,7 @@ class Activations(Executor):
         return self.pair
 
 
+@pytest.mark.slow
 def test_executor_that_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "OPERATIONS", ("torch.exp", d.SILU))
     right = Activations(DerivativePair(d.silu_forward, d.silu_backward))

@@ -40,6 +40,7 @@ def test_without_options_it_does_nothing(folder: Path) -> None:
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 
+@pytest.mark.slow
 def test_suites_without_files(folder: Path) -> None:
     done = run(folder, "--thunder-transform", "constant_folding", "-v", "-k", "views or test_nothing")
     assert done.returncode == 0, done.stdout
@@ -60,6 +61,7 @@ def offer(folder: Path, module: str, keyword: str, item: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_executors_and_files(folder: Path) -> None:
     offer(folder, "suite", "executors", "defective.claims()")
     words = "silu-forward or constants-inference or test_nothing"
@@ -97,6 +99,7 @@ def test_unknown_names_are_explained(folder: Path) -> None:
     ],
     ids=["device", "name"],
 )
+@pytest.mark.slow
 def test_what_cannot_be_tested_is_a_usage_error(
     folder: Path, more: tuple[str, ...], chosen: tuple[str, ...], message: str
 ) -> None:

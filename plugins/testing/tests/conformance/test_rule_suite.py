@@ -68,6 +68,7 @@ RIGHT = {SINH: sinh, "torch.asinh": lambda input: (torch.asinh(input), lambda g:
 
 
 @pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.slow
 def test_right_rules_pass(name: str) -> None:
     cases = rule_cases({name: RIGHT[name]}, second_derivatives=True, limit=3)
     passed = set()
@@ -81,6 +82,7 @@ def test_right_rules_pass(name: str) -> None:
     assert name not in all_rules()
 
 
+@pytest.mark.slow
 def test_right_rules_of_several_results_and_arguments_pass() -> None:
     for name, rule, limit in ((MAX, aminmax, 4), (MUL, mul, 2)):
         assert messages(name, rule, "*", second_derivatives=True, limit=limit) == []
@@ -204,6 +206,7 @@ DEFECTS: dict[str, tuple[str, Any, str, str]] = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.slow
 def test_defect_is_found(defect: str) -> None:
     name, rule, pattern, words = DEFECTS[defect]
     found = messages(name, rule, pattern, second_derivatives=True)
@@ -219,6 +222,7 @@ def test_each_defect_leaves_the_registered_rules_as_they_were() -> None:
     assert dict(all_rules()) == before
 
 
+@pytest.mark.slow
 def test_message_and_its_code() -> None:
     text = messages(SINH, _detached, "second-*", second_derivatives=[SINH])[0]
     lines = text.splitlines()

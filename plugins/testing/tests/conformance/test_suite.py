@@ -133,6 +133,7 @@ def test_samples_for_operations_of_the_author() -> None:
                 case.check()
 
 
+@pytest.mark.slow
 def test_executor_by_name_with_options() -> None:
     cases = executor_cases("reference", options={"include": ["torch.sin"]}, dtypes=FLOAT, limit=1)
     names = {case.id.partition("-")[0] for case in cases}
@@ -180,6 +181,7 @@ def test_mistakes_are_explained() -> None:
         executor_suite(OperatorExecutor("kernels", (Claim("torch.sliu", F.silu),)))
 
 
+@pytest.mark.slow
 def test_pytest_collects_a_suite(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(
         "import torch\n"

@@ -52,6 +52,7 @@ DEFECTS: dict[str, tuple[Transform, str, str, str]] = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.slow
 def test_defect_is_found(defect: str) -> None:
     transform, pattern, rule, words = DEFECTS[defect]
     (message,) = failures(transform, pattern)
@@ -66,11 +67,13 @@ def test_message_shows_what_the_transform_changes() -> None:
     assert "    +    t1 = torch.add(t0, y)" in message
 
 
+@pytest.mark.slow
 def test_transform_that_changes_nothing() -> None:
     (message,) = failures(d.at(BEFORE, d.itself), "all-changes")
     assert "changes none of the" in message
 
 
+@pytest.mark.slow
 def test_transforms_that_observe() -> None:
     (message,) = failures(d.at(BEFORE, d.sums_for_products), "all-unchanged", observes=True)
     assert "the rule of changes nothing is broken it changes pointwise" in " ".join(message.split())
@@ -83,6 +86,7 @@ def test_transforms_that_observe() -> None:
         transform_suite(d.LosesResult(), observes=True, changes_results=True)
 
 
+@pytest.mark.slow
 def test_transforms_that_change_results() -> None:
     sums = d.at(BEFORE, d.sums_for_products)
     for pattern in ("all-changes", "pointwise-training", "counting-optimizer", "tied-*"):
@@ -94,6 +98,7 @@ def test_transforms_that_change_results() -> None:
         assert words in message
 
 
+@pytest.mark.slow
 def test_right_transforms_pass() -> None:
     right = d.OnState(d.prefixed, d.without_prefix)
     assert list(failures(right, "*")) == []

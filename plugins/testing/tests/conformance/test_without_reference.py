@@ -80,6 +80,7 @@ def product(defined: tuple[Product, list[Case]]) -> tuple[Product, list[Case]]:
 
 
 @pytest.mark.parametrize("refused", [(False, True), (True, False)], ids=["y", "x"])
+@pytest.mark.slow
 def test_what_is_left_is_compared(product: tuple[Product, list[Case]], refused: tuple[bool, bool]) -> None:
     operation, cases = product
     assert len(cases) == 2

@@ -66,6 +66,7 @@ def test_a_package_that_keeps_the_rules(package: Package) -> None:
 
 
 @pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.battery
 def test_a_broken_rule_is_told(package: Package, what: str) -> None:
     name, right, wrong, pattern, words = BROKEN[what]
     package.change(name, right, wrong)
