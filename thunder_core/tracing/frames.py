@@ -43,6 +43,7 @@ _OBSERVED_TORCH = tuple(
         ("nn", "modules"), ("nn", "utils"), ("nn", "parallel"), ("nn", "attention"), ("ao",), ("distributions",)
     )
 )  # fmt: skip
+_HEAP_TYPE = 1 << 9
 PACKAGES = set(thunder_core.PACKAGES)
 """Names of the packages whose objects count as Thunder's, with those of `add_library`."""
 _ROOT = os.path.dirname(_folder(thunder_core.__file__).rstrip(os.sep))
@@ -132,11 +133,16 @@ def is_file_of_thunder(filename: str) -> bool:
 
 
 def kind_of_class(kind: type) -> CodeKind:
-    """How the code of a class is observed; classes without a Python file count as the standard library's."""
+    """How the code of a class is observed; classes without a Python file count as the standard library's.
+
+    A class is the user's if code that `exec` runs in variables without ``__name__`` has defined it, too: its module is
+    ``builtins``, whose own classes are not allocated on the heap (``Py_TPFLAGS_HEAPTYPE``).
+    """
     module = sys.modules.get(kind.__module__)
     filename = getattr(module, "__file__", None)
     if filename is None:
-        return CodeKind.USER if kind.__module__ == "__main__" else CodeKind.LIBRARY
+        of_user = kind.__module__ == "__main__" or (kind.__module__ == "builtins" and kind.__flags__ & _HEAP_TYPE)
+        return CodeKind.USER if of_user else CodeKind.LIBRARY
     return _by_file.get(filename) or _kind_of_file(filename)
 
 

@@ -167,6 +167,11 @@ class CodeNames:
                 module, name, value = value, attribute, vars(value).get(attribute)
             yield module, name, value
 
+    def reads_namespace(self, label: str | None) -> bool:
+        """Whether it reads the dictionary of variables of the object with this label; `getattr` reads single ones."""
+        by_name = "__dict__" in self.attributes or any(chain[0] in ("vars", "dir") for chain in self.chains)
+        return label in self.whole and by_name
+
     def label_of(self, name: str) -> str | None:
         """The label of an attribute; None if the code may read it by other means than an attribute load."""
         return None if any(name == probed for _, probed in self.probes) else name

@@ -50,6 +50,7 @@ from thunder_core.checks.stored_content import (
     stored_items,
 )
 from thunder_core.pytorch_internals import ScriptMethod
+from thunder_core.tracing.frames import CodeKind, kind_of_class
 
 WHOLE: Final = object()
 """The key of a change of the whole content of a table."""
@@ -385,6 +386,8 @@ def _is_followable(kind: type) -> bool:
         return True
     if issubclass(kind, weakref.ref):
         return False
+    if kind_of_class(kind) is CodeKind.USER:  # also one whose module is ``builtins``
+        return kind.__dictoffset__ != 0 or bool(slot_names(kind))
     if package in _OPAQUE_PACKAGES or kind.__module__.startswith(_OPAQUE_TORCH):
         return False
     has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))

@@ -33,7 +33,7 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
-from thunder_core.tracing.frames import CodeKind, kind_of_class
+from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of_class
 from thunder_frontend.observe.class_reads import (
     ClassNames,
     ClassReads,
@@ -42,7 +42,7 @@ from thunder_frontend.observe.class_reads import (
 )
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, parts_of
-from thunder_frontend.observe.heap import Heap, is_unread
+from thunder_frontend.observe.heap import Heap, is_library
 from thunder_frontend.observe.lookup_methods import COMPUTED, look_up, replaces_lookup
 from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.stored_objects import Holder, StoredObjects, parts_of_fresh
@@ -174,7 +174,7 @@ class Following:
             return
         self._namespaces.add(key)
         self._holder = Holder.ANY  # other functions may have the same global variables
-        late = str(namespace.get("__name__", "")).partition(".")[0] == "torch"
+        late = is_library(str(namespace.get("__name__", "")).partition(".")[0])
         for name, value in tuple(namespace.items()):
             if not name.startswith("__") and not self._heap.is_overwritten(namespace, name, value):
                 source = global_source(namespace, name)
@@ -190,6 +190,8 @@ class Following:
                 self.follow(node, names, label)
             elif isinstance(value, torch.Tensor):
                 self.follow_tensor(value, names, label)
+            elif issubclass(type(value), ModuleType):
+                self.python_module(value, names, label)
 
     def reach(self, value: Any, names: CodeNames, label: str | None, holder: Node | Holder = Holder.ANY) -> None:
         """Follow an argument, closure variable or return value, also through objects that the program created.
@@ -220,8 +222,7 @@ class Following:
             elif isinstance(value, type):
                 self.classes.read_type(value, names)
             elif isinstance(value, ModuleType):
-                self.follow_python_module(value, names.attributes, names)
-                self.probe_python_module(value, names, label)
+                self.python_module(value, names, label)
             elif id(value) not in seen:
                 seen[id(value)] = value
                 if self.stored.is_too_large(seen, value):
@@ -256,23 +257,28 @@ class Following:
             if key in node.content:
                 self.follow_all((node.content[key],), names, f"[{key!r}]")
 
+    def python_module(self, module: ModuleType, names: CodeNames, label: str | None) -> None:
+        """Read the variables of a Python module that code has as an object: by names, computed ones, with defaults."""
+        self.follow_python_module(module, names.attributes, names)
+        self.probe_python_module(module, names, label)
+
     def follow_python_module(self, module: ModuleType, wanted: Iterable[str], names: CodeNames) -> None:
         """Read variables of a Python module that the code has as an object."""
         held, package = vars(module), module.__name__.partition(".")[0]
         self.module_written(module, names)
-        if is_unread(package):
+        if package in PACKAGES:
             return
         for name in sorted(held.keys() & wanted):
             value = held[name]
-            self._heap.read_global((id(held), name), value, module_variable(module, name), late=package == "torch")
+            self._heap.read_global((id(held), name), value, module_variable(module, name), late=is_library(package))
             self.follow_all((value,), names, name)
 
     def probe_python_module(self, module: ModuleType, names: CodeNames, label: str | None) -> None:
         """Read variables of a Python module by computed names, and guard the absence of those with a default."""
         held, package = vars(module), module.__name__.partition(".")[0]
-        if package == "torch" or is_unread(package):
+        if package in PACKAGES:
             return
-        if names.reads_whole(label):
+        if names.reads_namespace(label) if is_library(package) else names.reads_whole(label):
             self.read_namespace(held, names)
         for name in names.probed(label):
             if name not in held and ("__getattr__" in held or not hasattr(module, name)):
@@ -298,7 +304,7 @@ class Following:
         if module is builtins and not names.stored_attributes.isdisjoint(vars(builtins)):
             raise replaces_builtins(names.stored_attributes & vars(builtins).keys())
         package = module.__name__.partition(".")[0]
-        if package != "torch" and not is_unread(package):
+        if not is_library(package):
             self._heap.may_assign(vars(module), names.stored_attributes)
 
     def attributes_of(self, node: Node, read: Iterable[str], names: CodeNames, *, labelled: bool = True) -> None:
@@ -322,13 +328,10 @@ class Following:
                 if unchanged:
                     child = self._heap.visit(value, source, by_key=True)
             label = names.label_of(name) if labelled else None
-            if issubclass(type(value), ModuleType):
-                self.follow_python_module(value, names.attributes, names)
-                self.probe_python_module(value, names, label)
             if child is not None:
                 self.follow(child, names, label)
-            elif isinstance(value, torch.Tensor):
-                self.follow_tensor(value, names, label)
+            else:
+                self.follow_all((value,), names, label)
 
 
 class ModuleReads:

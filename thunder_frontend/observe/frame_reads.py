@@ -24,12 +24,12 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, content_of
-from thunder_core.tracing.frames import CodeKind, kind_of
+from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of
 from thunder_frontend.observe.class_reads import function_behind
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import CONTAINERS, NodeKind
 from thunder_frontend.observe.following import Following
-from thunder_frontend.observe.heap import Heap, is_unread
+from thunder_frontend.observe.heap import Heap, is_library
 from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.stand_ins import is_conversion
 
@@ -189,14 +189,13 @@ class FrameReads:
             if owner is sys and value is not MISSING:
                 self._of_interpreter(attribute, value, names)
                 return
-            if value is MISSING and "__getattr__" in vars(owner) and package != "torch" and not is_unread(package):
+            if value is MISSING and "__getattr__" in vars(owner) and not is_library(package):
                 self._following.variable_missed(owner, attribute)
-            is_constant = is_unread(package) and not isinstance(value, dict | list | set)
-            if value is MISSING or is_constant:
+            if value is MISSING or package in PACKAGES:
                 return
             name = attribute
             key = (id(vars(owner)), name)
-            self._heap.read_global(key, value, module_variable(owner, name), late=package == "torch")
+            self._heap.read_global(key, value, module_variable(owner, name), late=is_library(package))
             if isinstance(value, ModuleType):
                 self._following.module_written(value, names)
                 self._following.probe_python_module(value, names, name)
@@ -206,7 +205,13 @@ class FrameReads:
         """Read a variable of ``sys``, most of which do not change; of ``sys.modules`` the items with these keys."""
         source = module_variable(sys, name)
         if name == "modules":
-            for key in names.dictionaries.keys_of(name) or ():
+            keys = names.dictionaries.keys_of(name)
+            if keys is None:  # computed: the code may get any of them
+                wanted = {name for name in names.attributes if not name.startswith("__")}
+                for module in tuple(value.values()):
+                    if isinstance(module, ModuleType):
+                        self._following.follow_python_module(module, wanted, names)
+            for key in keys or ():
                 module = value.get(key)
                 if module is None:
                     self._heap.guards.append(Check(source, NO_ENTRY, key))

@@ -50,12 +50,12 @@ from thunder_frontend.observe.stand_ins import FUNCTIONS_OF_C, StandIn, StandIns
 
 _KEYED_TYPES = frozenset({dict, list, collections.OrderedDict, collections.defaultdict})
 """Containers of which code may read single items."""
-_UNREAD_PACKAGES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy"}
+_LIBRARIES = sys.stdlib_module_names | {"mpmath", "numpy", "sympy"}
 
 
-def is_unread(package: str) -> bool:
-    """Whether the variables of a package are assumed constant: those of the standard library and of Thunder, say."""
-    return package in _UNREAD_PACKAGES or package in PACKAGES
+def is_library(package: str) -> bool:
+    """Whether a package is a library of which recording replaces functions, or whose modules are not read whole."""
+    return package == "torch" or package in _LIBRARIES or package in PACKAGES
 
 
 def is_namespace_of_package(value: Any) -> bool:
@@ -65,7 +65,7 @@ def is_namespace_of_package(value: Any) -> bool:
     and `eval` add to their globals.
     """
     name = value.get("__name__") if type(value) is dict else None
-    if type(name) is not str or not (is_unread(name.partition(".")[0]) or name.partition(".")[0] == "torch"):
+    if type(name) is not str or not is_library(name.partition(".")[0]):
         return False
     module = sys.modules.get(name)
     return isinstance(module, ModuleType) and vars(module) is value

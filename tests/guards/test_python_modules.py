@@ -1,0 +1,103 @@
+"""Variables of Python modules, also of the standard library's and PyTorch's, however code reads them."""
+
+import importlib
+import math
+import operator
+import random
+import string
+import sys
+import types
+from unittest import mock
+
+import pytest
+import torch
+
+import thunder
+
+OWN = types.ModuleType("a_module_of_the_user")
+MODULES = (OWN, math, torch)
+MODULE = OWN
+COMPUTED = ("sc", "ale")
+
+
+def by_import(x):
+    return x * importlib.import_module(MODULE.__name__).scale
+
+
+def by_sys_modules(x):
+    module = sys.modules[MODULE.__name__]
+    return x * module.scale
+
+
+READS = {
+    "attribute": lambda x: x * MODULE.scale,
+    "attribute of a default": lambda x, modules=MODULES: x * sum(module.scale for module in modules),
+    "item of a tuple": lambda x, modules=MODULES: x * (modules[0].scale + modules[1].scale + modules[2].scale),
+    "getattr": lambda x: x * getattr(MODULE, "scale"),  # noqa: B009
+    "getattr with a default": lambda x: x * getattr(MODULE, "scale", 1.0),
+    "getattr of a computed name": lambda x: x * getattr(MODULE, "".join(COMPUTED)),
+    "vars": lambda x: x * vars(MODULE)["scale"],
+    "__dict__": lambda x: x * MODULE.__dict__["scale"],
+    "get": lambda x: x * MODULE.__dict__.get("scale"),
+    "items": lambda x: x * dict(vars(MODULE).items())["scale"],
+    "attrgetter": lambda x: x * operator.attrgetter("scale")(MODULE),
+    "format": lambda x: x * float("{0.scale}".format(MODULE)),  # noqa: UP030, UP032
+    "import": by_import,
+    "sys.modules": by_sys_modules,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("read", READS)
+def test_a_change_is_seen(monkeypatch, read, module):
+    monkeypatch.setitem(sys.modules, OWN.__name__, OWN)
+    monkeypatch.setitem(globals(), "MODULE", module)
+    for each in MODULES:
+        monkeypatch.setattr(each, "scale", 2.0, raising=False)
+    program = READS[read]
+    compiled, x = thunder.jit(program), torch.ones(2)
+    assert torch.equal(compiled(x), program(x))
+    monkeypatch.setattr(module, "scale", 3.0)
+    assert torch.equal(compiled(x), program(x))
+
+
+PATCHES = {
+    "math.pi": (math, "pi", 3.0, lambda x: x * math.pi),
+    "math.floor": (math, "floor", math.ceil, lambda x: x * math.floor(2.5)),
+    "string.digits": (string, "digits", "12", lambda x: x * len(string.digits)),
+    "torch.pi": (torch, "pi", 3.0, lambda x: x * torch.pi),
+    "sys.flags": (sys, "own", 1, lambda x: x * (2 if hasattr(sys, "own") else 1)),
+    "absent": (random, "own", 1, lambda x: x * getattr(random, "own", 2)),
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_patch_is_seen_and_its_end(name):
+    module, attribute, value, program = PATCHES[name]
+    compiled, x = thunder.jit(program), torch.ones(2)
+    assert torch.equal(compiled(x), program(x))
+    with mock.patch.object(module, attribute, value, create=True):
+        assert torch.equal(compiled(x), program(x))
+    assert torch.equal(compiled(x), program(x))
+
+
+DEFINITIONS = """
+class Scale:
+    by_class = 2.0
+    def __init__(self): self.own = 2.0
+    def __call__(self, x): return x * self.by_class * self.own
+scale = Scale()
+def program(x): return scale(x)
+"""
+
+
+@pytest.mark.parametrize("variables", [{}, {"__name__": "a_module_that_is_not_loaded"}], ids=["without name", "named"])
+def test_classes_that_exec_defines(variables):
+    namespace = dict(variables)
+    exec(DEFINITIONS, namespace)
+    compiled, x = thunder.jit(namespace["program"]), torch.ones(2)
+    for change in ((namespace["Scale"], "by_class"), (namespace["scale"], "own"), (namespace["scale"], "by_class")):
+        assert torch.equal(compiled(x), namespace["program"](x))
+        setattr(*change, 5.0)
+        assert torch.equal(compiled(x), namespace["program"](x))
