@@ -37,7 +37,7 @@ def _modes() -> dict[str, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first. All processes collect the same ids: an address in one is an error of the test."""
+    """Files with slow tests come first. An address in an id is an error, since all processes collect the same."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: the id holds an address; leave `ids` to pytest or give names")

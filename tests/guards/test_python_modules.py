@@ -1,5 +1,7 @@
 """Variables of Python modules, also of the standard library's and PyTorch's, however code reads them."""
 
+import collections
+import fractions
 import importlib
 import math
 import operator
@@ -80,6 +82,26 @@ def test_a_patch_is_seen_and_its_end(name):
     with mock.patch.object(module, attribute, value, create=True):
         assert torch.equal(compiled(x), program(x))
     assert torch.equal(compiled(x), program(x))
+
+
+LAYER = torch.nn.Linear(2, 2)
+FRACTION = fractions.Fraction(1, 2)
+ADDED = {
+    "of a class": (collections.Counter, lambda x: x * collections.Counter.added),
+    "of an object": (fractions.Fraction, lambda x: x * FRACTION.added),
+    "of a created object": (fractions.Fraction, lambda x: x * fractions.Fraction(1, 2).added),
+    "of a tensor": (torch.Tensor, lambda x: x * (x + 1).added),
+    "of a module": (torch.nn.Linear, lambda x: LAYER(x) * LAYER.added),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_an_attribute_that_a_user_adds_to_a_class(monkeypatch, name):
+    kind, program = ADDED[name]
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for value in (2.0, 3.0, torch.ones(2)):
+        monkeypatch.setattr(kind, "added", value, raising=False)
+        assert torch.equal(compiled(x), program(x))
 
 
 DEFINITIONS = """

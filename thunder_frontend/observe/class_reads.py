@@ -33,6 +33,8 @@ from thunder_frontend.observe.node import Node
 _DEEPEST_COMPUTED = 3
 _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _BASES = frozenset({object, torch.nn.Module})
+_IMMUTABLE = 1 << 8
+"""Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGS_IMMUTABLETYPE``)."""
 
 
 class Follow(Protocol):
@@ -141,6 +143,7 @@ class ClassReads:
         self._computed = computed
         self.names = class_names
         self._edges: set[tuple[type, str]] = set()
+        self._libraries: dict[tuple[type, int], CodeNames] = {}
 
     def attributes_of(self, node: Node, names: CodeNames) -> None:
         """The attributes that code reads of a class through one of its objects."""
@@ -173,6 +176,24 @@ class ClassReads:
         node = self._heap.class_node(kind)
         if node is not None:
             self._following.follow(node, names, None)
+        else:
+            self.read_library(kind, names)
+
+    def read_library(self, kind: type, names: CodeNames) -> None:
+        """The attributes that code reads of a class of a library: its constants, and what a user has added to it."""
+        if kind.__flags__ & _IMMUTABLE or (kind, id(names)) in self._libraries:
+            return
+        self._libraries[kind, id(names)] = names
+        held = self.names.of(kind)
+        for name in sorted(held.keys() & names.attributes):
+            attribute = held[name]
+            if function_behind(attribute) is not None:
+                self.function(kind, name, attribute)
+            elif not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
+                if (kind, name) not in self._edges:
+                    self._edges.add((kind, name))
+                    self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name), by_key=True)
+                self._following.follow_all((attribute,), names, name)
 
     def _descriptor(self, kind: type, name: str, attribute: Any) -> None:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""

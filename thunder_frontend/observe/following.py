@@ -33,7 +33,7 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
-from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of_class
+from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import (
     ClassNames,
     ClassReads,
@@ -127,6 +127,7 @@ class Following:
         if type(node.object) in PROXIES:
             return
         self._heap.state_read(node, names)
+        self.classes.read_type(type(node.object), names)
         if isinstance(node.object, ContextVar):
             self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
@@ -192,6 +193,10 @@ class Following:
                 self.follow_tensor(value, names, label)
             elif issubclass(type(value), ModuleType):
                 self.python_module(value, names, label)
+            elif isinstance(value, type):
+                self.classes.read_type(value, names)
+            else:
+                self.classes.read_library(type(value), names)
 
     def reach(self, value: Any, names: CodeNames, label: str | None, holder: Node | Holder = Holder.ANY) -> None:
         """Follow an argument, closure variable or return value, also through objects that the program created.
@@ -227,8 +232,7 @@ class Following:
                 seen[id(value)] = value
                 if self.stored.is_too_large(seen, value):
                     return
-                if kind_of_class(type(value)) is CodeKind.USER:
-                    self.classes.read_type(type(value), names)
+                self.classes.read_type(type(value), names)
                 pending += parts_of_fresh(value, names, label)[::-1]
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:

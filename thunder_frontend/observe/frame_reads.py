@@ -6,7 +6,7 @@ import builtins
 import inspect
 import sys
 from collections.abc import Iterable
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, content_of
-from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of
+from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import function_behind
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import CONTAINERS, NodeKind
@@ -59,7 +59,6 @@ class FrameReads:
         self._seen: set[tuple[int, int]] = set()
         self._methods: set[tuple[type, int]] = set()
         self._method_names: dict[type, dict[int, list[str]]] = {}
-        self._tensor_methods = _added_to_tensors()
 
     def module_called(self, module: torch.nn.Module) -> None:
         """A module is called, which reads its hooks and ``forward``."""
@@ -145,8 +144,7 @@ class FrameReads:
             self._chain(chain, names, namespace)
         if names.imports:
             self._imports(names, namespace)
-        for name in sorted(self._tensor_methods & names.attributes):
-            self._following.classes.function(torch.Tensor, name)
+        self._following.classes.read_library(torch.Tensor, names)
         if ("globals",) in names.chains:
             named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
             for name in named:
@@ -248,9 +246,3 @@ def _has_code(attribute: Any, code: CodeType) -> bool:
     """Whether a class attribute is a method with this code."""
     behind = function_behind(attribute)
     return behind is not None and behind[1].__code__ is code
-
-
-def _added_to_tensors() -> frozenset[str]:
-    """The names of methods that the user has added to `torch.Tensor`."""
-    methods = [(name, held) for name, held in vars(torch.Tensor).items() if type(held) is FunctionType]
-    return frozenset(name for name, held in methods if kind_of(held.__code__) is CodeKind.USER)
