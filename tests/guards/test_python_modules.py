@@ -3,6 +3,7 @@
 import collections
 import fractions
 import importlib
+import inspect
 import math
 import operator
 import random
@@ -46,6 +47,7 @@ READS = {
     "format": lambda x: x * float("{0.scale}".format(MODULE)),  # noqa: UP030, UP032
     "import": by_import,
     "sys.modules": by_sys_modules,
+    "members": lambda x: x * dict(inspect.getmembers(OWN))["scale"] * MODULE.scale,
 }
 
 
@@ -65,6 +67,7 @@ def test_a_change_is_seen(monkeypatch, read, module):
 
 
 PATCHES = {
+    "__import__": (math, "pi", 3.0, lambda x: x * __import__("math").pi),
     "math.pi": (math, "pi", 3.0, lambda x: x * math.pi),
     "math.floor": (math, "floor", math.ceil, lambda x: x * math.floor(2.5)),
     "string.digits": (string, "digits", "12", lambda x: x * len(string.digits)),

@@ -145,6 +145,10 @@ class FrameReads:
         if names.imports:
             self._imports(names, namespace)
         self._following.classes.read_library(torch.Tensor, names)
+        if ("__import__",) in names.chains:
+            for name in (text for text in code.co_consts if isinstance(text, str)):
+                if isinstance(module := sys.modules.get(name), ModuleType):
+                    self._following.follow_python_module(module, names.attributes, names)
         if ("globals",) in names.chains:
             named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
             for name in named:
@@ -235,8 +239,10 @@ class FrameReads:
             if module is not None:
                 self._following.follow_python_module(module, members or names.attributes, names)
 
-    def passed_to_library(self, value: Any) -> None:
+    def passed_to_library(self, value: Any, names: CodeNames) -> None:
         """Read an argument of code that is not observed, and what it holds."""
+        if type(value) is ModuleType and not is_library(value.__name__.partition(".")[0]):
+            self._following.read_namespace(vars(value), names)
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind in (NodeKind.OBJECT, *CONTAINERS):
             self._heap.objects.read_everything(node, names=True)
