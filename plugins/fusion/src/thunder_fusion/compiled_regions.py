@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from thunder_core.errors import ThunderError
 from thunder_core.executors.executor import (
     CompiledRegions,
@@ -17,19 +15,15 @@ from thunder_core.executors.executor import (
 )
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
-from thunder_core.runtime.own_state import kernel_settings
 from thunder_fusion.artifacts import RegionArtifacts
+from thunder_fusion.behind import Candidate, candidates, replaced_together
 from thunder_fusion.keys import trace_key
+from thunder_fusion.requests import flags
 
 if TYPE_CHECKING:
     from thunder_fusion.executor import FusionExecutor
 
 _cache: Final = BoundedCache[RegionCall | str](1024)
-
-
-def flags() -> tuple[Hashable, ...]:
-    """PyTorch's settings on which compiled code may depend."""
-    return (torch.get_default_dtype(), *kernel_settings())
 
 
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
@@ -58,12 +52,11 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     )
     for (key, index), result in zip(wanted.items(), compiled, strict=True):
         results[key] = result
-        if keys_of_all[index] is not None:
+        if keys_of_all[index] is not None and not isinstance(result, Candidate):
             _cache.add(key, result)
     calls.update({index: results[key] for index, key in keys.items()})
-    return CompiledRegions(
-        [calls[index] for index in range(len(regions))], RegionCounts(regions=len(keys), known=known) + counts
-    )
+    together = replaced_together([calls[index] for index in range(len(regions))])
+    return CompiledRegions(together, RegionCounts(regions=len(keys), known=known) + counts)
 
 
 def _compiled(
@@ -76,13 +69,21 @@ def _compiled(
     artifacts = RegionArtifacts.of(executor, flags(), notes)
     compiled: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
     missing = [index for index, result in enumerate(compiled) if result is None]
+    count = len(missing)
+    if missing and executor.compiles_behind:
+        own = executor.compiling_ahead()
+        known = [None if keys[index] is None else (executor, keys[index], flags()) for index in missing]
+        found = candidates(own, [regions[index] for index in missing], known, _cache.add)
+        for index, candidate in zip(missing, found, strict=True):
+            compiled[index] = candidate
+        missing = [index for index, candidate in zip(missing, found, strict=True) if candidate is None]
     if missing:
         for index, result in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
             compiled[index] = result
             if not isinstance(result, str):
                 artifacts.write(result, regions[index], keys[index])
         artifacts.prune()
-    counts = RegionCounts(read=len(regions) - len(missing), compiled=len(missing), notes=tuple(notes))
+    counts = RegionCounts(read=len(regions) - count, compiled=count, notes=tuple(notes))
     return [result for result in compiled if result is not None], counts
 
 

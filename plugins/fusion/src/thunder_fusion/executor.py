@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from thunder_core import progress
 from thunder_core.executors import Claimed, Decision, Declined, Executor
@@ -27,6 +28,8 @@ class FusionExecutor(Executor):
     fuses = True
     smallest: ClassVar[int] = 1
     """Regions with fewer operations are not compiled; their operations are offered to the next executors."""
+    compiles_behind = False
+    """Whether other processes compile regions, while PyTorch's kernels run them (`thunder_fusion.behind`)."""
 
     @abstractmethod
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
@@ -108,3 +111,18 @@ class FusionExecutor(Executor):
     def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
         """The results of `fuse_all` for regions that are not cached. Small ones are declined."""
         return compiled_once(self, regions)
+
+    def compiling_behind(self) -> Self:
+        """This executor with `compiles_behind`. It needs artifacts, by which regions come from other processes."""
+        return self._copy(True)
+
+    def compiling_ahead(self) -> Self:
+        """This executor without `compiles_behind`."""
+        return self._copy(False)
+
+    def _copy(self, behind: bool) -> Self:
+        if self.compiles_behind is behind:
+            return self
+        other = copy.copy(self)
+        object.__setattr__(other, "compiles_behind", behind)
+        return other
