@@ -104,9 +104,9 @@ def jit(
         memory: the bytes that a program may need, or text such as ``"22 GiB"``, with parameters, buffers, arguments and
             gradients. If it needs more with ``recompute``, backward recomputes what does not fit; a program that cannot
             fit raises MemoryBudgetError, which states the least. See docs/memory.md. No limit by default.
-        compile: ``"ahead"`` (default) compiles fused regions before the first call runs them. ``"behind"`` does not wait:
-            PyTorch's kernels run them while other processes compile, and are replaced between two calls, which can
-            change rounding. See docs/using.md.
+        compile: ``"ahead"`` (default) compiles fused regions before the first call runs them. ``"behind"`` does not
+            wait: PyTorch's kernels run them until other processes have compiled them. The kernels are exchanged between
+            two calls, which can change rounding; see docs/using.md. With ``THUNDER_DETERMINISTIC=1`` both wait.
         sharp_edges: what to do when the program consumes Python's or NumPy's random state: ``"allow"``, ``"warn"``
             (default) or ``"error"``, which also refuses programs whose Python code reads values of tensors.
         allow_recompiles: whether a call may compile after the first one, or after the calls in a `warm_up`. ``True`` is

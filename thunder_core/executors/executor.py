@@ -52,8 +52,8 @@ class DerivativePair:
 RegionCall = Callable[..., Sequence[Any]]
 """Called with the inputs of a region, in order; returns its outputs, in a tuple or a list.
 
-It may have these methods: ``generated_code() -> str``, the code that runs, for people; ``settled() -> bool``, False while
-later calls may run other code, so that nothing captures it; ``describe() -> str``, what runs, for the report.
+It may have these methods: ``generated_code() -> str``, the code that runs, for people; ``settled() -> bool``, False
+while later calls may run other code, so that nothing captures it; ``describe() -> str``, what runs it, for the report.
 """
 
 

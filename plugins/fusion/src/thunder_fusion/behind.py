@@ -73,7 +73,7 @@ def candidates(
         return found
     for index in new:
         found[index] = _waiting[keys[index]] = Candidate(executor, regions[index], keys[index], store)
-    Job(request, [found[index] for index in new])  # type: ignore[misc]
+    Job(request, [candidate for index in new if (candidate := found[index]) is not None], warn_of)
     return found
 
 
@@ -127,7 +127,7 @@ class Candidate:
         return self.state is not State.WAITS or self.job is None or self.job.poll()
 
     def receive(self, answer: bytes | str) -> None:
-        """Load the code from an artifact, or stay with PyTorch's kernels for a reason."""
+        """Load the code from an artifact, or stay with PyTorch's kernels for a reason. `warn_of` has to follow."""
         if isinstance(answer, str):
             return self.stay(answer)
         try:
@@ -137,18 +137,10 @@ class Candidate:
         _waiting.pop(self._key, None)
         self.state = State.ARRIVED
 
-    def stay(self, reason: str, *, quiet: bool = False) -> None:
-        """Let PyTorch's kernels run the region from now on, after a warning."""
+    def stay(self, reason: str) -> None:
+        """Let PyTorch's kernels run the region from now on."""
         _waiting.pop(self._key, None)
         self.state, self.reason, self.code, self._comparison = State.STAYS, reason, None, None
-        if quiet:
-            return
-        first = self.region.symbols[0]
-        what = f"its region of {len(self.region.symbols)} operations that begins with {first.symbol.name}"
-        warn_user(
-            f"{self.executor.name}: PyTorch's kernels continue to run {what}{at(first.location, ' at ')}: {reason}",
-            ExecutorWarning,
-        )
 
     def run(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The results of a call after the code arrived: of PyTorch's kernels until the comparison has been read."""
@@ -156,6 +148,7 @@ class Candidate:
             return self._compared(inputs)
         if self.state is State.COMPARED and self._comparison is not None:
             self._decide(self._comparison)
+            warn_of([self])
         code = self.code if self.state is State.REPLACED else None
         return self(*inputs) if code is None else code(*inputs)
 
@@ -183,6 +176,7 @@ class Candidate:
         finally:
             if self._comparison is None and self.state is State.COMPARED:  # an exception: of PyTorch's kernels
                 self.state = State.ARRIVED
+        warn_of([self])
         return results
 
     def _comparison_of(
@@ -202,9 +196,7 @@ class Candidate:
             return None
         with torch.no_grad():
             written = [(copies[index], inputs[index]) for index in self._written]
-            return Comparison.of(
-                [*others, *[one for one, _ in written]], [*results, *[other for _, other in written]]
-            )
+            return Comparison.of([*others, *[one for one, _ in written]], [*results, *[other for _, other in written]])
 
     def _decide(self, comparison: Comparison) -> None:
         problem = comparison.problem(allowed_difference(self.region))
@@ -213,6 +205,21 @@ class Candidate:
         self.difference, self._comparison, self.state = comparison.largest(), None, State.REPLACED
         if self._store is not None and self.code is not None:
             self._store(self._key, self.code)
+
+
+def warn_of(candidates: Sequence[Candidate]) -> None:
+    """One warning for each reason for which PyTorch's kernels continue to run some of the regions."""
+    staying = [candidate for candidate in candidates if candidate.state is State.STAYS]
+    reasons = dict.fromkeys([candidate.reason for candidate in staying])
+    for reason in reasons:
+        first, *others = [candidate for candidate in staying if candidate.reason == reason]
+        op = first.region.symbols[0]
+        what = f"its region of {len(first.region.symbols)} operations that begins with {op.symbol.name}"
+        more = f", and {len(others)} others" if others else ""
+        warn_user(
+            f"{first.executor.name}: PyTorch's kernels continue to run {what}{at(op.location, ' at ')}{more}: {reason}",
+            ExecutorWarning,
+        )
 
 
 class Swap:
@@ -235,7 +242,7 @@ class Swap:
             self._first = region
         if region is self._first:
             self._calls += 1
-            self._done = all([candidate.arrived() for candidate in self._candidates])
+            self._done = all(candidate.arrived() for candidate in self._candidates)
         region.seen = self._calls
         return self._done
 

@@ -32,7 +32,7 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     Regions that are neither cached in this process nor on disk are passed to the executor together. Regions that are
     smaller than the executor's limit are declined.
     """
-    settings = flags()
+    settings, own = flags(), executor.compiling_ahead()
     calls: dict[int, RegionCall | str] = {}
     keys: dict[int, Hashable] = {}
     keys_of_all: dict[int, Hashable | None] = {}
@@ -42,7 +42,7 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
             calls[index] = f"its region has {count} of {executor.smallest} required operations"
             continue
         keys_of_all[index] = trace_key(region)
-        keys[index] = (index,) if keys_of_all[index] is None else (executor, keys_of_all[index], settings)
+        keys[index] = (index,) if keys_of_all[index] is None else (own, keys_of_all[index], settings)
     different = {key: index for index, key in reversed(keys.items())}
     results = _cache.lookup(different)
     known = len(results)
@@ -72,7 +72,7 @@ def _compiled(
     count = len(missing)
     if missing and executor.compiles_behind:
         own = executor.compiling_ahead()
-        known = [None if keys[index] is None else (executor, keys[index], flags()) for index in missing]
+        known = [None if keys[index] is None else (own, keys[index], flags()) for index in missing]
         found = candidates(own, [regions[index] for index in missing], known, _cache.add)
         for index, candidate in zip(missing, found, strict=True):
             compiled[index] = candidate

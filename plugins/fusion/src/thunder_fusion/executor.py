@@ -114,15 +114,17 @@ class FusionExecutor(Executor):
 
     def compiling_behind(self) -> Self:
         """This executor with `compiles_behind`. It needs artifacts, by which regions come from other processes."""
-        return self._copy(True)
+        return self if self.compiles_behind else self._twin()
 
     def compiling_ahead(self) -> Self:
         """This executor without `compiles_behind`."""
-        return self._copy(False)
+        return self._twin() if self.compiles_behind else self
 
-    def _copy(self, behind: bool) -> Self:
-        if self.compiles_behind is behind:
-            return self
-        other = copy.copy(self)
-        object.__setattr__(other, "compiles_behind", behind)
-        return other
+    def _twin(self) -> Self:
+        """The one copy that differs in `compiles_behind`."""
+        twin: Self | None = self.__dict__.get("_other")
+        if twin is None:
+            twin = copy.copy(self)
+            for one, other, behind in ((self, twin, self.compiles_behind), (twin, self, not self.compiles_behind)):
+                one.__dict__.update(_other=other, compiles_behind=behind)
+        return twin

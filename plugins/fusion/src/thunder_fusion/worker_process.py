@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from thunder_core.forking import in_child, renew_in_child
@@ -42,10 +42,19 @@ def encoded(executor: FusionExecutor, regions: Sequence[Trace]) -> bytes | None:
 
 
 class Job:
-    """The compilation of some regions by a process, which starts now, or when another one has ended."""
+    """The compilation of some regions by a process, which starts now, or when another one has ended.
 
-    def __init__(self, request: bytes, candidates: Sequence[Candidate]) -> None:
+    Args:
+        request: the regions, as `encoded`.
+        candidates: receive the answers.
+        warn: called with them afterwards.
+    """
+
+    def __init__(
+        self, request: bytes, candidates: Sequence[Candidate], warn: Callable[[Sequence[Candidate]], None]
+    ) -> None:
         self._request = request
+        self._warn = warn
         self._candidates = tuple(candidates)
         self._process: subprocess.Popen[bytes] | None = None
         self._answer: IO[bytes] | None = None
@@ -109,7 +118,7 @@ class Job:
             self._process.returncode = -1
         self._close()
         for candidate in self._candidates:
-            candidate.stay("the process was forked while another one compiled it", quiet=True)
+            candidate.stay("the process was forked while another one compiled it")
 
     def _start(self) -> None:
         with _lock:
@@ -122,31 +131,34 @@ class Job:
                 self._failure = f"no process can be started: {error}"
 
     def _launch(self) -> None:
-            self._answer, self._log = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-            with tempfile.TemporaryFile() as request:
-                request.write(self._request)
-                request.seek(0)
-                files = (request.fileno(), self._answer.fileno())
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "thunder_fusion.worker", *map(str, files)],
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=self._log,
-                    stderr=self._log,
-                    pass_fds=files,
-                    start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.abspath(path) for path in sys.path])},
-                )
-            self._request = b""
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - open until the process has ended
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        with tempfile.TemporaryFile() as request:
+            request.write(self._request)
+            request.seek(0)
+            files = (request.fileno(), self._answer.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "thunder_fusion.worker", *map(str, files)],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=files,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.abspath(path) for path in sys.path])},
+            )
+        self._request = b""
 
     def _deliver(self) -> None:
         answers = [self._failure] * len(self._candidates) if self._failure else self._answers()
         self._close()
         for candidate, answer in zip(self._candidates, answers, strict=True):
             candidate.receive(answer)
+        self._warn(self._candidates)
 
     def _answers(self) -> Sequence[Any]:
-        assert self._process is not None and self._answer is not None
+        assert self._process is not None
+        assert self._answer is not None
         status = self._process.returncode
         if status != 0:
             reason = f"the process that compiled it ended with status {status}: {self._last_line()}"
