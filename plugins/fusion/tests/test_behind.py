@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -389,6 +391,26 @@ def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(bad(x), x.cos() * 2)
     assert torch.equal(bad(x), x.cos() * 2)
     assert all(process.returncode is not None for process in processes)
+
+
+def test_a_worker_ends_with_its_caller(tmp_path: Path) -> None:
+    """However that ends: only the pipe closes."""
+    request, answer = tmp_path / "request", tmp_path / "answer"
+    request.write_bytes(pickle.dumps(Slow()))
+    with request.open("rb") as asked, answer.open("wb") as answered:
+        files = (asked.fileno(), answered.fileno())
+        command = [sys.executable, worker_process._WORKER, *map(str, files)]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=files, start_new_session=True)
+        assert worker.stdin is not None
+        worker.stdin.close()
+        assert worker.wait(60) == -signal.SIGTERM
+
+
+class Slow:
+    """Takes long to read."""
+
+    def __reduce__(self) -> Any:
+        return time.sleep, (600,)
 
 
 class Endless(Coded):

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _cache: Final = BoundedCache[RegionCall | str](1024)
 
 
+def _store(key: Hashable, call: RegionCall) -> None:
+    _cache.add(key, call)
+
+
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
     """For each region the executor's result for an equal one, or for this one.
 
@@ -73,7 +77,7 @@ def _compiled(
     if missing and executor.compiles_behind:
         own = executor.compiling_ahead()
         known = [None if keys[index] is None else (own, keys[index], flags()) for index in missing]
-        found = candidates(own, [regions[index] for index in missing], known, _cache.add)
+        found = candidates(own, [regions[index] for index in missing], known, _store)
         for index, candidate in zip(missing, found, strict=True):
             compiled[index] = candidate
         missing = [index for index, candidate in zip(missing, found, strict=True) if candidate is None]

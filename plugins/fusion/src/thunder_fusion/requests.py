@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -75,7 +74,7 @@ class Request:
 
 def key_of(executor: FusionExecutor) -> str:
     """The versions, options and settings on which the code of an executor depends."""
-    return f"{software()}; {executor.name} {executor.artifact_key()}; {os.environ.get('THUNDER_STRICT', '')}"
+    return f"{software()}; {executor.name} {executor.artifact_key()}"
 
 
 class _Pickler(pickle.Pickler):

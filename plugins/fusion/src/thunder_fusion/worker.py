@@ -1,7 +1,7 @@
-"""The process that compiles regions for another one: ``python -m thunder_fusion.worker REQUEST ANSWER``.
+"""The process that compiles regions for another one: ``python worker.py REQUEST ANSWER``.
 
 Both arguments are descriptors of open files. Standard input is a pipe from the other process; when it is closed, that
-process has ended, and this one ends with the compilers that it started.
+process has ended, and this one ends with the compilers that it started. The file imports nothing before it watches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Processes that compile regions for this one.
 
-A job is one process: `thunder_fusion.worker` reads a request from a file without a name, and writes the answer to
+A job is one process: `worker.py` reads a request from a file without a name, and writes the answer to
 another one. No thread waits for it: calls of the program look whether it has ended. Its standard input is a pipe that
 only this process holds open, so it ends with this process, however that ends.
 """
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from thunder_core.forking import in_child, renew_in_child
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from thunder_fusion.behind import Candidate
     from thunder_fusion.executor import FusionExecutor
 
+_WORKER: Final = str(Path(__file__).with_name("worker.py"))
 _MOST: Final = 2  # processes at a time: each compiles its kernels in parallel
 _GRACE: Final = 2.0  # seconds in which a compiler that is asked to end deletes its incomplete files
 _jobs: Final[list[Job]] = []
@@ -138,7 +140,7 @@ class Job:
             request.seek(0)
             files = (request.fileno(), self._answer.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "thunder_fusion.worker", *map(str, files)],
+                [sys.executable, "-P", _WORKER, *map(str, files)],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=self._log,
