@@ -370,6 +370,7 @@ class Ending(Coded):
         os._exit(3)
 
 
+@pytest.mark.one_version
 def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: one that answers, one that ends early; a child of this process has none, and PyTorch's kernels."""
     monkeypatch.setattr(behind, "Job", worker_process.Job)
@@ -428,6 +429,7 @@ def main() -> None:
     print(*[job._process.pid for job in worker_process._jobs], threading.active_count())
 
 
+@pytest.mark.one_version
 def test_end_of_the_process() -> None:
     """It does not wait for the compilation, says nothing, and nothing outlives it."""
     code = "from test_behind import main; main()"

@@ -79,7 +79,7 @@ def candidates(
 
 def replaced_together(calls: Sequence[RegionCall | str]) -> list[RegionCall | str]:
     """The calls of a program's regions, with a call for each use of a candidate."""
-    swap = Swap(tuple([call for call in dict.fromkeys(calls) if isinstance(call, Candidate)]))
+    swap = Swap(tuple(dict.fromkeys([call for call in calls if isinstance(call, Candidate)])))
     return [BehindRegion(call, swap) if isinstance(call, Candidate) else call for call in calls]
 
 
@@ -146,8 +146,9 @@ class Candidate:
         """The results of a call after the code arrived: of PyTorch's kernels until the comparison has been read."""
         if self.state is State.ARRIVED:
             return self._compared(inputs)
-        if self.state is State.COMPARED and self._comparison is not None:
-            self._decide(self._comparison)
+        comparison = self._comparison  # another thread may read it, too
+        if self.state is State.COMPARED and comparison is not None:
+            self._decide(comparison)
             warn_of([self])
         code = self.code if self.state is State.REPLACED else None
         return self(*inputs) if code is None else code(*inputs)
@@ -207,6 +208,11 @@ class Candidate:
             self._store(self._key, self.code)
 
 
+def _capturing() -> bool:
+    """Whether the program is captured as a CUDA graph, in which a comparison cannot wait for the device."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def warn_of(candidates: Sequence[Candidate]) -> None:
     """One warning for each reason for which PyTorch's kernels continue to run some of the regions."""
     staying = [candidate for candidate in candidates if candidate.state is State.STAYS]
@@ -263,7 +269,7 @@ class BehindRegion:
         if call is not None:
             return call(*inputs)
         candidate = self.candidate
-        if not self._swap.done(self):
+        if not self._swap.done(self) or _capturing():
             return candidate(*inputs)
         if self.settled():
             self._call = candidate if candidate.code is None else candidate.code
