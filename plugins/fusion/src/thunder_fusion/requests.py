@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.executors.artifacts import software
 from thunder_core.ir.trace import Trace
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, overload_name, qualified_op_name
 from thunder_core.runtime.own_state import kernel_settings
 
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ class _Pickler(pickle.Pickler):
     """Writes operators as their names, and refuses what only the main program defines, which workers do not run."""
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch._ops.OpOverload):
-            return getattr, (value.overloadpacket, value._overloadname)
-        if isinstance(value, torch._ops.OpOverloadPacket):
-            return _operator, tuple(value._qualified_op_name.split("::"))
+        if isinstance(value, OpOverload):
+            return getattr, (value.overloadpacket, overload_name(value))
+        if isinstance(value, OpOverloadPacket):
+            return _operator, tuple(qualified_op_name(value).split("::"))
         if getattr(value, "__module__", None) == "__main__" and isinstance(value, type | type(_operator)):
             raise pickle.PicklingError(f"{value} is defined by the main program")
         return NotImplemented
