@@ -10,6 +10,7 @@ Regions that were compiled together, those of a program, are replaced together, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ import torch
 
 from thunder_core.errors import ExecutorWarning
 from thunder_core.executors.executor import RegionCall
+from thunder_core.forking import renew_in_child
 from thunder_core.ir.aliases import Aliases
 from thunder_core.ir.location import at
 from thunder_core.ir.program import compile_trace
@@ -114,6 +116,8 @@ class Candidate:
         self._written = Aliases.of(region).written_inputs
         self._kernels: Callable[..., Sequence[Any]] | None = None
         self._comparison: Comparison | None = None
+        self._turn = threading.Lock()
+        renew_in_child(self, "_turn")
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The results of PyTorch's kernels."""
@@ -144,12 +148,14 @@ class Candidate:
 
     def run(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The results of a call after the code arrived: of PyTorch's kernels until the comparison has been read."""
-        if self.state is State.ARRIVED:
-            return self._compared(inputs)
-        comparison = self._comparison  # another thread may read it, too
-        if self.state is State.COMPARED and comparison is not None:
-            self._decide(comparison)
-            warn_of([self])
+        if self.state is not State.REPLACED and self._turn.acquire(blocking=False):  # else another thread compares
+            try:
+                if self.state is State.ARRIVED:
+                    return self._compared(inputs)
+                if self._comparison is not None:
+                    self._decide(self._comparison)
+            finally:
+                self._turn.release()
         code = self.code if self.state is State.REPLACED else None
         return self(*inputs) if code is None else code(*inputs)
 
@@ -164,7 +170,7 @@ class Candidate:
     def _compared(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The results of PyTorch's kernels; those of the code on copies of what they write are compared with them."""
         self.state, code = State.COMPARED, self.code
-        assert code is not None
+        assert code is not None, "it arrived"
         results: Sequence[Any] | None = None
         try:
             copies = [strided_copy(value) if index in self._written else value for index, value in enumerate(inputs)]
@@ -202,7 +208,8 @@ class Candidate:
     def _decide(self, comparison: Comparison) -> None:
         problem = comparison.problem(allowed_difference(self.region))
         if problem is not None:
-            return self.stay(problem)
+            self.stay(problem)
+            return warn_of([self])
         self.difference, self._comparison, self.state = comparison.largest(), None, State.REPLACED
         if self._store is not None and self.code is not None:
             self._store(self._key, self.code)
@@ -232,25 +239,28 @@ class Swap:
     """The decision when the regions of a program are replaced: when its first region runs, all codes having arrived.
 
     The first region is that which runs first in the first call, or another that runs twice without it in between.
+
+    Attributes:
+        finished: whether they are replaced.
     """
 
     def __init__(self, candidates: tuple[Candidate, ...]) -> None:
         self._candidates = candidates
         self._first: BehindRegion | None = None
         self._calls = 0
-        self._done = not candidates
+        self.finished = not candidates
 
     def done(self, region: BehindRegion) -> bool:
         """Whether ``region``, which is called now, is replaced."""
-        if self._done:
+        if self.finished:
             return True
         if self._first is None or region.seen == self._calls:
             self._first = region
         if region is self._first:
             self._calls += 1
-            self._done = all(candidate.arrived() for candidate in self._candidates)
+            self.finished = all(candidate.arrived() for candidate in self._candidates)
         region.seen = self._calls
-        return self._done
+        return self.finished
 
 
 class BehindRegion:
@@ -278,11 +288,12 @@ class BehindRegion:
 
     def settled(self) -> bool:
         """Whether later calls run the same code as the next one."""
-        return self.candidate.state in (State.REPLACED, State.STAYS)
+        return self._swap.finished and self.candidate.state in (State.REPLACED, State.STAYS)
 
     def describe(self) -> str:
         """What runs it, for the report."""
-        return self.candidate.describe()
+        stays = self.candidate.state is State.STAYS
+        return self.candidate.describe() if self._swap.finished or stays else State.WAITS.value
 
     def generated_code(self) -> str:
         """The code that runs, for people."""

@@ -166,7 +166,10 @@ class Job:
             reason = f"the process that compiled it ended with status {status}: {self._last_line()}"
             return [reason] * len(self._candidates)
         self._answer.seek(0)
-        answers: list[Any] = marshal.load(self._answer)
+        try:
+            answers: list[Any] = marshal.load(self._answer)
+        except (EOFError, TypeError, ValueError) as error:
+            answers = [f"the answer of the process that compiled it cannot be read: {error}"] * len(self._candidates)
         return answers
 
     def _last_line(self) -> str:
