@@ -371,6 +371,7 @@ class Ending(Coded):
 
 
 @pytest.mark.one_version
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: one that answers, one that ends early; a child of this process has none, and PyTorch's kernels."""
     monkeypatch.setattr(behind, "Job", worker_process.Job)
