@@ -21,6 +21,7 @@ from benchmarks import (
     shapes,
     training,
     values,
+    waiting,
 )
 from benchmarks.implementations import COMPARED
 from benchmarks.row import Row
@@ -61,6 +62,7 @@ FIGURES = {
         COMPARED,
         ("cold", "warm"),
     ),
+    "waiting": Figure("training steps while kernels are compiled before or behind them", waiting.measure),
     "import-time": Figure("import thunder beyond import torch", imports.measure),
     "dispatch": Figure("60 cache entries, oldest against newest", dispatch.measure, COMPARED),
     "shapes": Figure("programs with symbolic and with constant sizes", shapes.measure),

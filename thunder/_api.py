@@ -25,6 +25,7 @@ class Options(TypedDict, total=False):
     dynamic: bool | Literal["automatic"] | Mapping[str, Any]
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float]
     memory: int | str
+    compile: Literal["ahead", "behind"]
     sharp_edges: Literal["allow", "warn", "error"]
     allow_recompiles: bool | Literal["eager"]
     recompile_warning: int
@@ -66,6 +67,7 @@ def jit(
     dynamic: bool | Literal["automatic"] | Mapping[str, Any] = _CONFIGURED,
     recompute: Literal["none", "cheap", "aggressive"] | Mapping[str, float] = _CONFIGURED,
     memory: int | str = _CONFIGURED,
+    compile: Literal["ahead", "behind"] = _CONFIGURED,
     sharp_edges: Literal["allow", "warn", "error"] = _CONFIGURED,
     allow_recompiles: bool | Literal["eager"] = _CONFIGURED,
     recompile_warning: int = _CONFIGURED,
@@ -102,6 +104,9 @@ def jit(
         memory: the bytes that a program may need, or text such as ``"22 GiB"``, with parameters, buffers, arguments and
             gradients. If it needs more with ``recompute``, backward recomputes what does not fit; a program that cannot
             fit raises MemoryBudgetError, which states the least. See docs/memory.md. No limit by default.
+        compile: ``"ahead"`` (default) compiles fused regions before the first call runs them. ``"behind"`` does not
+            wait: PyTorch's kernels run them until other processes have compiled them. The kernels are exchanged between
+            two calls, which can change rounding; see docs/using.md. With ``THUNDER_DETERMINISTIC=1`` both wait.
         sharp_edges: what to do when the program consumes Python's or NumPy's random state: ``"allow"``, ``"warn"``
             (default) or ``"error"``, which also refuses programs whose Python code reads values of tensors.
         allow_recompiles: whether a call may compile after the first one, or after the calls in a `warm_up`. ``True`` is
@@ -132,6 +137,7 @@ def jit(
         "dynamic": dynamic,
         "recompute": recompute,
         "memory": memory,
+        "compile": compile,
         "sharp_edges": sharp_edges,
         "allow_recompiles": allow_recompiles,
         "recompile_warning": recompile_warning,

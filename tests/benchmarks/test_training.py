@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from benchmarks import memory_budgets, saved_bytes, training
+from benchmarks import memory_budgets, saved_bytes, training, waiting
 from benchmarks.process import ROOT
 from thunder_testing.forked import run_forked
 
@@ -14,7 +14,7 @@ SMALL_BERT = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 
 
 STEADY = """
 import functools, json, sys
-from benchmarks import timing, training
+from benchmarks import timing, training, waiting
 
 timing.interleaved_medians = functools.partial(timing.interleaved_medians, rounds=1, block=0)
 names = json.loads(sys.argv[1])
@@ -65,3 +65,8 @@ def test_saved_bytes_counts_storages_once_and_nothing_that_is_there_anyway():
 
     assert saved_bytes.saved_by(call, linear, (x,)) == 3 * x.nbytes
     assert linear.weight.grad is None
+
+
+def test_steps_from_the_module_on():
+    seconds = waiting.seconds_of_steps("thunder[]", steps=(1, 3), layers=1, sequence=8)
+    assert 0 < seconds[0] < seconds[1]

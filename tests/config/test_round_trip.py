@@ -176,6 +176,7 @@ def test_a_complete_configuration_has_everything() -> None:
         "front_end: run\n"
         "cache: constant values\n"
         "dynamic: automatic\n"
+        "compile: ahead\n"
         "sharp_edges: warn\n"
         "recompute: cheap\n"
         "allow_recompiles: true\n"

@@ -180,6 +180,11 @@ class ThunderConfig(BaseModel):
         "call on; false, none. Sizes of single arguments are declared in Python: "
         '`thunder.jit(f, dynamic={"x": {0: Dim("batch")}})`.',
     )
+    compile: Literal["ahead", "behind"] = Field(
+        default="ahead",
+        description="When fused regions are compiled: before the first call runs them, or by other processes while "
+        "PyTorch's kernels run them.",
+    )
     sharp_edges: SharpEdges = Field(
         default="warn",
         description="What to do when the program consumes Python's or NumPy's random state. With error, a program "

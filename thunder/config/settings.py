@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from thunder.config.entry import EXTENDED
 from thunder.config.model import ThunderConfig
 from thunder.config.problems import refuse
 from thunder.config.resolve import ResolvedConfig, resolve
+from thunder_core.executors.executor import Executor
 from thunder_core.settings import PresetChoice, Settings
 
 
@@ -42,11 +44,21 @@ class ConfiguredSettings(Settings):
         named = tuple([executor.name for executor in self.executors])
         names = tuple([executor.name for executor in parts.executors if executor.name not in named])
         left_out = tuple(dict.fromkeys([*self.left_out, *parts.left_out]))
-        settings = replace(self, executors=parts.executors, left_out=left_out)
+        settings = replace(self, executors=timed(parts.executors, self.config), left_out=left_out)
         return settings, PresetChoice(preset, device, names, parts.left_out, named)
 
     def __reduce__(self) -> tuple[Callable[[ThunderConfig], Settings], tuple[ThunderConfig]]:
         return settings_from_config, (self.config,)
+
+
+def timed(executors: tuple[Executor, ...], config: ThunderConfig) -> tuple[Executor, ...]:
+    """The executors, which compile behind the calls if the configuration says so.
+
+    With ``THUNDER_DETERMINISTIC=1`` they do not: results would depend on when another process is done.
+    """
+    if config.compile == "ahead" or os.environ.get("THUNDER_DETERMINISTIC", "") not in ("", "0"):
+        return executors
+    return tuple([executor.compiling_behind() for executor in executors])
 
 
 def settings_from_config(config: ThunderConfig) -> ConfiguredSettings:
@@ -64,7 +76,7 @@ def settings_from(resolved: ResolvedConfig) -> ConfiguredSettings:
     return ConfiguredSettings(
         config=config,
         front_end=parts.front_end,
-        executors=parts.executors,
+        executors=timed(parts.executors, config),
         transforms=parts.transforms,
         wrapper_classes=parts.wrapper_classes,
         cache=config.cache,

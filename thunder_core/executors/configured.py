@@ -103,6 +103,10 @@ class ConfiguredExecutor(Executor):
         """As the executor does."""
         return self.executor.compile_regions(regions)
 
+    def compiling_behind(self) -> ConfiguredExecutor:
+        """As the executor, with the same configuration."""
+        return replace(self, executor=self.executor.compiling_behind())
+
     def report(self, bound: BoundSymbol, decision: Decision) -> None:
         """Warn or raise about a decline according to ``on_decline``, unless the patterns exclude the op."""
         if self.on_decline == "next" or isinstance(decision, Claimed) or not decision.implements:

@@ -52,7 +52,8 @@ class DerivativePair:
 RegionCall = Callable[..., Sequence[Any]]
 """Called with the inputs of a region, in order; returns its outputs, in a tuple or a list.
 
-It may have a method ``generated_code() -> str``: the code that runs, for people.
+It may have these methods: ``generated_code() -> str``, the code that runs, for people; ``settled() -> bool``, False
+while later calls may run other code, so that nothing captures it; ``describe() -> str``, what runs it, for the report.
 """
 
 
@@ -206,6 +207,12 @@ class Executor(ABC):
             ops are then offered to the executors after this one.
         """
         raise NotImplementedError(f"{self.name} compiles no regions")
+
+    def compiling_behind(self) -> Executor:
+        """An equal executor whose `compile_regions` does not wait for compilers, but returns calls that run PyTorch's
+        kernels until there is code. The executor itself, if it always waits or compiles nothing.
+        """
+        return self
 
 
 def fusing(executors: Sequence[Executor]) -> frozenset[str]:

@@ -22,6 +22,7 @@ from thunder_plugin_cudagraphs.threads import other_thread
 from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial
 
 OTHER_THREAD: Final = "another thread may run functions of PyTorch, which fail during a capture"
+NOT_COMPILED: Final = "regions run by PyTorch's kernels until another process has compiled them"
 IN_USE: Final = "results of earlier calls are in use, in memory that the graph would write"
 
 
@@ -40,6 +41,7 @@ class GraphedProgram:
         limits: the options.
         nbytes: an estimate of the memory that a graph needs.
         trial: decides whether it is captured; None if it is captured in any case.
+        unsettled: its regions that may run other code in later calls. It is not captured while there are any.
 
     Attributes:
         graphs: its graphs, the most recently used first.
@@ -60,6 +62,7 @@ class GraphedProgram:
         limits: Limits,
         nbytes: int = 0,
         trial: Trial | None = None,
+        unsettled: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.phase = phase
@@ -76,6 +79,7 @@ class GraphedProgram:
         self.refused: str | None = None
         self.captures = 0
         self._undecided = None if trial is None else (trial, trial.join())
+        self._unsettled = unsettled
         self._plain = False  # never by a graph, and not counted
         self._keyed = inputs.keyed
         self._replays = 0
@@ -88,6 +92,11 @@ class GraphedProgram:
         """The results."""
         if self._plain:
             return self.function(values)
+        if self._unsettled:
+            self._unsettled = [region for region in self._unsettled if not region.settled()]
+            if self._unsettled:
+                self.without(NOT_COMPILED)
+                return self.function(values)
         undecided = self._undecided
         if undecided is not None:
             return self._tried(*undecided, values)

@@ -18,6 +18,7 @@ from thunder_core.ir.storage_sizes import bytes_of
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_proxies
+from thunder_core.passes.admission import region_call
 from thunder_core.passes.delete_last_use import with_deletions
 from thunder_core.passes.transform import Phase, Place, Transform, TransformContext
 from thunder_plugin_cudagraphs.device import BACKENDS, device_graphs
@@ -106,6 +107,7 @@ class CUDAGraphs(Transform):
             Limits(**{field.name: getattr(self, field.name) for field in fields(Limits)}),
             peak_bytes(body) + bytes_of(copied),
             trial,
+            [call for call in map(region_call, trace.symbols) if hasattr(call, "settled")],
         )
         context.notes.append(program)
         tags = frozenset({Tag.LOCAL, Tag.RUNS_PARTS})

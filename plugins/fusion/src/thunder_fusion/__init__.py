@@ -8,7 +8,7 @@ the core from them:
   gradients of weights, move to the next region that reads the same storage (`levels`). Regions that equal those of
   other layers except for a few operations are split (`alignment`).
 - ``compile_regions``: equal regions are compiled once (`compiled_regions`), by a key without names (`keys`), and stored
-  on disk (`artifacts`).
+  on disk (`artifacts`). With ``compile="behind"`` other processes compile them while PyTorch's kernels run (`behind`).
 """
 
 from thunder_fusion.executor import FusionExecutor

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from thunder_core.errors import ThunderError
 from thunder_core.executors.executor import (
     CompiledRegions,
@@ -17,9 +15,10 @@ from thunder_core.executors.executor import (
 )
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.trace import Trace
-from thunder_core.runtime.own_state import kernel_settings
 from thunder_fusion.artifacts import RegionArtifacts
+from thunder_fusion.behind import Candidate, candidates, replaced_together
 from thunder_fusion.keys import trace_key
+from thunder_fusion.requests import flags
 
 if TYPE_CHECKING:
     from thunder_fusion.executor import FusionExecutor
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 _cache: Final = BoundedCache[RegionCall | str](1024)
 
 
-def flags() -> tuple[Hashable, ...]:
-    """PyTorch's settings on which compiled code may depend."""
-    return (torch.get_default_dtype(), *kernel_settings())
+def _store(key: Hashable, call: RegionCall) -> None:
+    _cache.add(key, call)
 
 
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
@@ -38,7 +36,7 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     Regions that are neither cached in this process nor on disk are passed to the executor together. Regions that are
     smaller than the executor's limit are declined.
     """
-    settings = flags()
+    settings, own = flags(), executor.compiling_ahead()
     calls: dict[int, RegionCall | str] = {}
     keys: dict[int, Hashable] = {}
     keys_of_all: dict[int, Hashable | None] = {}
@@ -48,7 +46,7 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
             calls[index] = f"its region has {count} of {executor.smallest} required operations"
             continue
         keys_of_all[index] = trace_key(region)
-        keys[index] = (index,) if keys_of_all[index] is None else (executor, keys_of_all[index], settings)
+        keys[index] = (index,) if keys_of_all[index] is None else (own, keys_of_all[index], settings)
     different = {key: index for index, key in reversed(keys.items())}
     results = _cache.lookup(different)
     known = len(results)
@@ -58,12 +56,11 @@ def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> Compile
     )
     for (key, index), result in zip(wanted.items(), compiled, strict=True):
         results[key] = result
-        if keys_of_all[index] is not None:
+        if keys_of_all[index] is not None and not isinstance(result, Candidate):
             _cache.add(key, result)
     calls.update({index: results[key] for index, key in keys.items()})
-    return CompiledRegions(
-        [calls[index] for index in range(len(regions))], RegionCounts(regions=len(keys), known=known) + counts
-    )
+    together = replaced_together([calls[index] for index in range(len(regions))])
+    return CompiledRegions(together, RegionCounts(regions=len(keys), known=known) + counts)
 
 
 def _compiled(
@@ -76,13 +73,21 @@ def _compiled(
     artifacts = RegionArtifacts.of(executor, flags(), notes)
     compiled: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
     missing = [index for index, result in enumerate(compiled) if result is None]
+    count = len(missing)
+    if missing and executor.compiles_behind:
+        own = executor.compiling_ahead()
+        known = [None if keys[index] is None else (own, keys[index], flags()) for index in missing]
+        found = candidates(own, [regions[index] for index in missing], known, _store)
+        for index, candidate in zip(missing, found, strict=True):
+            compiled[index] = candidate
+        missing = [index for index, candidate in zip(missing, found, strict=True) if candidate is None]
     if missing:
         for index, result in zip(missing, _fused(executor, [regions[index] for index in missing]), strict=True):
             compiled[index] = result
             if not isinstance(result, str):
                 artifacts.write(result, regions[index], keys[index])
         artifacts.prune()
-    counts = RegionCounts(read=len(regions) - len(missing), compiled=len(missing), notes=tuple(notes))
+    counts = RegionCounts(read=len(regions) - count, compiled=count, notes=tuple(notes))
     return [result for result in compiled if result is not None], counts
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from thunder_core import progress
 from thunder_core.executors import Claimed, Decision, Declined, Executor
@@ -27,6 +28,8 @@ class FusionExecutor(Executor):
     fuses = True
     smallest: ClassVar[int] = 1
     """Regions with fewer operations are not compiled; their operations are offered to the next executors."""
+    compiles_behind = False
+    """Whether other processes compile regions, while PyTorch's kernels run them (`thunder_fusion.behind`)."""
 
     @abstractmethod
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
@@ -108,3 +111,20 @@ class FusionExecutor(Executor):
     def compile_regions(self, regions: Sequence[Trace]) -> CompiledRegions:
         """The results of `fuse_all` for regions that are not cached. Small ones are declined."""
         return compiled_once(self, regions)
+
+    def compiling_behind(self) -> Self:
+        """This executor with `compiles_behind`. It needs artifacts, by which regions come from other processes."""
+        return self if self.compiles_behind else self._twin()
+
+    def compiling_ahead(self) -> Self:
+        """This executor without `compiles_behind`."""
+        return self._twin() if self.compiles_behind else self
+
+    def _twin(self) -> Self:
+        """The one copy that differs in `compiles_behind`."""
+        twin: Self | None = self.__dict__.get("_other")
+        if twin is None:
+            twin = copy.copy(self)
+            for one, other, behind in ((self, twin, self.compiles_behind), (twin, self, not self.compiles_behind)):
+                one.__dict__.update(_other=other, compiles_behind=behind)
+        return twin

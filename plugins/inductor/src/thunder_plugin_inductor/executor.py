@@ -44,7 +44,7 @@ class InductorExecutor(FusionExecutor):
 
     def can_fuse(self, bound: BoundSymbol) -> bool | str:
         """Whether Inductor has kernels for the core-ATen operators of the operation."""
-        return can_fuse(bound, self.options)
+        return can_fuse(bound, self.options, prepares=not self.compiles_behind)
 
     def can_write(self, bound: BoundSymbol) -> bool | str:
         """Whether Inductor compiles the in-place operation to a store that does not copy the rest of the memory."""

@@ -27,8 +27,12 @@ _BY_STRIDES: Final = (torch.as_strided, torch.Tensor.as_strided, strided_view, s
 _reasons: Final[dict[tuple[Any, str], str]] = {}
 
 
-def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
-    """True, or the reason why the operation cannot be part of a region."""
+def can_fuse(bound: BoundSymbol, options: InductorOptions, *, prepares: bool = True) -> bool | str:
+    """True, or the reason why the operation cannot be part of a region.
+
+    Args:
+        prepares: whether kernels for new operators are compiled in this process, and may be prepared.
+    """
     tensors = tensors_of(bound)
     reason = unsuitable(tensors)
     if reason is not None:
@@ -47,7 +51,8 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions) -> bool | str:
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
     for part in parts:
-        reason = difference(part) or _unfusible_operator(part.symbol.target, options, tensors[0].device.type)
+        prepares = prepares and tensors[0].device.type == "cpu"
+        reason = difference(part) or _unfusible_operator(part.symbol.target, options, prepares)
         if reason is not None:
             return reason
     return True
@@ -66,20 +71,20 @@ def unsuitable(tensors: list[TensorProxy]) -> str | None:
     return missing_compiler(next(iter(devices)).type)
 
 
-def _unfusible_operator(operator: Any, options: InductorOptions, device: str) -> str | None:
+def _unfusible_operator(operator: Any, options: InductorOptions, prepares: bool) -> str | None:
     known = _reasons.get((operator, options.matmul))
     if known is None:
-        known = _reasons[operator, options.matmul] = _cached_reason(operator, options, device)
+        known = _reasons[operator, options.matmul] = _cached_reason(operator, options, prepares)
     return known or None
 
 
-def _cached_reason(operator: Any, options: InductorOptions, device: str) -> str:
+def _cached_reason(operator: Any, options: InductorOptions, prepares: bool) -> str:
     """The cached reason why Inductor has no kernel for the operator; empty if it has one."""
     table = disk_table(_table_key()) if getattr(operator, "namespace", None) in ("aten", "prims") else None
     name = f"{operator}, matmul {options.matmul}"
     known = None if table is None else table.get(name)
     if known is None:
-        if device == "cpu":  # new operators are followed by new kernels
+        if prepares:  # new operators are followed by new kernels
             from thunder_plugin_inductor.preparation import preparation
 
             preparation(options)

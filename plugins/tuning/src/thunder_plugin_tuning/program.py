@@ -45,7 +45,9 @@ class Program:
         Args:
             transforms: to add to those of the configuration.
         """
-        options: dict[str, Any] = {"tune": False} | ({} if executors is None else {"executors": list(executors)})
+        options: dict[str, Any] = {"tune": False, "compile": "ahead"} | (
+            {} if executors is None else {"executors": list(executors)}
+        )
         options |= {"transforms": list(transforms)} if transforms else {}
         return CompiledProgram(self, thunder.jit(self.called, config=self.config, **options))
 
