@@ -180,7 +180,10 @@ class Following:
             if not name.startswith("__") and not self._heap.is_overwritten(namespace, name, value):
                 source = global_source(namespace, name)
                 self._heap.read_global((id(namespace), name), value, source, late=late)
-                self.follow_all((value,), names, name)
+                if issubclass(type(value), ModuleType):
+                    self.follow_python_module(value, names.attributes, names)  # not whole: they refer to one another
+                else:
+                    self.follow_all((value,), names, name)
 
     def follow_all(self, values: Iterable[Any], names: CodeNames, label: str | None = None) -> None:
         """Follow the nodes and tensors among the values."""
