@@ -256,7 +256,8 @@ class _Reader:
         self.use((key,), as_tensors=True)
 
     def identity(self, instruction: Instruction) -> None:
-        constants = [value.constant for value in instruction.operands if value.is_constant]
+        # Calls of ``all``, ``any`` and ``tuple`` with a generator compare the called function with the builtin one.
+        constants = [value.constant for value in instruction.operands if value.is_constant and not value.is_common]
         self.names.compares_identity |= not constants
         self._compares_constants |= any(constant is not None for constant in constants)
         self.names.compares_bools |= any(type(constant) is bool for constant in constants)
