@@ -31,14 +31,14 @@ def _program(path: Path, text: str) -> str:
 def test_missing_python_is_named(tmp_path):
     done = _run(tmp_path, "no-such-python")
     assert done.returncode == 1
-    assert "no 'no-such-python' found. Install Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "no 'no-such-python' found. Install Python 3.11 to 3.14" in done.stderr
 
 
 def test_old_python_is_refused(tmp_path):
     old = _program(tmp_path / "python3.9", '[[ $1 == --version ]] && echo "Python 3.9.1"; exit 1\n')
     done = _run(tmp_path, old)
     assert done.returncode == 1
-    assert "Python 3.9.1 is not supported. Set PYTHON to a Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "Python 3.9.1 is not supported. Set PYTHON to a Python 3.11 to 3.14" in done.stderr
 
 
 def _stamps(environment: Path, torch: str) -> None:

@@ -19,7 +19,7 @@ GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_
 JUMPS_IF_NONE: Final = frozenset(name for name in dis.opmap if name.endswith(("_IF_NONE", "_IF_NOT_NONE")))
 FIRST_ASSIGNMENT: Final = 13
 """The arguments of ``BINARY_OP`` from this one on are assignments, such as ``+=``; those below are operators."""
-_SUBSCRIPT = 26
+SUBSCRIPT: Final = 26
 """The argument of ``BINARY_OP`` for ``a[b]``, which is an instruction ``BINARY_SUBSCR`` before Python 3.14."""
 COMMON_CONSTANTS: Final[tuple[Any, ...]] = (AssertionError, NotImplementedError, tuple, all, any)
 """The values of ``LOAD_COMMON_CONSTANT`` by its argument."""
@@ -158,7 +158,7 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
         name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)] if operation in _NAME_OPERATIONS else ""
         popped, pushed = _effect(operation, argument)
         operands: Sequence[StackValue] = _pop(stack, popped) if popped else ()
-        if operation == "BINARY_OP" and argument == _SUBSCRIPT:
+        if operation == "BINARY_OP" and argument == SUBSCRIPT:
             operation = "BINARY_SUBSCR"
         load = _LOADS.get(operation)
         if load is not None:
@@ -335,8 +335,14 @@ _LOADS: dict[str, _Load] = {
     "LOAD_SMALL_INT": lambda code, argument, name, operands: (StackValue(constant=argument),),
     "LOAD_COMMON_CONSTANT": lambda code, argument, name, operands: (StackValue(constant=COMMON_CONSTANTS[argument]),),
     **dict.fromkeys(
-        ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF")
-        + ("LOAD_FROM_DICT_OR_DEREF",),
+        (
+            "LOAD_FAST",
+            "LOAD_FAST_BORROW",
+            "LOAD_FAST_CHECK",
+            "LOAD_DEREF",
+            "LOAD_CLASSDEREF",
+            "LOAD_FROM_DICT_OR_DEREF",
+        ),
         lambda code, argument, name, operands: (_variable(code, argument),),
     ),
     **dict.fromkeys(

@@ -256,8 +256,11 @@ class _Reader:
         self.use((key,), as_tensors=True)
 
     def identity(self, instruction: Instruction) -> None:
-        # Calls of ``all``, ``any`` and ``tuple`` with a generator compare the called function with the builtin one.
-        constants = [value.constant for value in instruction.operands if value.is_constant and not value.is_common]
+        if any(value.is_common for value in instruction.operands):
+            # Code that passes a generator to ``all`` first compares this function with the builtin one.
+            self.use_identity(instruction.operands)
+            return
+        constants = [value.constant for value in instruction.operands if value.is_constant]
         self.names.compares_identity |= not constants
         self._compares_constants |= any(constant is not None for constant in constants)
         self.names.compares_bools |= any(type(constant) is bool for constant in constants)

@@ -322,7 +322,7 @@ class _IteratorStates:
                 reduced = iterator.__reduce__()
         except TypeError:  # an iterator of itertools since Python 3.14
             held = gc.get_referents(iterator)  # the class and, for a `itertools.count`, its numbers
-            is_count = held[0] is itertools.count and all(type(number) is int for number in held[1:])
+            is_count = held[:1] == [itertools.count] and all(type(number) is int for number in held[1:])
             return repr(iterator) if is_count else Unknown()
         return self._part(reduced[1:], depth + 1) if isinstance(reduced, tuple) else Unknown()
 
