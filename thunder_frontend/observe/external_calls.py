@@ -74,8 +74,10 @@ _SUBCLASSES: Final = "__subclasses__"
 # Reads of the standard library for logging, warnings and imports are not part of the program.
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
-_ONCE: Final = frozenset({("multiprocessing.context", "_default_context"), ("multiprocessing.resource_tracker", "_send")})
-"""Functions that prepare a process for `multiprocessing` with Python 3.14, by module: they are not part of the program."""
+_ONCE: Final = frozenset(
+    {("multiprocessing.context", "_default_context"), ("multiprocessing.resource_tracker", "_send")}
+)
+"""Functions that prepare a process for `multiprocessing` once, since Python 3.14, by module: not part of a program."""
 
 
 _OVERRIDES: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
