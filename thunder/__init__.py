@@ -5,9 +5,9 @@
 
 import sys
 
-if not (3, 11) <= sys.version_info < (3, 14):
+if not (3, 11) <= sys.version_info < (3, 15):
     raise ImportError(
-        f"Thunder needs Python 3.11, 3.12 or 3.13, and this is {sys.version_info[0]}.{sys.version_info[1]}: guards "
+        f"Thunder needs Python 3.11 to 3.14, and this is {sys.version_info[0]}.{sys.version_info[1]}: guards "
         "read the bytecode of these versions. Create an environment with one of them: python3.13 -m venv FOLDER"
     )
 

@@ -7,6 +7,7 @@ import asyncio.base_events
 import contextlib
 import dis
 import json.decoder
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -170,16 +171,106 @@ def test_comparisons(source: str, identity: bool, objects: bool) -> None:
     assert (read.compares_identity, read.compares_objects) == (identity, objects)
 
 
+def test_generators_that_are_passed_to_builtins() -> None:
+    """Python 3.14 compares the called function with the builtin one, which is no comparison of the program's."""
+
+    def program(a: Any) -> Any:
+        return all(each is None for each in a), any(each is None for each in a), tuple(each for each in a)
+
+    read = names(program)
+    assert {("all",), ("any",), ("tuple",)} <= set(read.chains)
+    assert (read.compares_identity, read.compares_types) == (False, False)
+
+
+def test_returned_values_are_used() -> None:
+    assert ("CONFIG", "scale") in names(eval("lambda: CONFIG.scale")).chains
+
+
+@pytest.mark.skipif(not hasattr(dis, "_common_constants"), reason="instructions load them since Python 3.14")
+def test_common_constants() -> None:
+    assert tuple(dis._common_constants) == abstract_stack.COMMON_CONSTANTS  # type: ignore[attr-defined]
+    assert dict(map(reversed, enumerate(name for name, _ in dis._nb_ops)))["NB_SUBSCR"] == abstract_stack.SUBSCRIPT
+
+
 UNKNOWN_RESULTS = {"LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "LOAD_CLOSURE", "LOAD_FAST_AND_CLEAR", "LOAD_LOCALS"}
+UNKNOWN_RESULTS |= {"LOAD_SPECIAL"}
 """Instructions whose results have no origin."""
 USED_OPERANDS = {"DELETE_FAST", "DELETE_NAME", "DELETE_SUBSCR", "LOAD_SUPER_METHOD", "STORE_NAME"}
 """Instructions whose operands count as used, like those of any instruction without a method."""
+NOT_READ = {"CACHE", "COPY", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "SWAP"}  # `instructions` yields none of these
+NOT_READ |= {"ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED"}  # no code object has them
+EFFECTS = {
+    (0, 0): (
+        "COPY_FREE_VARS DELETE_DEREF DELETE_FAST DELETE_GLOBAL DELETE_NAME JUMP_BACKWARD "
+        "JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD MAKE_CELL NOP NOT_TAKEN RESUME RETURN_CONST "
+        "SETUP_ANNOTATIONS"
+    ),
+    (0, 1): (
+        "FOR_ITER GET_ANEXT GET_LEN IMPORT_FROM LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS LOAD_CLASSDEREF "
+        "LOAD_CLOSURE LOAD_COMMON_CONSTANT LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR "
+        "LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_LOCALS LOAD_NAME LOAD_SMALL_INT MATCH_KEYS MATCH_MAPPING "
+        "MATCH_SEQUENCE PUSH_EXC_INFO PUSH_NULL RETURN_GENERATOR WITH_EXCEPT_START"
+    ),
+    (0, 2): "LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST LOAD_GLOBAL",
+    (1, 0): (
+        "DELETE_ATTR IMPORT_STAR JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_EXCEPT POP_ITER "
+        "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE "
+        "POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE "
+        "POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE "
+        "POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRINT_EXPR RERAISE RETURN_VALUE STORE_DEREF STORE_FAST "
+        "STORE_GLOBAL STORE_NAME"
+    ),
+    (1, 1): (
+        "ASYNC_GEN_WRAP CALL_INTRINSIC_1 CHECK_EG_MATCH CHECK_EXC_MATCH CONVERT_VALUE FORMAT_SIMPLE "
+        "FORMAT_VALUE GET_AITER GET_AWAITABLE GET_ITER GET_YIELD_FROM_ITER LIST_TO_TUPLE "
+        "LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS SEND STORE_FAST_LOAD_FAST TO_BOOL UNARY_INVERT "
+        "UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE YIELD_VALUE"
+    ),
+    (1, 2): "BEFORE_ASYNC_WITH BEFORE_WITH LOAD_METHOD LOAD_SPECIAL",
+    (1, 3): "UNPACK_SEQUENCE",
+    (1, 4): "UNPACK_EX",
+    (2, 0): "DELETE_SUBSCR END_ASYNC_FOR STORE_ATTR STORE_FAST_STORE_FAST",
+    (2, 1): (
+        "BINARY_OP BINARY_SUBSCR BUILD_TEMPLATE CALL_INTRINSIC_2 CLEANUP_THROW COMPARE_OP CONTAINS_OP "
+        "DICT_MERGE DICT_UPDATE END_SEND FORMAT_WITH_SPEC IMPORT_NAME IS_OP LIST_APPEND LIST_EXTEND "
+        "PREP_RERAISE_STAR SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE"
+    ),
+    (3, 0): "RAISE_VARARGS STORE_SUBSCR",
+    (3, 1): (
+        "BINARY_SLICE BUILD_INTERPOLATION BUILD_LIST BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE MAP_ADD MATCH_CLASS"
+    ),
+    (3, 2): "LOAD_SUPER_ATTR",
+    (4, 0): "STORE_SLICE",
+    (4, 1): "BUILD_CONST_KEY_MAP CALL_FUNCTION_EX",
+    (5, 1): "CALL",
+    (6, 1): "BUILD_MAP CALL_KW",
+}
+"""The instructions of all versions of Python by the numbers of values that they pop and push with the argument 3."""
+EFFECTS_BY_VERSION = {
+    "END_FOR": (1 if sys.version_info >= (3, 13) else 2, 0),
+    "LOAD_ATTR": (1, 2 if sys.version_info >= (3, 12) else 1),
+    "MAKE_FUNCTION": (1 if sys.version_info >= (3, 13) else 3, 1),
+}
 PSEUDO_INSTRUCTIONS = 256
+
+
+def all_instructions() -> set[str]:
+    """The instructions of this version of Python in the bytecode of code objects."""
+    specialized = getattr(dis, "_specialized_opmap", {})
+    names = {name for name, code in dis.opmap.items() if code < PSEUDO_INSTRUCTIONS and name not in specialized}
+    return {name for name in names if not name.startswith("INSTRUMENTED_")} - NOT_READ
 
 
 def test_instructions_on_variables_attributes_and_items() -> None:
     """An instruction that a new version of Python adds has to be added to one of these tables."""
-    found = {name for name, code in dis.opmap.items() if code < PSEUDO_INSTRUCTIONS}
-    found = {name for name in found if name.startswith(("LOAD_", "STORE_", "DELETE_"))}
+    found = {name for name in all_instructions() if name.startswith(("LOAD_", "STORE_", "DELETE_"))}
     known = bytecode._METHODS.keys() | abstract_stack._LOADS.keys() | UNKNOWN_RESULTS | USED_OPERANDS
     assert found <= known
+
+
+def test_numbers_of_values_that_instructions_pop_and_push() -> None:
+    """An instruction that a new version of Python adds or changes is not read before someone has looked at it."""
+    expected = {name: effect for effect, names in EFFECTS.items() for name in names.split()}
+    expected |= EFFECTS_BY_VERSION
+    found = {name: abstract_stack._effect(name, 3) for name in all_instructions()}
+    assert found == {name: expected.get(name) for name in found}

@@ -464,6 +464,8 @@ def test_consumed_iterators(observe, x):
         entry = observe(lambda x, numbers: x * next(numbers), x, make())
         assert entry.random == ["numbers"]
     assert observe(lambda x, numbers: x, x, itertools.count()).random == []
+    hidden = ["numbers"] if sys.version_info >= (3, 14) else []  # its position cannot be read
+    assert observe(lambda x, numbers: x, x, itertools.chain([1])).random == hidden
 
 
 def test_distribution(observe, x):

@@ -1,6 +1,7 @@
 """The set-up scripts: clear words when something is missing, nothing done twice."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -30,14 +31,14 @@ def _program(path: Path, text: str) -> str:
 def test_missing_python_is_named(tmp_path):
     done = _run(tmp_path, "no-such-python")
     assert done.returncode == 1
-    assert "no 'no-such-python' found. Install Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "no 'no-such-python' found. Install Python 3.11 to 3.14" in done.stderr
 
 
 def test_old_python_is_refused(tmp_path):
     old = _program(tmp_path / "python3.9", '[[ $1 == --version ]] && echo "Python 3.9.1"; exit 1\n')
     done = _run(tmp_path, old)
     assert done.returncode == 1
-    assert "Python 3.9.1 is not supported. Set PYTHON to a Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "Python 3.9.1 is not supported. Set PYTHON to a Python 3.11 to 3.14" in done.stderr
 
 
 def _stamps(environment: Path, torch: str) -> None:
@@ -162,15 +163,20 @@ def test_scripts_are_executable_and_parse(script):
         subprocess.run(["bash", "-n", path], check=True)
 
 
-def _check(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
-    """A run of ``scripts/check`` with other steps."""
+def _check(tmp_path: Path, source: str, programs: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A run of ``scripts/check`` with other steps, where PATH has bash and some programs."""
     script = (ROOT / "scripts" / "check").read_text()
     start, end = script.index("def steps("), script.index("def of_version(")
     program = tmp_path / "scripts" / "check"
     program.parent.mkdir(exist_ok=True)
     program.write_text(script[:start] + source + "\n\n" + script[end:])
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    variables = {**os.environ, "THUNDER_CHECK_VERSIONS": ""}
+    path = tmp_path / "programs"
+    path.mkdir()
+    (path / "bash").symlink_to(shutil.which("bash"))
+    for name, text in programs.items():
+        _program(path / name, text)
+    variables = {**os.environ, "THUNDER_CHECK_VERSIONS": "", "PATH": str(path)}
     return subprocess.run([sys.executable, program], env=variables, capture_output=True, text=True, check=False)
 
 
@@ -189,10 +195,61 @@ def steps(versions):
 )
 @pytest.mark.slow
 def test_a_check_ends_at_the_first_failure_with_the_times_of_its_steps(tmp_path, code, budget, outcome):
-    done = _check(tmp_path, STEPS.format(code=code, budget=budget))
+    done = _check(tmp_path, STEPS.format(code=code, budget=budget), {"chromium": ""})
     assert done.returncode == 1
     table = done.stdout[done.stdout.index("step  ") :]
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["first", "second", "all"]
     assert outcome in table
     slowest = [line.split()[-1] for line in table.splitlines() if " s  " in line]
     assert slowest == ([] if code else ["8", "7", "6", "5", "4"])
+
+
+# Root on Debian runs the step that has the tests of the explorer's page.
+TESTS = """
+os.geteuid = lambda: 0
+platform.freedesktop_os_release = lambda: {{"ID": "{system}"}}
+
+def steps(versions):
+    yield Step("tests", (sys.executable, "-c", "import shutil; print('found', shutil.which('chromium'))"), 1000)
+"""
+INSTALL = """
+cd "${0%/*}"
+echo "$@" >>../apt.log
+[[ $1 != install ]] || {install}
+"""
+
+
+@pytest.mark.parametrize(
+    ("system", "install", "skipped"),
+    [
+        ("debian", "PATH=/usr/bin:/bin ln -s bash chromium", None),
+        (
+            "debian",
+            "{ echo E: Unable to fetch; exit 100; }",
+            "did not install Chromium, exit code 100: E: Unable to fetch",
+        ),
+        ("ubuntu", "exit 1", "there is no Chromium; only root on Debian"),
+    ],
+)
+def test_a_check_installs_chromium_before_the_tests(tmp_path, system, install, skipped):
+    done = _check(tmp_path, TESTS.format(system=system), {"apt-get": INSTALL.replace("{install}", install)})
+    assert done.returncode == 0, done.stderr
+    if skipped is None:
+        assert f"found {tmp_path / 'programs' / 'chromium'}" in done.stdout
+        assert "skipped, " not in done.stdout.replace("PyTorch: skipped, THUNDER_CHECK_VERSIONS", "")
+    else:
+        assert "found None" in done.stdout
+        (line,) = [
+            each for each in done.stdout.splitlines() if each.startswith("Tests of the explorer's page: skipped, ")
+        ]
+        assert skipped in line
+    log = tmp_path / "apt.log"
+    commands = [each.split()[0] for each in log.read_text().splitlines()] if log.exists() else []
+    assert commands == (["update", "install"] if system == "debian" else [])
+
+
+def test_a_check_with_a_browser_installs_none(tmp_path):
+    done = _check(tmp_path, TESTS.format(system="debian"), {"apt-get": ">apt.log", "google-chrome": ""})
+    assert done.returncode == 0, done.stderr
+    assert "explorer" not in done.stdout
+    assert not (tmp_path / "apt.log").exists()

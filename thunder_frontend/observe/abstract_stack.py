@@ -2,7 +2,7 @@
 
 One pass over the bytecode, from start to end, maintains a stack of origins: the variable, attribute or constant from
 which each value was loaded. Where two control-flow paths join, an origin is known if it is the same on both. This is
-the only file that depends on the encoding of bytecode, which differs between CPython 3.11, 3.12 and 3.13.
+the only file that depends on the encoding of bytecode, which differs between CPython 3.11, 3.12, 3.13 and 3.14.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ GLOBAL_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_
 JUMPS_IF_NONE: Final = frozenset(name for name in dis.opmap if name.endswith(("_IF_NONE", "_IF_NOT_NONE")))
 FIRST_ASSIGNMENT: Final = 13
 """The arguments of ``BINARY_OP`` from this one on are assignments, such as ``+=``; those below are operators."""
+SUBSCRIPT: Final = 26
+"""The argument of ``BINARY_OP`` for ``a[b]``, which is an instruction ``BINARY_SUBSCR`` before Python 3.14."""
+COMMON_CONSTANTS: Final[tuple[Any, ...]] = (AssertionError, NotImplementedError, tuple, all, any)
+"""The values of ``LOAD_COMMON_CONSTANT`` by its argument."""
 JOIN: Final = "JOIN"
 """The operation of an `Instruction` for a join of control flow: its operands differ between the joined paths."""
 UNKNOWN: Final = ""
@@ -39,9 +43,10 @@ _ENDS = frozenset(
 )
 """Instructions that the next instruction never follows."""
 _CACHE = dis.opmap["CACHE"]
-_FORWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" not in dis.opname[code])
-_SKIPPED = frozenset({"CACHE", "PRECALL"})
 _BACKWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" in dis.opname[code])
+_FORWARD_JUMPS = {dis.opname[code] for code in dis.hasjrel} - _BACKWARD_JUMPS - {"END_ASYNC_FOR"}
+"""Without ``END_ASYNC_FOR``, whose argument is the start of the loop, for `sys.monitoring`."""
+_SKIPPED = frozenset({"CACHE", "PRECALL"})
 
 
 class StackValue(NamedTuple):
@@ -66,11 +71,17 @@ class StackValue(NamedTuple):
         """Whether the value is a constant."""
         return self.constant is not NO_CONSTANT
 
+    @property
+    def is_common(self) -> bool:
+        """Whether the value is one of the `COMMON_CONSTANTS`, which instructions load without a lookup."""
+        return any(self.constant is each for each in COMMON_CONSTANTS)
+
 
 class Instruction(NamedTuple):
     """An instruction, or a `JOIN`.
 
-    A call with keywords is a ``CALL_KW`` in all versions; its last operand is the tuple of the keywords.
+    A call with keywords is a ``CALL_KW`` in all versions; its last operand is the tuple of the keywords. A subscript is
+    a ``BINARY_SUBSCR``.
 
     Attributes:
         position: its offset in the bytecode.
@@ -147,6 +158,8 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
         name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)] if operation in _NAME_OPERATIONS else ""
         popped, pushed = _effect(operation, argument)
         operands: Sequence[StackValue] = _pop(stack, popped) if popped else ()
+        if operation == "BINARY_OP" and argument == SUBSCRIPT:
+            operation = "BINARY_SUBSCR"
         load = _LOADS.get(operation)
         if load is not None:
             stack += load(code, argument, name, operands)
@@ -230,10 +243,12 @@ def _after_jump(stack: list[StackValue], operation: str, argument: int) -> list[
 
 
 _PUSH_NOTHING = frozenset(
-    {"COPY_FREE_VARS", "MAKE_CELL", "NOP", "RESUME", "END_FOR", "END_ASYNC_FOR", "IMPORT_STAR", "PRINT_EXPR", "RERAISE"}
-    | {"RAISE_VARARGS", "SETUP_ANNOTATIONS"}
+    {"COPY_FREE_VARS", "MAKE_CELL", "NOP", "NOT_TAKEN", "RESUME", "END_FOR", "END_ASYNC_FOR", "IMPORT_STAR"}
+    | {"PRINT_EXPR", "RERAISE", "RAISE_VARARGS", "SETUP_ANNOTATIONS"}
 )
-_NOTHING_STARTS = ("STORE_", "DELETE_", "POP_", "JUMP_", "RETURN_VALUE", "RETURN_CONST")
+_NOTHING_STARTS = ("STORE_", "DELETE_", "POP_", "JUMP_", "RETURN_CONST")
+_FIXED = {"RETURN_GENERATOR": (0, 1), "RETURN_VALUE": (1, 0)}
+"""Instructions for which `dis.stack_effect` differs between versions."""
 
 
 @functools.cache
@@ -244,8 +259,8 @@ def _effect(operation: str, argument: int) -> tuple[int, int]:
     """
     if operation == "CALL":
         return argument + 2, 1
-    if operation == "RETURN_GENERATOR":
-        return 0, 1
+    if operation in _FIXED:
+        return _FIXED[operation]
     opcode = dis.opmap[operation]
     difference = dis.stack_effect(opcode, argument if opcode >= dis.HAVE_ARGUMENT else None, jump=False)
     if operation in _POPS:
@@ -259,7 +274,7 @@ def _effect(operation: str, argument: int) -> tuple[int, int]:
 _POPS = {
     "LOAD_ATTR": 1, "LOAD_METHOD": 1, "LOAD_SUPER_ATTR": 3, "LOAD_FROM_DICT_OR_GLOBALS": 1, "UNPACK_SEQUENCE": 1,
     "UNPACK_EX": 1, "STORE_FAST_LOAD_FAST": 1, "STORE_FAST_STORE_FAST": 2, "BEFORE_WITH": 1, "BEFORE_ASYNC_WITH": 1,
-    "SEND": 1,
+    "SEND": 1, "LOAD_SPECIAL": 1,
 }  # fmt: skip
 """The numbers of popped values, for instructions that do not push one value."""
 
@@ -317,13 +332,22 @@ _ATTRIBUTE_MAY_BE_CALLED = sys.version_info >= (3, 12)
 _Load = Callable[[CodeType, int, str, Sequence[StackValue]], Sequence[StackValue]]
 _LOADS: dict[str, _Load] = {
     "LOAD_CONST": lambda code, argument, name, operands: (StackValue(constant=code.co_consts[argument]),),
+    "LOAD_SMALL_INT": lambda code, argument, name, operands: (StackValue(constant=argument),),
+    "LOAD_COMMON_CONSTANT": lambda code, argument, name, operands: (StackValue(constant=COMMON_CONSTANTS[argument]),),
     **dict.fromkeys(
-        ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"),
+        (
+            "LOAD_FAST",
+            "LOAD_FAST_BORROW",
+            "LOAD_FAST_CHECK",
+            "LOAD_DEREF",
+            "LOAD_CLASSDEREF",
+            "LOAD_FROM_DICT_OR_DEREF",
+        ),
         lambda code, argument, name, operands: (_variable(code, argument),),
     ),
-    "LOAD_FAST_LOAD_FAST": lambda code, argument, name, operands: (
-        _variable(code, argument >> 4),
-        _variable(code, argument & 15),
+    **dict.fromkeys(
+        ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"),
+        lambda code, argument, name, operands: (_variable(code, argument >> 4), _variable(code, argument & 15)),
     ),
     "STORE_FAST_LOAD_FAST": lambda code, argument, name, operands: (_variable(code, argument & 15),),
     "LOAD_GLOBAL": lambda code, argument, name, operands: _called(

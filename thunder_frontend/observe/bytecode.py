@@ -256,6 +256,10 @@ class _Reader:
         self.use((key,), as_tensors=True)
 
     def identity(self, instruction: Instruction) -> None:
+        if any(value.is_common for value in instruction.operands):
+            # Code that passes a generator to ``all`` first compares this function with the builtin one.
+            self.use_identity(instruction.operands)
+            return
         constants = [value.constant for value in instruction.operands if value.is_constant]
         self.names.compares_identity |= not constants
         self._compares_constants |= any(constant is not None for constant in constants)

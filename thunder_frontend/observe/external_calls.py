@@ -74,6 +74,11 @@ _SUBCLASSES: Final = "__subclasses__"
 # Reads of the standard library for logging, warnings and imports are not part of the program.
 _UNRELATED: Final = ("importlib", "inspect", "linecache", "logging", "threading", "tokenize", "traceback", "warnings")
 
+_ONCE: Final = frozenset(
+    {("multiprocessing.context", "_default_context"), ("multiprocessing.resource_tracker", "_send")}
+)
+"""Functions that prepare a process for `multiprocessing` once, since Python 3.14, by module: not part of a program."""
+
 
 _OVERRIDES: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _REPLACED: Final = {
@@ -115,7 +120,10 @@ def external_call(function: Any, frame: FrameType) -> str | None:
         return None
     caller: FrameType | None = frame
     while caller is not None and kind_of(caller.f_code) is CodeKind.LIBRARY:
-        library = str(caller.f_globals.get("__name__", "")).partition(".")[0]
+        module = str(caller.f_globals.get("__name__", ""))
+        library = module.partition(".")[0]
+        if (module, caller.f_code.co_name) in _ONCE:
+            return None
         # others than `threading` detect recursion by thread
         if library != "threading" if name.startswith("threading.") else library in _UNRELATED:
             return None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import decimal
 import functools
+import gc
 import importlib
 import io
+import itertools
 import logging
 import os
 import random
@@ -318,8 +320,10 @@ class _IteratorStates:
             with warnings.catch_warnings():  # iterators of itertools warn that they will lose this method
                 warnings.simplefilter("ignore", DeprecationWarning)
                 reduced = iterator.__reduce__()
-        except TypeError:
-            return Unknown()
+        except TypeError:  # an iterator of itertools since Python 3.14
+            held = gc.get_referents(iterator)  # the class and, for a `itertools.count`, its numbers
+            is_count = held[:1] == [itertools.count] and all(type(number) is int for number in held[1:])
+            return repr(iterator) if is_count else Unknown()
         return self._part(reduced[1:], depth + 1) if isinstance(reduced, tuple) else Unknown()
 
     def _part(self, value: Any, depth: int) -> Any:

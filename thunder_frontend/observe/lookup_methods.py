@@ -53,16 +53,18 @@ _PURE = frozenset(
     | {"BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CALL", "CALL_KW", "CHECK_EXC_MATCH", "COMPARE_OP", "CONTAINS_OP"}
     | {"CONVERT_VALUE", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER"}
     | {"FORMAT_WITH_SPEC", "GET_ITER", "IS_OP", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD"}
-    | {"JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "LOAD_ASSERTION_ERROR", "LOAD_ATTR", "LOAD_CONST"}
-    | {"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_GLOBAL"}
-    | {"LOAD_METHOD", "LOAD_SUPER_ATTR", "MAKE_CELL", "NOP", "POP_EXCEPT", "POP_JUMP_BACKWARD_IF_FALSE"}
+    | {"JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "LOAD_ASSERTION_ERROR", "LOAD_ATTR"}
+    | {"LOAD_COMMON_CONSTANT", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_BORROW"}
+    | {"LOAD_FAST_BORROW_LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_GLOBAL", "LOAD_METHOD"}
+    | {"LOAD_SMALL_INT", "LOAD_SUPER_ATTR", "MAKE_CELL", "NOP", "NOT_TAKEN", "POP_EXCEPT", "POP_ITER"}
+    | {"POP_JUMP_BACKWARD_IF_FALSE"}
     | {"POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_TRUE"}
     | {"POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE"}
     | {"POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE"}
     | {"POP_TOP", "PUSH_EXC_INFO", "PUSH_NULL", "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_VALUE"}
     | {"STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "TO_BOOL", "UNARY_NOT", JOIN}
 )
-"""Instructions of CPython 3.11 to 3.13 that assign only local variables and run only the code that they call."""
+"""Instructions of CPython 3.11 to 3.14 that assign only local variables and run only the code that they call."""
 _FUNCTIONS = frozenset(
     {"bool", "callable", "dict", "float", "frozenset", "getattr", "hasattr", "id", "int", "isinstance", "issubclass"}
     | {"len", "list", "object", "repr", "set", "str", "super", "tuple", "type", "vars"}
