@@ -79,8 +79,8 @@ class Compiled(ProgramCache):
     def _tune(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Choose the executors for the first call, if the configuration wants it and nothing is compiled before."""
         settings = self.settings
-        if not isinstance(settings, ConfiguredSettings) or not settings.config.tune or self.entries:
-            return
+        if type(settings) is not ConfiguredSettings or not settings.config.tune or self.entries:
+            return  # without `isinstance`, which a caller may have replaced
         first_call = library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
         with self._lock:
             if self.settings is settings:  # no other thread has chosen them
