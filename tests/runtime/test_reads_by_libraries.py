@@ -218,3 +218,17 @@ def test_reads(name: str) -> None:
     for change in (os.getpid, *changes, os.getpid):
         change()
         assert torch.equal(program(x), compiled(x))
+
+
+def test_functions_that_take_paths_apart_are_part_of_programs() -> None:
+    """They are functions in C of `posix`, whose other functions read files."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        parts = os.path.normpath("a//b/../c").split("/")
+        root = os.path.splitroot("/a/b") if sys.version_info >= (3, 12) else os.path.splitdrive("/a/b")
+        return x * (len(parts) + len(root[-1]) + len(os.path.join("a", "b")) + len(os.path.basename("a/b")))
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(program(x), compiled(x))
+    assert thunder.cache_misses(compiled) == 1

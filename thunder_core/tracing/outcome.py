@@ -183,6 +183,8 @@ _PARTS: Final[dict[torch.layout, tuple[str, ...]]] = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 """By layout, the methods that return the dense tensors of which a sparse tensor consists."""
+LAYOUTS: Final = frozenset({torch.strided, *_PARTS})
+"""The layouts that results of ops can have."""
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -41,9 +41,12 @@ _MODULES: Final = frozenset(
     | {"select", "sys", "time"}
 )
 """Modules of C functions that read or change state outside of Python objects, or of all objects."""
+_OF_OS: Final = frozenset({"fspath", "getpid", "cpu_count", "putenv", "unsetenv"})
+_OF_PATHS: Final = frozenset({"_path_normpath", "_path_splitroot", "_path_splitroot_ex"})
+"""Functions of `os.path` that take paths apart as texts; in C since Python 3.11 to 3.13."""
 _INSIDE: Final = {
-    "posix": frozenset({"fspath", "getpid", "cpu_count", "putenv", "unsetenv"}),
-    "nt": frozenset({"fspath", "getpid", "cpu_count", "putenv", "unsetenv"}),
+    "posix": _OF_OS | _OF_PATHS,
+    "nt": _OF_OS | _OF_PATHS,
     "gc": frozenset({"collect", "disable", "enable", "freeze", "is_tracked", "isenabled", "unfreeze"}),
     "sys": frozenset(
         {"_getframe", "_getframemodulename", "exc_info", "exception", "getprofile", "getrefcount", "getsizeof"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from thunder_core.ir.size import Size, SizeExpr, from_fake
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import with_items
 from thunder_core.tracing.frames import user_location
+from thunder_core.tracing.outcome import LAYOUTS
 from thunder_frontend.record.inputs import Inputs
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
@@ -155,6 +156,13 @@ def _convert(value: Any, call: CallArguments) -> Any:
         call.key.append((kind, len(value)))
         return [_convert(item, call) for item in value]
     return _convert_rare(value, kind, call)
+
+
+def check_layouts(name: str, layouts: Iterable[torch.layout]) -> None:
+    """Check that ops can have results of these layouts. Raises RunEagerly otherwise: a function returned them."""
+    for layout in set(layouts) - LAYOUTS:
+        kind = "in the format of oneDNN" if str(layout) == "torch._mkldnn" else f"of the layout {layout}"
+        raise RunEagerly(f"{name} returns a tensor {kind}, which cannot be traced{at(user_location())}")
 
 
 def _quantized(dtype: torch.dtype) -> RunEagerly:

@@ -32,7 +32,7 @@ from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.observe.writes import Write, same_writes
 from thunder_frontend.record import data_dependence, result_sizes
-from thunder_frontend.record.arguments import CallArguments
+from thunder_frontend.record.arguments import CallArguments, check_layouts
 from thunder_frontend.record.attempt import Attempt, RecordAgain
 from thunder_frontend.record.backward_code import BackwardCode
 from thunder_frontend.record.communication import check_channels
@@ -368,6 +368,7 @@ class Recorder:
                     with generators, thread:
                         outcome = infer(symbol.target, fake_args, fake_kwargs, arguments, observed)
                     check_after_inference(symbol.target, fake_args, fake_kwargs)
+                    check_layouts(symbol.name, [result.layout for result in outcome[0].results])
                     return outcome
                 except (*data_dependence.EXCEPTIONS, WrapperResultError, ThunderError):
                     raise

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from thunder_core.errors import RunEagerly, UnsupportedError, trying
+from thunder_core.errors import UnsupportedError, trying
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
-from thunder_core.ir.location import at
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import Size, from_fake, on_fakes
 from thunder_core.ir.symbol import Symbol
@@ -37,7 +36,7 @@ from thunder_core.symbols.checks import CHECK_METADATA
 from thunder_core.tracing.fake_tensors import computed_from
 from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.outcome import Outcome, infer
-from thunder_frontend.record.arguments import CallArguments
+from thunder_frontend.record.arguments import CallArguments, check_layouts
 from thunder_frontend.record.data_dependence import Declined, Resolved, ValueRequest, is_small
 from thunder_frontend.record.prefix import real_calls
 from thunder_frontend.record.recorder import Recorder
@@ -288,7 +287,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
 
     Raises:
         UnsupportedError: the result has a nested tensor with the strided layout.
-        RunEagerly: the result has a tensor in the format of oneDNN.
+        RunEagerly: the result has a tensor of a layout that ops cannot have, such as oneDNN's.
         Exception: any exception of the call.
     """
     tensors = tensors_in((args, kwargs))
@@ -297,9 +296,7 @@ def run_metadata(target: Callable[..., Any], args: Any, kwargs: Any) -> CallMeta
     leaves: list[Any] = []
     map_leaves(leaves.append, result)  # the leaves that `_to_meta` will get: `iterate_leaves` enters subclasses of dict
     name = getattr(target, "__name__", str(target))
-    if any(isinstance(leaf, torch.Tensor) and leaf.is_mkldnn for leaf in leaves):
-        made = f"{name} returns a tensor in the format of oneDNN"
-        raise RunEagerly(f"{made}, which cannot be traced{at(user_location())}")
+    check_layouts(name, [leaf.layout for leaf in leaves if isinstance(leaf, torch.Tensor)])
     if any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in leaves):
         raise UnsupportedError(
             f"{name} returns a nested tensor with the strided layout, which has no shape that a trace can represent",
