@@ -6,12 +6,14 @@ import contextvars
 import copy
 import dataclasses
 import functools
+import inspect
 import json
 import operator
 import string
 import sys
 import threading
 import types
+import typing
 from types import SimpleNamespace
 
 import pytest
@@ -556,3 +558,24 @@ def test_methods_that_functools_makes(x):
     torch.testing.assert_close(compiled(x, 1.0), x * 20)
     torch.testing.assert_close(compiled(x, 1.0), x * 20)
     assert thunder.cache_misses(compiled) == 3
+
+
+def annotated(value: 2.0) -> 1.0:
+    return value
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * annotated.__annotations__["value"],
+        lambda x: x * inspect.signature(annotated).parameters["value"].annotation,
+        lambda x: x * (2 if typing.get_type_hints(annotated)["return"] is int else 3),
+    ],
+    ids=["annotations", "signature", "hints"],
+)
+def test_annotations_of_functions(monkeypatch, program):
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for found in ({"value": 2.0, "return": int}, {"value": 3.0, "return": float}):
+        monkeypatch.setattr(annotated, "__annotations__", found)
+        for _ in range(2):
+            assert torch.equal(compiled(x), program(x))

@@ -48,7 +48,7 @@ from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.stored_objects import Holder, StoredObjects, parts_of_fresh
 
 _BUILTIN_MODULES = ("builtins", "collections")
-_DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
+DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
 _IMMUTABLE = 1 << 8
 """Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGS_IMMUTABLETYPE``)."""
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
@@ -150,18 +150,19 @@ class Following:
     def read_class(self, node: Node, names: CodeNames) -> None:
         """Read attributes of a class, and its docstring. Its name is assumed constant: much code logs it."""
         self.classes.read(node, names)
-        self._describe(node, names.attributes & (_DESCRIBING - {"__name__", "__qualname__"}))
+        self.describe(node, names.attributes & (DESCRIBING - {"__name__", "__qualname__"}))
 
     def read_function(self, node: Node, names: CodeNames) -> None:
         """Read attributes of a function, its variables, and its name, which functions with equal code may not share."""
         self.read_attributes(node, names)
-        self._describe(node, names.attributes & _DESCRIBING)
+        self.describe(node, names.attributes & DESCRIBING)
         if "__globals__" in names.attributes:
             self.read_namespace(node.object.__globals__, names)
         if "__closure__" in names.attributes:
             self._heap.objects.read_variables(node)
 
-    def _describe(self, node: Node, read: Iterable[str]) -> None:
+    def describe(self, node: Node, read: Iterable[str]) -> None:
+        """Read attributes of a class or function that are no part of what it does: its name, its annotations."""
         for name in sorted(set(read) - node.guarded):
             node.guarded.add(name)
             value = getattr(node.object, name, None)

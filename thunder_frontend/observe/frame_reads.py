@@ -28,7 +28,7 @@ from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import function_behind
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import CONTAINERS, NodeKind
-from thunder_frontend.observe.following import Following
+from thunder_frontend.observe.following import DESCRIBING, Following
 from thunder_frontend.observe.heap import Heap, is_library
 from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.stand_ins import is_conversion
@@ -48,6 +48,9 @@ _FIXED = frozenset(
     | {"stdlib_module_names", "thread_info", "version", "version_info", "warnoptions"}
 )
 """Variables of ``sys`` that do not change."""
+
+
+_DESCRIBES_FUNCTIONS = frozenset({"inspect", "typing"})
 
 
 class FrameReads:
@@ -239,13 +242,15 @@ class FrameReads:
             if module is not None:
                 self._following.follow_python_module(module, members or names.attributes, names)
 
-    def passed_to_library(self, value: Any, names: CodeNames) -> None:
-        """Read an argument of code that is not observed, and what it holds."""
+    def passed_to_library(self, value: Any, names: CodeNames, module: Any) -> None:
+        """Read an argument of code of a Python module that is not observed, and what it holds."""
         if type(value) is ModuleType and not is_library(value.__name__.partition(".")[0]):
             self._following.read_namespace(vars(value), names)
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind in (NodeKind.OBJECT, *CONTAINERS):
             self._heap.objects.read_everything(node, names=True)
+        elif node is not None and node.kind is NodeKind.FUNCTION and module in _DESCRIBES_FUNCTIONS:
+            self._following.describe(node, DESCRIBING)
 
 
 def _has_code(attribute: Any, code: CodeType) -> bool:

@@ -524,7 +524,7 @@ class Observer:
         for name in names.arguments:
             value = variables.get(name)
             if type(value) not in _SKIPPED:
-                self._reads.passed_to_library(value, names)
+                self._reads.passed_to_library(value, names, frame.f_globals.get("__name__"))
 
     def _left(self, frame: FrameType, value: Any) -> None:
         _, kind, names = self._codes.get(id(frame.f_code)) or self._lookup(frame)

@@ -13,7 +13,7 @@ from thunder_core.checks.arrays import is_buffer, shares_memory
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import OTHER_MEMORY
 from thunder_core.checks.source import CreatedSource
-from thunder_core.errors import LeakedTensorError, RunEagerly, UnsupportedError
+from thunder_core.errors import LeakedTensorError, RunEagerly, SizeVariesError, UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol, written_storages
 from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
@@ -21,12 +21,16 @@ from thunder_core.ir.trace import with_bodies
 from thunder_core.ir.tree import map_leaves
 from thunder_frontend.observe.observer import Observer
 from thunder_frontend.observe.torch_generators import TorchGenerators
+from thunder_frontend.record.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_frontend.record.prefix import real_calls
 from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.tensors import Tensors
 from thunder_frontend.record.traced_number import TracedNumber
-from thunder_frontend.record.traced_tensor import holds_traced_tensor
+from thunder_frontend.record.traced_size import TracedSize
+from thunder_frontend.record.traced_tensor import holds_traced_tensor, reachable
 
+_NUMBERS: Final = frozenset({TracedNumber, TracedSize, torch.SymInt, torch.SymFloat, torch.SymBool})
+_MOST_OBJECTS: Final = 10_000
 _PATIENCE: Final = 20
 """How often other threads get 10 ms to release frames of the program, which sampling profilers hold."""
 
@@ -94,21 +98,36 @@ def _scrub(tensor: Any, ignore: tuple[Any, ...]) -> list[str]:
     return described or ["an object that the garbage collector does not track"]
 
 
-def check_cached_functions(observer: Observer) -> None:
+def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
     """Check the functions with ``functools.lru_cache`` that the program called.
 
     Results that depend on no tensor are guarded constants.
 
     Raises:
         RunEagerly: the cache would have to store a tensor that this call computed, or was called with tensors.
+        RecordAgain, SizeVariesError: it would have to store a number that varies between calls, which is a constant in
+            the next recording.
     """
     for function in observer.called_cached_functions():
         name = str(getattr(function, "__qualname__", function))
         if holds_traced_tensor(function):
             function.cache_clear()
             raise RunEagerly(f"the functools.lru_cache of {name} stores a tensor that the program computes")
+        if _holds_number(function):
+            function.cache_clear()
+            sizes = recorder.inputs.input_sizes
+            if sizes is not None and sizes.floats.any:
+                raise sizes.floats.constants(None)
+            if recorder.has_traced_numbers:
+                raise RecordAgain("a functools.lru_cache stores a number of the trace", guesses=CONSTANT_NUMBERS)
+            raise SizeVariesError(f"the functools.lru_cache of {name} stores a number that varies")
         if any(_holds_tensor(key) for held in gc.get_referents(function) if type(held) is dict for key in held):
             raise RunEagerly(f"{name}, which has a functools.lru_cache, is called with tensors")
+
+
+def _holds_number(function: Any) -> bool:
+    """Whether a function's cache has a number of the trace, or a size, as a key or in a result."""
+    return any(type(held) in _NUMBERS for held in reachable(function, _MOST_OBJECTS))
 
 
 def _holds_tensor(key: Any) -> bool:

@@ -252,7 +252,7 @@ def _run_checked(
         raise RecordAgain("another thread replaced a symbol by a number", lost_number=True)
     if observer.replaced_builtins:
         raise replaces_builtins(observer.replaced_builtins)
-    check_cached_functions(observer)
+    check_cached_functions(recorder, observer)
     check_buffers(recorder, observer)
     communication().check(recorder, observer)
     check_arrays(recorder)
