@@ -38,6 +38,7 @@ def test_wheel_holds_the_two_packages_and_the_licence(wheel):
     assert {f"{package}/py.typed" for package in packages} <= set(names)
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_module_of_the_checkout(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.endswith(".py")}

@@ -45,6 +45,7 @@ def test_import_brings_in_no_unwanted_module(imported):
     assert not [name for name in imported if name.split(".")[0] in UNWANTED or name in UNWANTED]
 
 
+@pytest.mark.slow
 def test_import_brings_in_no_third_party_package(imported):
     third_party = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
     assert third_party <= {"thunder", "thunder_core", "thunder_frontend", "torch"}

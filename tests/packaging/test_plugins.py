@@ -66,6 +66,7 @@ def test_there_is_a_wheel_for_each(wheels: list[Path]) -> None:
     assert {metadata(wheel)["Name"] for wheel in wheels} == {"thunder-core", "thunder-compiler", *names}
 
 
+@pytest.mark.slow
 def test_wheels_can_be_released(wheels: list[Path]) -> None:
     """Metadata, licenses, entry points and types are complete, and what they require of each other is built."""
     assert not runpy.run_path(str(ROOT / "scripts" / "release"))["wheel_problems"](wheels)

@@ -125,6 +125,7 @@ print(json.dumps([thunder.__file__, discovered, equal, equal_gradient, imported]
 """
 
 
+@pytest.mark.slow
 def test_broken_plugins_that_nobody_names_are_harmless(environment: Path, tmp_path: Path) -> None:
     file, discovered, equal, equal_gradient, imported = _run(environment, tmp_path, NOT_NAMED)
     assert Path(file).is_relative_to(environment.parents[1])

@@ -372,6 +372,7 @@ class Ending(Coded):
 
 @pytest.mark.one_version
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.slow
 def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: one that answers, one that ends early; a child of this process has none, and PyTorch's kernels."""
     monkeypatch.setattr(behind, "Job", worker_process.Job)
@@ -431,6 +432,7 @@ def main() -> None:
 
 
 @pytest.mark.one_version
+@pytest.mark.slow
 def test_end_of_the_process() -> None:
     """It does not wait for the compilation, says nothing, and nothing outlives it."""
     code = "from test_behind import main; main()"

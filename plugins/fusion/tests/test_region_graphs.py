@@ -134,6 +134,7 @@ def test_a_region_is_split_only_if_others_are_like_it() -> None:
     assert sorted(kinds_of_regions(*layers(1)).values()) == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_work_grows_with_the_number_of_ops() -> None:
     """Steps of Python, not time: 8,700 lines take at most ten times as many as 1,000."""
     counts = [_steps(random_lines(0, count)) for count in (1_000, 8_700)]
