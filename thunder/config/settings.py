@@ -52,7 +52,7 @@ class ConfiguredSettings(Settings):
 
 
 def timed(executors: tuple[Executor, ...], config: ThunderConfig) -> tuple[Executor, ...]:
-    """The executors, which compile behind the calls if the configuration says so.
+    """The executors, those that ``compile="behind"`` asks for where the configuration sets it.
 
     With ``THUNDER_DETERMINISTIC=1`` they do not: results would depend on when another process is done.
     """

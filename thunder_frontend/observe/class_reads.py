@@ -33,8 +33,8 @@ from thunder_frontend.observe.node import Node
 _DEEPEST_COMPUTED = 3
 _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _BASES = frozenset({object, torch.nn.Module})
-_IMMUTABLE = 1 << 8
-"""Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGS_IMMUTABLETYPE``)."""
+IMMUTABLE = 1 << 8
+"""Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGSIMMUTABLETYPE``)."""
 
 
 class Follow(Protocol):
@@ -163,7 +163,7 @@ class ClassReads:
                 self._heap.objects.read_everything(node, names=True)
                 continue
             attribute = _constant_behind(attribute)
-            if not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
+            if _is_value(name, attribute):
                 if replaces_lookup(kind):  # which may return another value
                     self._computed.look_up_held(node, name, names)
                 else:
@@ -181,7 +181,7 @@ class ClassReads:
 
     def read_library(self, kind: type, names: CodeNames) -> None:
         """The attributes that code reads of a class of a library: its constants, and what a user has added to it."""
-        if kind.__flags__ & _IMMUTABLE or (kind, id(names)) in self._libraries:
+        if kind.__flags__ & IMMUTABLE or (kind, id(names)) in self._libraries:
             return
         self._libraries[kind, id(names)] = names
         held = self.names.of(kind)
@@ -189,7 +189,7 @@ class ClassReads:
             attribute = held[name]
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
-            elif not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__")):
+            elif _is_value(name, attribute):
                 if (kind, name) not in self._edges:
                     self._edges.add((kind, name))
                     self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name), by_key=True)
@@ -331,6 +331,11 @@ def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
 def _constant_behind(attribute: Any) -> Any:
     """The result of reading a class attribute: the function of a static method, else the attribute itself."""
     return attribute.__func__ if isinstance(attribute, staticmethod) else attribute
+
+
+def _is_value(name: str, attribute: Any) -> bool:
+    """Whether an object has the attribute of its class as it is, and it is no class itself."""
+    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__"))
 
 
 def _is_descriptor(attribute: Any) -> bool:

@@ -35,6 +35,7 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
 from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import (
+    IMMUTABLE,
     ClassNames,
     ClassReads,
     ComputedReads,
@@ -49,8 +50,6 @@ from thunder_frontend.observe.stored_objects import Holder, StoredObjects, parts
 
 _BUILTIN_MODULES = ("builtins", "collections")
 DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
-_IMMUTABLE = 1 << 8
-"""Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGS_IMMUTABLETYPE``)."""
 _CONTAINER_MODULES = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
@@ -444,7 +443,7 @@ class DynamicReads:
         if value is not MISSING and value is not COMPUTED:
             return
         node.guarded.add(name)
-        if value is MISSING and node.kind in CONTAINERS and kind.__flags__ & _IMMUTABLE:
+        if value is MISSING and node.kind in CONTAINERS and kind.__flags__ & IMMUTABLE:
             # its class cannot get the attribute, and most such containers cannot either
             self._heap.objects.guard_class_of(node)
             self._heap.objects.guard_attribute_names(node, ordered=False)

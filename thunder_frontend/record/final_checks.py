@@ -27,10 +27,9 @@ from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.tensors import Tensors
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
-from thunder_frontend.record.traced_tensor import holds_traced_tensor, reachable
+from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable
 
 _NUMBERS: Final = frozenset({TracedNumber, TracedSize, torch.SymInt, torch.SymFloat, torch.SymBool})
-_MOST_OBJECTS: Final = 10_000
 _PATIENCE: Final = 20
 """How often other threads get 10 ms to release frames of the program, which sampling profilers hold."""
 
@@ -127,7 +126,7 @@ def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
 
 def _holds_number(function: Any) -> bool:
     """Whether a function's cache has a number of the trace, or a size, as a key or in a result."""
-    return any(type(held) in _NUMBERS for held in reachable(function, _MOST_OBJECTS))
+    return any(type(held) in _NUMBERS for held in reachable(function, MOST_OBJECTS))
 
 
 def _holds_tensor(key: Any) -> bool:

@@ -109,7 +109,7 @@ class TracedTensor(torch.Tensor):
 
 
 _DESCRIBES = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
-_MOST_OBJECTS: Final = 10_000
+MOST_OBJECTS: Final = 10_000
 _known: dict[int, tuple[weakref.ref[torch.Tensor], Variable]] = {}
 
 
@@ -149,7 +149,7 @@ def is_traced(value: Any) -> bool:
 
 def holds_traced_tensor(value: Any) -> bool:
     """Whether a traced tensor is reachable from ``value`` by the garbage collector's references."""
-    return any(map(is_traced, reachable(value, _MOST_OBJECTS)))
+    return any(map(is_traced, reachable(value, MOST_OBJECTS)))
 
 
 def reachable(value: Any, most: int, *ignored: type) -> Iterator[Any]:

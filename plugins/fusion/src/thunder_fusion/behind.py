@@ -52,7 +52,7 @@ def candidates(
     executor: FusionExecutor,
     regions: Sequence[Trace],
     keys: Sequence[Hashable | None],
-    store: Callable[[Hashable, RegionCall], None],
+    store: Callable[[Hashable, RegionCall], object],
 ) -> list[Candidate | None]:
     """For each region its candidate, whose compilation starts now or has started; None if it must be compiled here.
 
@@ -101,7 +101,7 @@ class Candidate:
         executor: FusionExecutor,
         region: Trace,
         key: Hashable = None,
-        store: Callable[[Hashable, RegionCall], None] | None = None,
+        store: Callable[[Hashable, RegionCall], object] | None = None,
     ) -> None:
         self.executor = executor
         self.region = region

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _cache: Final = BoundedCache[RegionCall | str](1024)
 
 
-def _store(key: Hashable, call: RegionCall) -> None:
-    _cache.add(key, call)
-
-
 def compiled_once(executor: FusionExecutor, regions: Sequence[Trace]) -> CompiledRegions:
     """For each region the executor's result for an equal one, or for this one.
 
@@ -70,14 +66,15 @@ def _compiled(
     if not regions:
         return [], RegionCounts()
     notes: list[str] = []
-    artifacts = RegionArtifacts.of(executor, flags(), notes)
+    settings = flags()
+    artifacts = RegionArtifacts.of(executor, settings, notes)
     compiled: list[RegionCall | str | None] = [artifacts.read(*item) for item in zip(regions, keys, strict=True)]
     missing = [index for index, result in enumerate(compiled) if result is None]
     count = len(missing)
     if missing and executor.compiles_behind:
         own = executor.compiling_ahead()
-        known = [None if keys[index] is None else (own, keys[index], flags()) for index in missing]
-        found = candidates(own, [regions[index] for index in missing], known, _store)
+        known = [None if keys[index] is None else (own, keys[index], settings) for index in missing]
+        found = candidates(own, [regions[index] for index in missing], known, _cache.add)
         for index, candidate in zip(missing, found, strict=True):
             compiled[index] = candidate
         missing = [index for index, candidate in zip(missing, found, strict=True) if candidate is None]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WORKER: Final = str(Path(__file__).with_name("worker.py"))
 _MOST: Final = 2  # processes at a time: each compiles its kernels in parallel
-_GRACE: Final = 2.0  # seconds in which a compiler that is asked to end deletes its incomplete files
+_GRACE: Final = 2.0  # seconds between SIGTERM, at which compilers delete incomplete files, and SIGKILL
 _jobs: Final[list[Job]] = []
 _lock = threading.Lock()
 renew_in_child(sys.modules[__name__], "_lock")

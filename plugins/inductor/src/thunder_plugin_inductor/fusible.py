@@ -50,8 +50,8 @@ def can_fuse(bound: BoundSymbol, options: InductorOptions, *, prepares: bool = T
         parts = lowered_form(bound, _PLAIN).symbols
     except LoweringError as error:
         return f"it has no core-ATen form: {error.problem}"
+    prepares = prepares and tensors[0].device.type == "cpu"
     for part in parts:
-        prepares = prepares and tensors[0].device.type == "cpu"
         reason = difference(part) or _unfusible_operator(part.symbol.target, options, prepares)
         if reason is not None:
             return reason

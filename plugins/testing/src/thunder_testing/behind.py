@@ -16,7 +16,7 @@ from thunder_testing.pointwise import Pointwise
 
 
 class HeldJob:
-    """In place of `thunder_fusion.worker_process.Job`: done when a test says so. Assign a new list to ``jobs`` first.
+    """Replaces `thunder_fusion.worker_process.Job`; a test sets ``ended``. Assign a list to ``jobs`` first.
 
     Attributes:
         jobs: all of them, oldest first.
