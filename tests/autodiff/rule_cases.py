@@ -40,6 +40,11 @@ def transposed(*shape: int) -> torch.Tensor:
     return tensor(*shape).detach().mT.contiguous().mT.requires_grad_()
 
 
+def channels_last(*shape: int) -> torch.Tensor:
+    """Like `tensor`, with the channels, dimension 1, last in memory."""
+    return tensor(*shape).detach().movedim(1, -1).contiguous().movedim(-1, 1).requires_grad_()
+
+
 def _of(*shapes: tuple[int, ...]) -> Make:
     return lambda: tuple(tensor(*shape) for shape in shapes)
 
@@ -122,6 +127,12 @@ _WITH_RULE = [
     Case("sum of a scalar", torch.sum, _of(())),
     Case("sum, dtype", lambda x: x.sum(0, dtype=torch.float64), _of((2, 3))),
     Case("mean of nothing", lambda x: x.mean(1), _of((2, 0))),
+    Case("average, 1d", lambda x: F.adaptive_avg_pool1d(x, 1), _of((2, 3, 5))),
+    Case("average, 2d", lambda x: F.adaptive_avg_pool2d(x, 1), _of((2, 3, 5, 4))),
+    Case("average, channels last", lambda x: F.adaptive_avg_pool2d(x, (1, 1)), lambda: (channels_last(2, 3, 5, 4),)),
+    Case("average, one image, bfloat16", lambda x: F.adaptive_avg_pool2d(x, 1),
+         lambda: (tensor(3, 5, 4, dtype=torch.bfloat16),)),
+    Case("average, 3d", lambda x: F.adaptive_avg_pool3d(x, 1), lambda: (channels_last(2, 3, 5, 4, 2),)),
     # shapes
     Case("cat", lambda x, y: torch.cat((x, y), -1), _of((3, 4), (3, 2))),
     Case("cat, promoted", lambda x, y: torch.cat((x, y)), lambda: (tensor(3), tensor(2, dtype=torch.float64))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -23,9 +24,12 @@ from thunder_core.pytorch_internals import (
     DisableTorchFunction,
     EnableTorchFunction,
     FakeTensor,
+    OpOverload,
     TorchDispatchMode,
     aten_to_copy,
     disable_current_modes,
+    overload_name,
+    schema_of,
 )
 from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.recording import RecordingMode
@@ -191,6 +195,8 @@ class Tracer:
             self._define(result, self.proxy(args[0]))
         elif func is torch.ops.aten.bernoulli_.float and self._draw_mask(*args):
             pass
+        elif (view := _view_of(func)) is not None:
+            self.record(view, args, kwargs, result, Observed())
         elif observed.external or observed.channels or observed.written or tensors_in(result):
             self.record(func, args, kwargs, result, observed)
         if self._watch is not None:
@@ -306,6 +312,20 @@ class _Operators(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return self.tracer.call_operator(func, args, kwargs)
+
+
+@functools.cache
+def _view_of(operator: Any) -> Any:
+    """For an operator that makes another view of its argument, such as ``as_strided_``, the one that returns the view.
+
+    None for others. PyTorch's composite functions call some on new tensors, such as ``adaptive_avg_pool2d``.
+    """
+    if not isinstance(operator, OpOverload) or torch.Tag.inplace_view not in operator.tags:
+        return None
+    packet = getattr(torch.ops.aten, schema_of(operator).name.removeprefix("aten::").removesuffix("_"), None)
+    view = getattr(packet, overload_name(operator), None)
+    returned = schema_of(view).returns[0].alias_info if view is not None else None
+    return view if returned is not None and not returned.is_write else None
 
 
 def _shown_elements(tensor: torch.Tensor) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Trial, saves
+from thunder_plugin_cudagraphs.trial import Member, Mode, Stage, Times, Trial, worth
 
 WARMUP = 2
 CALLS = WARMUP + 4
@@ -62,14 +62,16 @@ CASES = {
     "the host is the longer": ((DECODE,), True),
     "a long kernel last": ((Clock(host=1.0, span=1.3, device=0.8, replay=(0.1, 0.8)),), True),
     "the device is the longer": ((BOUND_BY_THE_DEVICE,), False),
-    "the host waits for a full queue": ((Clock(host=8.5, span=9.0, device=9.0, replay=(0.1, 9.0)),), False),
+    "the host waits for a full queue": ((Clock(host=4.4, span=9.0, device=9.0, replay=(0.1, 9.0)),), False),
     "both are equal, and replays start sooner": ((Clock(host=5.0, span=5.5, device=5.1, replay=(0.1, 5.1)),), True),
-    "both are equal, and replays are no faster": ((Clock(host=5.0, span=5.2, device=4.9, replay=(0.1, 5.1)),), False),
-    "the host is a little ahead": ((Clock(host=4.4, span=5.5, device=5.0, replay=(0.1, 5.0)),), False),
+    "both are equal, and replays relieve the host": ((Clock(host=5.0, span=5.2, device=4.9, replay=(0.1, 5.1)),), True),
+    "both are equal, and replays are slower": ((Clock(host=5.0, span=5.2, device=4.9, replay=(0.1, 5.4)),), False),
+    "the host is ahead": ((Clock(host=3.0, span=5.5, device=5.0, replay=(0.1, 5.4)),), True),
+    "the host is far ahead": ((Clock(host=2.0, span=5.0, device=5.0, replay=(0.1, 4.0)),), False),
     "replays are no faster": ((Clock(host=5.0, span=5.2, device=1.0, replay=(5.0, 5.1)),), False),
     "the host is as slow with graphs": ((Clock(host=5.0, span=5.2, device=1.0, replay=(5.2, 1.0)),), False),
     "forward by the host, backward by the device": (
-        (Clock(host=8.0, span=8.2, device=5.0), Clock(host=6.0, span=12.0, device=12.0)),
+        (Clock(host=5.0, span=5.2, device=4.0), Clock(host=2.0, span=12.0, device=12.0)),
         False,
     ),
     "the host takes longer in sum": (
@@ -89,11 +91,16 @@ def test_decisions(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "worth"),
-    [(1.0, 0.5, True), (1.0, 0.97, True), (1.0, 0.99, False), (1.0, 1.0, False), (1.0, 2.0, False), (0.0, 0.0, False)],
+    ("before", "after", "kept"),
+    [
+        *[((1.0, 1.0), (1.0, after), kept) for after, kept in ((0.5, True), (0.97, True), (0.99, False), (1.0, False))],
+        *[((1.0, 1.0), (0.5, after), kept) for after, kept in ((0.99, True), (1.0, True), (1.02, False), (2.0, False))],
+        ((0.0, 0.0), (0.0, 0.0), False),
+    ],
 )
-def test_savings(before: float, after: float, worth: bool) -> None:
-    assert saves(before, after) is worth
+def test_what_is_worth_graphs(before: tuple[float, float], after: tuple[float, float], kept: bool) -> None:
+    """Times of the host and until the end."""
+    assert worth(Times(*before), Times(*after)) is kept
 
 
 def test_reasons_have_the_times() -> None:
@@ -135,12 +142,13 @@ def test_a_forward_without_backward_is_decided_alone() -> None:
 def test_a_backward_that_is_called_less_often_is_waited_for() -> None:
     trial = Trial(WARMUP)
     forward, backward = trial.join(), trial.join()
+    launches = Clock(host=5.0, span=5.2, device=5.0)
     for turn in range(2 * CALLS):
-        call(trial, forward, DECODE)
+        call(trial, forward, launches)
         if turn % 2:
-            call(trial, backward, BOUND_BY_THE_DEVICE)
+            call(trial, backward, Clock(host=2.0, span=20.0, device=20.0))
     assert trial.stage is Stage.LAUNCHES
-    call(trial, forward, DECODE)
+    call(trial, forward, launches)
     assert (trial.stage, trial.captured) == (Stage.DECIDED, False)
 
 

@@ -6,13 +6,17 @@ import enum
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 GAIN: Final = 0.02
-"""The share of the time of a call that graphs must save. It is small because the host may be slower later than in the
-calls that were timed: a step of GPT-2 medium on an H200 took 51 ms with graphs, and without them 51 to 66.
+"""The share of the time of a call that graphs must save, where they do not relieve the host."""
+LOSS: Final = 0.01
+"""The share of the time of a call that graphs may cost if they at least halve the time of the host.
+
+The host may be slower later than in the calls that were timed: GPT-2 medium on an H200 was launched in 34 ms then, for 48 ms
+of the device, and later steps took 62 ms, with graphs 54.
 """
-NEAR: Final = 0.9
+NEAR: Final = 0.5
 """Graphs are tried if the host needs at least this share of the time of the device: its time is that of the launches
 alone, and a call also has guards, autograd and an optimizer."""
 PATIENCE: Final = 50
@@ -85,17 +89,14 @@ class Member:
         """Seconds of the device for a call without a graph, at best."""
         return min([timer.device() for timer in self.of(Stage.LAUNCHES, Mode.IDLE, Mode.AHEAD)])
 
-    def total(self, stage: Stage) -> float:
-        """Seconds until the end of a call on the device, at best."""
-        return min([max(timer.host, timer.device()) for timer in self.of(stage, Mode.IDLE)])
 
 
 class Trial:
     """The trial of the programs of one compilation: inference alone, or forward with its backwards.
 
     Their times are added, because work of a forward may hide the launches of a backward. Graphs are captured if the
-    host needs about as much time to launch the kernels as the device to run them (`NEAR`) or more, and freed again if
-    calls with graphs do not save `GAIN`. Later backwards follow the decision.
+    host needs a large share of the time in which the device runs the kernels to launch them (`NEAR`), and freed again
+    if they are not worth it (`worth`). Later backwards follow the decision.
 
     Args:
         warmup: calls of each program that are not timed, in which kernels are tuned and loaded.
@@ -178,9 +179,9 @@ class Trial:
                 member.calls = 0
             return
         both = _timed(timed, Stage.REPLAYS, Mode.IDLE)
-        before, after = (sum([one.total(stage) for one in both]) for stage in (Stage.LAUNCHES, Stage.REPLAYS))
-        reason = f"{self.reason}; with graphs {_ms(after)} pass until the end, without {_ms(before)}"
-        self._end(reason, captured=saves(before, after))
+        before, after = (Times.of(both, stage) for stage in (Stage.LAUNCHES, Stage.REPLAYS))
+        reason = f"{self.reason}; with graphs {_ms(after.total)} pass until the end, without {_ms(before.total)}"
+        self._end(reason, captured=worth(before, after))
 
     def _end(self, reason: str, *, captured: bool) -> None:
         self.stage, self.captured, self.reason = Stage.DECIDED, captured, reason
@@ -188,9 +189,25 @@ class Trial:
             member.timers.clear()
 
 
-def saves(before: float, after: float) -> bool:
-    """Whether so much less time is worth a graph."""
-    return after < (1 - GAIN) * before
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call of each of some programs: of the ``host``, and in ``total`` until the end on the device."""
+
+    host: float
+    total: float
+
+    @classmethod
+    def of(cls, members: Iterable[Member], stage: Stage) -> Self:
+        """The sums over programs of the best calls from an idle device on."""
+        timers = [member.of(stage, Mode.IDLE) for member in members]
+        host = sum([min([timer.host for timer in one]) for one in timers])
+        return cls(host, sum([min([max(timer.host, timer.device()) for timer in one]) for one in timers]))
+
+
+def worth(before: Times, after: Times) -> bool:
+    """Whether graphs are kept, from the times without and with them: they save time, or relieve the host."""
+    relieved = after.host <= before.host / 2
+    return after.total < (1 - GAIN) * before.total or (relieved and 0 < after.total <= (1 + LOSS) * before.total)
 
 
 def _timed(members: Iterable[Member], stage: Stage, mode: Mode) -> list[Member]:

@@ -6,13 +6,14 @@ These rules compute with the small, reduced values where autograd's formulas exp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from thunder_core.autodiff.derivatives.rules import Result, rule
+from thunder_core.autodiff.derivatives.rules import Result, Rule, rule
 
 
 @rule("torch.sum")
@@ -30,6 +31,25 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.
         return NotImplemented
     count = input.numel() // output.numel()
     return output, lambda g: _expanded((g / count).to(input.dtype), input, dim, keepdim)
+
+
+def _global_average(pool: Callable[..., Tensor], dims: int) -> Rule:
+    """The rule of ``adaptive_avg_pool1d``, 2d or 3d for global averages, which PyTorch computes by ``mean``.
+
+    In channels-last layouts PyTorch restrides the result in place, for which autograd's derivative copies twice.
+    """
+
+    def average(input: Tensor, output_size: Any) -> Result:
+        output, shape = pool(input, output_size), input.shape[-dims:]
+        if output.numel() == 0 or any(size != 1 for size in output.shape[-dims:]):
+            return NotImplemented
+        return output, lambda g: (g / math.prod(shape)).expand(input.shape)
+
+    return average
+
+
+for _dims, _pool in enumerate((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), 1):
+    rule(f"F.adaptive_avg_pool{_dims}d")(_global_average(_pool, _dims))
 
 
 @rule("F.rms_norm")
