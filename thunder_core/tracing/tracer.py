@@ -28,7 +28,6 @@ from thunder_core.pytorch_internals import (
     TorchDispatchMode,
     aten_to_copy,
     disable_current_modes,
-    overload_name,
     schema_of,
 )
 from thunder_core.symbols.operators import torch_call
@@ -322,10 +321,16 @@ def _view_of(operator: Any) -> Any:
     """
     if not isinstance(operator, OpOverload) or torch.Tag.inplace_view not in operator.tags:
         return None
-    packet = getattr(torch.ops.aten, schema_of(operator).name.removeprefix("aten::").removesuffix("_"), None)
-    view = getattr(packet, overload_name(operator), None)
-    returned = schema_of(view).returns[0].alias_info if view is not None else None
-    return view if returned is not None and not returned.is_write else None
+    schema = schema_of(operator)
+    arguments = [(argument.name, str(argument.type)) for argument in schema.arguments]
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    for name in () if packet is None else packet.overloads():
+        view = getattr(packet, name)
+        returned = schema_of(view).returns[0].alias_info
+        alike = [(argument.name, str(argument.type)) for argument in schema_of(view).arguments] == arguments
+        if alike and returned is not None and not returned.is_write:
+            return view
+    return None
 
 
 def _shown_elements(tensor: torch.Tensor) -> Any:

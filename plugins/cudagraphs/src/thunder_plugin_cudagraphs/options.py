@@ -13,9 +13,9 @@ class CUDAGraphsOptions(TransformOptions):
     """Of the transform ``cudagraphs``."""
 
     when: Literal["auto", "always"] = "always"
-    """`auto` captures where it saves time, as measured in the first calls: where the host takes as long to launch the
-    kernels of a program as the device to run them, and calls with graphs are faster. `always` captures every program
-    that can be captured.
+    """`auto` captures where it saves time, as measured in the first calls: where the host takes at least half as long
+    to launch the kernels of a program as the device to run them, and calls with graphs are faster or relieve the host.
+    `always` captures every program that can be captured.
     """
     phases: tuple[Literal["inference", "forward", "backward"], ...] = ("inference", "forward", "backward")
     """The programs to capture: those without gradients, and the forward and backward of those with gradients."""

@@ -7,7 +7,7 @@ from thunder_core.plugins import CheckSpec, TransformSpec, hookimpl
 _TRANSFORMS = {
     "attention_layout": "passes arguments to attention in the layout for which its result needs no copy",
     "copy_pinned_views": "copies a tensor that attention saves if only it keeps a storage of twice its size alive",
-    "separate_bias": "adds biases of linear layers on a CPU in the following elementwise operations",
+    "separate_bias": "adds biases of linear layers on a CPU, and of convolutions on a GPU, in the following operations",
     "convolution_layout": "has convolutions on a CPU use the channels-last memory format",
     "direct_views": "replaces a chain of views by one call",
 }
