@@ -2,10 +2,11 @@
 
 Tests with the mark ``battery`` have many cases of one kind: operators, modules, random programs. Tests with the mark
 ``slow`` start processes, compile C++, or train a model, or their table of cases takes seconds. With the variable
-``THUNDER_TEST_SEED`` in the environment, a number, a run takes one case of a battery in seven, and one slow case in
-three. Consecutive seeds take other cases, and seven of them all; ``scripts/test`` without arguments takes the day of
-the last commit. Cases are chosen by a checksum of their names, so that a new case moves no others. The tests of a file
-that is marked as slow, by its ``pytestmark``, are taken together, because they share an expensive fixture.
+``THUNDER_TEST_SEED`` in the environment, a number, a run takes one case of these in seven. Of other tests it takes all,
+except for *tables*, test functions with four cases or more: of a table it takes one case in three, and at least one.
+Consecutive seeds take other cases, and seven of them all; ``scripts/test`` without arguments takes the day of the last
+commit. Cases are chosen by a checksum of their names, so that a new case moves no others. The tests of a file that is
+marked as slow, by its ``pytestmark``, are taken together, because they share an expensive fixture.
 
 With ``THUNDER_TEST_PART=2/4`` a run takes the second of four parts of all its tests, so that several machines can share
 them.
@@ -20,8 +21,13 @@ from typing import Final
 
 import pytest
 
-ONE_IN: Final = {"battery": 7, "slow": 3}
-"""The share of the cases in a sample, by mark."""
+MARKS: Final = ("battery", "slow")
+ONE_IN: Final = 7
+"""The share of the cases with one of `MARKS` in a sample."""
+TABLE: Final = 4
+"""The least number of cases of a table."""
+ONE_IN_TABLE: Final = 3
+"""The share of the cases of a table in a sample."""
 
 
 def is_sample() -> bool:
@@ -29,16 +35,27 @@ def is_sample() -> bool:
     return bool(os.environ.get("THUNDER_TEST_SEED"))
 
 
-def sample(names: Iterable[str], mark: str = "battery") -> list[str]:
+def sample(names: Iterable[str]) -> list[str]:
     """The cases that this run takes, for tests that run many cases themselves; see `in_every_part`."""
-    return [name for name in names if _takes(name, ONE_IN[mark])]
+    return [name for name in names if _takes(name)]
 
 
-def _takes(name: str, one_in: int) -> bool:
-    """Whether the sample and the part of this run have a case."""
-    seed, checksum = os.environ.get("THUNDER_TEST_SEED"), zlib.crc32(name.encode())
+def _takes(name: str) -> bool:
+    """Whether the sample and the part of this run have a case of a battery, or a slow one."""
     number, parts = _part()
-    return (not seed or (checksum + int(seed)) % one_in == 0) and checksum // one_in % parts == number
+    return _in_sample(name, ONE_IN) and zlib.crc32(name.encode()) // ONE_IN % parts == number
+
+
+def _in_sample(name: str, one_in: int) -> bool:
+    seed = os.environ.get("THUNDER_TEST_SEED")
+    return not seed or (zlib.crc32(name.encode()) + int(seed)) % one_in == 0
+
+
+def _of_table(names: Iterable[str]) -> list[str]:
+    """The cases of a test function without a mark in the sample of this run: at least one."""
+    cases = sorted(names, key=lambda name: zlib.crc32(name.encode()))
+    taken = [name for name in cases if len(cases) < TABLE or _in_sample(name, ONE_IN_TABLE)]
+    return taken or cases[:1]
 
 
 in_every_part: Final = pytest.mark.in_every_part
@@ -49,13 +66,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests that this run does not take."""
     number, parts = _part()
     taken: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    functions: dict[str, list[str]] = {}
+    for item in items:
+        functions.setdefault(_function(item), []).append(item.nodeid)
+    unmarked = {name for names in functions.values() for name in _of_table(names)}
     for item in items:
         if item.get_closest_marker("in_every_part"):
             takes = True
-        elif sampled := next((mark for mark in ONE_IN if item.get_closest_marker(mark)), None):
-            takes = _takes(_marked(item, sampled), ONE_IN[sampled])
+        elif sampled := next((mark for mark in MARKS if item.get_closest_marker(mark)), None):
+            takes = _takes(_marked(item, sampled))
         else:
-            takes = zlib.crc32(_unit(item)) % parts == number
+            takes = item.nodeid in unmarked and zlib.crc32(_function(item).encode()) % parts == number
         taken[takes].append(item)
     if taken[False]:
         config.hook.pytest_deselected(items=taken[False])
@@ -68,9 +89,9 @@ def _marked(item: pytest.Item, mark: str) -> str:
     return item.nodeid if isinstance(node, pytest.Item) else node.nodeid
 
 
-def _unit(item: pytest.Item) -> bytes:
+def _function(item: pytest.Item) -> str:
     """What is not split over parts: the cases of one test function, which may share a fixture."""
-    return item.nodeid.partition("[")[0].encode()
+    return item.nodeid.partition("[")[0]
 
 
 def _part() -> tuple[int, int]:

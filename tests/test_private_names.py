@@ -98,6 +98,7 @@ def test_what_needs_a_missing_name_is_refused_and_all_else_works():
         assert not [name for name in (*names, "2.99.0") if name not in refusal], refusal
 
 
+@pytest.mark.slow
 def test_programs_work_without_names_that_have_public_ones_or_that_they_do_not_need():
     replaced = ["torch._C._get_float32_matmul_precision", "torch._C._get_deterministic_algorithms"]
     not_needed = ["torch.nn.modules.transformer._detect_is_causal_mask", "torch._nested_tensor_from_mask"]
@@ -123,6 +124,7 @@ def _checks(paths: list[str]) -> dict[tuple[str, str], dict[str, str]]:
     return {(item["plugin"], item["check"]): item for item in checks}
 
 
+@pytest.mark.slow
 def test_doctor_works_with_an_unknown_version():
     checks = _checks([])
     version = checks["core", "PyTorch"]
@@ -137,6 +139,7 @@ def test_doctor_works_with_an_unknown_version():
     assert checks["cudagraphs", "private names of PyTorch"]["ok"]
 
 
+@pytest.mark.slow
 def test_doctor_lists_missing_names_with_what_they_cost():
     of_cudagraphs = ["torch._foreach_copy_", "torch._C._construct_storage_from_data_pointer"]
     checks = _checks([GRAD, HOOK, *of_cudagraphs])

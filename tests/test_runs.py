@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,20 +62,20 @@ def _collected(folder: Path, tests: str = TESTS, **variables: str) -> Counter[st
 def test_samples_and_all_parts_take_each_case(tmp_path: Path) -> None:
     every = _collected(tmp_path)
     assert len(every) == 111
-    sampled = {"battery": (7, {name for name in every if "battery" in name})}
-    sampled["slow"] = (3, {name for name in every if "slow" in name})
+    marked = {name for name in every if "battery" in name or "slow" in name}
+    table = {name for name in every if "table" in name}
     for seed in ("20785", "20786"):
-        taken = _collected(tmp_path, THUNDER_TEST_SEED=seed)
-        assert 16 < len(taken) < 42
-        for mark, (_, names) in sampled.items():
-            assert names.intersection(taken) == set(_sampled(names, mark, THUNDER_TEST_SEED=seed))
-            assert names.intersection(taken) < names
-        assert set(every).difference(*(names for _, names in sampled.values())) <= set(taken)
-    for mark, (days, names) in sampled.items():
-        seeds = range(20785, 20785 + days)
-        assert Counter(
-            name for seed in seeds for name in _sampled(names, mark, THUNDER_TEST_SEED=str(seed))
-        ) == Counter(names)
+        taken = set(_collected(tmp_path, THUNDER_TEST_SEED=seed))
+        assert marked & taken == set(_sampled(marked, THUNDER_TEST_SEED=seed))
+        assert 5 < len(marked & taken) < 25
+        assert 0 < len(table & taken) < 7
+        assert set(every) - marked - table <= taken
+    seven = [_sampled(marked, THUNDER_TEST_SEED=str(seed)) for seed in range(20785, 20792)]
+    assert Counter(name for taken in seven for name in taken) == Counter(marked)
+    three = [_of_table(table, THUNDER_TEST_SEED=str(seed)) for seed in range(20785, 20788)]
+    assert Counter(name for taken in three for name in taken) == Counter(table)
+    assert [len(_of_table({"a[1]", name}, THUNDER_TEST_SEED="1")) for name in ("a[2]", "a[3]")] == [2, 2]
+    assert all(_of_table({f"{name}[{case}]" for case in range(4)}, THUNDER_TEST_SEED="1") for name in "abcdefgh")
     parts = [_collected(tmp_path, THUNDER_TEST_PART=f"{part}/3") for part in (1, 2, 3)]
     inside = {name for name in every if "inside" in name}
     assert sum(parts, Counter()) == every + Counter(dict.fromkeys(inside, 2))
@@ -81,16 +83,28 @@ def test_samples_and_all_parts_take_each_case(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tests_of_a_marked_file_are_taken_together(tmp_path: Path) -> None:
-    taken = [len(_collected(tmp_path, TOGETHER, THUNDER_TEST_SEED=str(seed))) for seed in (20785, 20786, 20787)]
-    assert sorted(taken) == [0, 0, 5]
+    seeds = range(20785, 20785 + batteries.ONE_IN)
+    taken = [len(_collected(tmp_path, TOGETHER, THUNDER_TEST_SEED=str(seed))) for seed in seeds]
+    assert sorted(taken) == [0] * 6 + [5]
 
 
-def _sampled(names: set[str], mark: str, **variables: str) -> list[str]:
+def _sampled(names: set[str], **variables: str) -> list[str]:
+    with _with(**variables):
+        return batteries.sample(names)
+
+
+def _of_table(names: set[str], **variables: str) -> list[str]:
+    with _with(**variables):
+        return batteries._of_table(names)
+
+
+@contextmanager
+def _with(**variables: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("THUNDER_TEST_PART", raising=False)  # of the run that this test is in
         for name, value in variables.items():
             patch.setenv(name, value)
-        return batteries.sample(names, mark)
+        yield
 
 
 @pytest.mark.parametrize("part", ["0/4", "5/4", "2", "a/b"])

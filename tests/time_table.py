@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.batteries import ONE_IN
+from tests.batteries import MARKS
 
 FILE: Final = "THUNDER_TEST_TIMES"
 """The environment variable with the path of the file to write: a JSON object with the seconds of each test."""
@@ -43,7 +43,7 @@ class TimeTable:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
-        if not {*ONE_IN, "in_every_part"}.intersection(report.keywords):
+        if not {*MARKS, "in_every_part"}.intersection(report.keywords):
             self.always.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

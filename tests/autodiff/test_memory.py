@@ -188,6 +188,7 @@ class Workspace(Transform):
         return trace.with_symbols(ops, self.name)
 
 
+@pytest.mark.slow
 def test_a_program_that_needs_more_than_predicted_gets_a_smaller_budget() -> None:
     model, arguments = blocks()
     unlimited = compiled(model, "1 TB")

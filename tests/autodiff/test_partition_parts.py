@@ -121,6 +121,7 @@ def test_operations_of_a_contraction_are_part_of_its_cost():
     assert cost(b.lines[0], work) - moved == 2 * 256 * 512 * 1024 // 200
 
 
+@pytest.mark.slow
 def test_scipy_is_imported_by_a_cut_only():
     code = "import sys, thunder_core.autodiff.partitioning.partition; sys.exit('scipy' in sys.modules)"
     assert run_forked(code).returncode == 0

@@ -46,6 +46,7 @@ def test_peak_memory_runs(case):
     assert peaks["thunder"] > 0
 
 
+@pytest.mark.slow
 def test_acquisition_runs():
     result = compile_time.acquisition(layers=1)
     assert 0 < result["acquisition"] <= result["first call"]

@@ -76,6 +76,7 @@ def test_a_loss_outside_of_the_program_is_the_same_loss(here, tmp_path):
     assert losses[1:] == [pytest.approx(losses[0])] * 3
 
 
+@pytest.mark.slow
 def test_an_executor_that_is_not_installed_is_a_footnote(here, tmp_path, capsys):
     options = ["--model", "mlp", *QUICK, "--noise", "0", "--impl", "eager", "thunder[nowhere]"]
     assert _run("train-step", *options) == 0
@@ -118,6 +119,7 @@ def test_figures_of_a_model(here, tmp_path, command, group):
     assert sum(row["group"] == group for row in rows) == 2
 
 
+@pytest.mark.slow
 def test_all_measures_each_figure_and_show_prints_it_again(monkeypatch, tmp_path, capsys):
     def measured(*arguments):
         return [Row(f"group {len(arguments)}", "what", "ms", {"eager": 1.0, "thunder": 2.0}, {})]

@@ -86,6 +86,7 @@ def test_an_unknown_setting_is_told_its_neighbour(name, setting, near):
         catalogue.make(name, {setting: 2})
 
 
+@pytest.mark.slow
 def test_decode_continues_the_text_with_the_cache():
     workload = Workload("small-llama", "decode", "float32", "cpu", 1, 6, 4, overrides=TINY)
     decode = Decode(workload)

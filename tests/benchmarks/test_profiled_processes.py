@@ -4,11 +4,14 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from benchmarks.process import yield_turn
 from benchmarks.profiling import processes
 from benchmarks.workload import Workload
 
 
+@pytest.mark.slow
 def test_together_all_are_ready_before_the_first_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "measure", _noted)
     log = tmp_path / "log"

@@ -74,6 +74,7 @@ def test_a_model_is_measured_and_its_ratio_is_to_the_best_of_the_others(started,
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_the_same_command_runs_what_is_left(started, tmp_path, capsys, monkeypatch):
     path = tmp_path / "r.json"
     complete = comparison.finish

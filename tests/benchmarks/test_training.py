@@ -22,6 +22,7 @@ print(json.dumps(training.steady_step(names, backend="aot_eager", layers=1, sequ
 """
 
 
+@pytest.mark.slow
 def test_first_step_runs():
     assert training.first_step("thunder[]", "inductor", layers=1, sequence=8) > 0
 

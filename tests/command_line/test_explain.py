@@ -86,6 +86,7 @@ def test_training_shows_forward_and_backward(command, program):
     assert "saves" in ended.out.splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_summary_and_sections(command, program):
     ended = command("explain", "program.py:model", "--train")
     lines = ended.out.splitlines()

@@ -103,6 +103,7 @@ def test_json_of_anything(capsys):
 
 
 @pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["colours", "none"])
+@pytest.mark.slow
 def test_command_on_a_terminal(tmp_path, variables, coloured):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "70", **variables}
     line = [sys.executable, "-m", "thunder", "plugins"]

@@ -53,6 +53,7 @@ def test_json(command):
     assert memory["peak"] == sum(memory[name] for name in ("parameters", "buffers", "optimizer", "programs"))
 
 
+@pytest.mark.slow
 def test_the_curve_is_a_table(command):
     arguments = ("simulate", "many.py:deep", "--world-size", "2", "--curve")
     ended = command(*arguments)

@@ -114,6 +114,7 @@ def test_files_without_a_folder_are_in_a_folder_named_before():
     assert not missing
 
 
+@pytest.mark.slow
 def test_names_of_the_architecture_are_names_in_the_code():
     """Each is defined or imported in a Python file. One in lower case may be PyTorch's, if it occurs there."""
     names = {name for paragraph in _paragraphs() for name in NAME.findall(paragraph)}

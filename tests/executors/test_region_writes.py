@@ -148,6 +148,7 @@ NUMBERS = st.integers(0, 30)
 @given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), NUMBERS, NUMBERS, NUMBERS), max_size=14), NUMBERS)
 @example([(2, 0, 0, 0), (4, 0, 0, 0), (2, 3, 0, 0), (0, 3, 1, 0), (0, 0, 0, 0)], 0)  # not all are put back
 @example([(4, 0, 0, 0), (6, 1, 0, 0), (2, 0, 0, 0), (2, 0, 0, 0), (2, 20, 0, 0), (0, 2, 1, 0), (0, 0, 0, 0)], 0)
+@pytest.mark.slow
 def test_random_programs(steps: list[tuple[int, int, int, int]], kept: int) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         values = [x, y]

@@ -113,6 +113,7 @@ def test_remove(observe, x):
     assert [found(dispatcher, x, n) for n in range(3)] == [0, None, 2]
 
 
+@pytest.mark.slow
 def test_cost_does_not_grow_with_the_number_of_entries(observe, x):
     model = nn.Linear(4, 4)
 

@@ -276,6 +276,7 @@ def test_attributes_are_guarded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert thunder.cache_misses(compiled) == 3
 
 
+@pytest.mark.slow
 def test_a_program_whose_objects_are_too_many_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     def create() -> list[Any]:
         return [CONFIG, *[[] for _ in range(MOST_FRESH)]]

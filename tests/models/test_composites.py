@@ -67,6 +67,7 @@ def test_litgpt_gemma() -> None:
     check(lit_gpt.ROWS["gemma"].build(), litgpt_loss, GEMMA, torch.float32)
 
 
+@pytest.mark.slow
 def test_litgpt_pythia() -> None:
     expected = {"rotary_embedding": 4, "linear_cross_entropy": 1}
     check(lit_gpt.ROWS["pythia"].build(), litgpt_loss, expected, torch.float32)
@@ -89,6 +90,7 @@ def test_transformers_with_attention_spelled_out(name: str) -> None:
     assert "RMSNorm.forward" in str(line.location)
 
 
+@pytest.mark.slow
 def test_logits_that_are_returned_are_made() -> None:
     """The loss that Transformers returns with the logits cannot do without them."""
 

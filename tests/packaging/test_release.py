@@ -215,6 +215,7 @@ def test_options_are_described_without_an_environment() -> None:
     assert not done.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_has_what_was_required_and_nothing_of_the_checkout(tmp_path: Path) -> None:
     environment = RELEASE["Environment"](tmp_path, sys.executable, index=False)
     environment.create()

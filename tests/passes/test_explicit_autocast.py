@@ -303,6 +303,7 @@ def test_multi_head_attention():
     assert lines_under_autocast(trace) == []
 
 
+@pytest.mark.slow
 def test_recurrent_layers():
     gated = torch.nn.GRU(4, 4, 2)
     check(under(lambda x: gated(x)[0]), parameter(3, 2, 4))

@@ -241,6 +241,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_one_of_everything(environment: Path, tmp_path: Path) -> None:
     found = _run(environment, tmp_path, GOOD, THUNDER_STRICT="0", THUNDER_PLUGINS="good")
     assert found["equal"]

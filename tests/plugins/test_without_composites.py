@@ -73,6 +73,7 @@ def test_programs_run_as_they_are_written() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_an_optional_executor_that_claims_them_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "claims_composites.py").write_text(
         "from thunder_core.executors import Claim, OperatorExecutor\n"

@@ -141,6 +141,7 @@ def test_a_process_that_hangs_is_followed_by_another_one(tmp_path: Path) -> None
     assert [outcome.kind for outcome in outcomes.values()] == ["time", "passed"]
 
 
+@pytest.mark.slow
 def test_a_folder_may_have_the_name_of_an_installed_package(tmp_path: Path) -> None:
     (tmp_path / "functorch").mkdir()
     (tmp_path / "functorch" / "test_other.py").write_text(TESTS)
@@ -150,6 +151,7 @@ def test_a_folder_may_have_the_name_of_an_installed_package(tmp_path: Path) -> N
     assert ran["Tests.test_passes"].kind == "passed"
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "small.py").write_text(TESTS)
     command = ["--files", "small.py", "missing.py", "--match", "leaks", "--show", "leak"]

@@ -295,6 +295,7 @@ def test_disabled_functions(name: str, grad: bool) -> None:
         assert thunder.explain(compiled).cache_hits > 0
 
 
+@pytest.mark.slow
 def test_a_disabled_function_is_one_op_without_guards() -> None:
     factor = 2
 
@@ -542,6 +543,7 @@ def test_other_compilers(called: bool) -> None:
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 def test_flex_attention() -> None:
     q, k, v = [torch.randn(1, 2, 32, 16) for _ in range(3)]
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 32, 32, device="cpu")

@@ -310,6 +310,7 @@ def test_fork_while_another_thread_compiles(jit: Callable[..., Any]) -> None:
     """The child waited for the thread, which it does not have, and called functions that the thread had replaced."""
     module, x = Waits(), torch.ones(2)
     compiled, other = jit(module), jit(lambda x: x * max(2, 1))
+    gc.unfreeze()
     before, frozen = {**vars(builtins)}, gc.get_freeze_count()
 
     def in_child() -> Any:

@@ -244,6 +244,7 @@ def test_covers_has_no_effect() -> None:
     assert (thunder.cache_hits(model), thunder.cache_misses(model), str(thunder.explain(model))) == before
 
 
+@pytest.mark.slow
 def test_covers_agrees_with_the_call() -> None:
     compiled = thunder.jit(lambda x, n: x[:, :n] * n, recompile_warning=99)
     for size in (2, 3, 7, 1, 0, 7):

@@ -136,6 +136,7 @@ def test_lazy_modules_of_a_function(jit: Callable[..., Any]) -> None:
     assert thunder.cache_hits(compiled) == 1
 
 
+@pytest.mark.slow
 def test_a_module_that_each_call_makes(jit: Callable[..., Any]) -> None:
     """Eager runs each call, and the second warns about it."""
     compiled = jit(lambda size: nn.Linear(size, 2))

@@ -92,6 +92,7 @@ def test_what_is_made_meanwhile_is_collected() -> None:
         assert circle() is None
 
 
+@pytest.mark.slow
 def test_objects_of_imports_are_old_afterwards() -> None:
     thresholds = gc.get_threshold()
     gc.unfreeze()
@@ -113,6 +114,7 @@ def test_after_an_error() -> None:
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.slow
 def test_what_the_user_has_frozen_stays_so() -> None:
     young = gc.get_threshold()[0]
     gc.freeze()

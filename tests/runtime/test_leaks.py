@@ -56,6 +56,7 @@ def test_thousands_of_calls_with_alternating_shapes(grad: bool, jit: Callable[..
 
 
 @young_heap()
+@pytest.mark.slow
 def test_calls_that_mutate_leave_nothing(jit: Callable[..., Any]) -> None:
     model = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.5))
     compiled = jit(model)
@@ -207,6 +208,7 @@ def test_entries_keep_no_arguments(gradients: str, jit: Callable[..., Any]) -> N
 
 
 @young_heap()
+@pytest.mark.slow
 def test_keys_of_weak_dictionaries_are_released(jit: Callable[..., Any]) -> None:
     class Key:
         """A key that is compared by identity."""

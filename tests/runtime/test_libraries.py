@@ -71,6 +71,7 @@ def test_generate(name: str, llama: Any, jit: Callable[..., Any]) -> None:
     assert thunder.cache_hits(compiled) == 8 - misses
 
 
+@pytest.mark.slow
 def test_generate_beyond_the_limit_of_entries(llama: Any) -> None:
     compiled = thunder.jit(llama, recompile_limit=2)
     with pytest.warns(RecompileWarning) as warned:

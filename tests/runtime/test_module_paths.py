@@ -40,6 +40,7 @@ def modules(compiled: Any) -> list[str]:
     return [op.location.module for op in thunder.last_traces(compiled)[0].symbols]
 
 
+@pytest.mark.slow
 def test_names_are_those_of_named_modules() -> None:
     model = thunder.jit(Net())
     for _ in range(2):  # with constant sizes, and with others

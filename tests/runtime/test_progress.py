@@ -173,6 +173,7 @@ def run(delay: float, environment: dict[str, str], terminal: bool) -> tuple[str,
     return output.strip(), shown.decode()
 
 
+@pytest.mark.slow
 def test_on_a_terminal() -> None:
     output, shown = run(0.1, {}, terminal=True)
     assert output == "rich imported"
@@ -214,5 +215,6 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch, capsy
     assert progress_bar.display("Net") is None
 
 
+@pytest.mark.slow
 def test_short_compilations_show_nothing() -> None:
     assert run(30.0, {}, terminal=True) == ("rich imported", "")

@@ -114,6 +114,7 @@ def test_warnings_as_errors_are_raised_once() -> None:
         assert compiled(torch.ones(1), 3).item() == 1
 
 
+@pytest.mark.slow
 def test_lines_of_scripts(tmp_path: Path) -> None:
     """Whatever calls the program: the script's line, a module of PyTorch in between, an uncacheable one, no frame."""
     script = tmp_path / "script.py"

@@ -194,6 +194,7 @@ def test_a_post_mortem_debugger_is_in_the_users_frame() -> None:
     assert "fails()" in printed
 
 
+@pytest.mark.slow
 def test_an_uncaught_error_is_as_short_as_in_eager(tmp_path: Path) -> None:
     source = (
         "import torch, thunder\n"

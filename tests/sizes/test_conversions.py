@@ -132,6 +132,7 @@ def test_a_variable_that_shadows_the_class_later() -> None:
     assert torch.equal(compiled(x, 0.125), x * 0.125)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_converts_its_metric() -> None:
     def steps(wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
         parameter = torch.nn.Parameter(torch.arange(1.0, 4.0))

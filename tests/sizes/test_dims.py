@@ -235,6 +235,7 @@ class Model(nn.Module):
         return hidden if scale is None else hidden * scale
 
 
+@pytest.mark.slow
 def test_modules_train() -> None:
     torch.manual_seed(0)
     module = Model()

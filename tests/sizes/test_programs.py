@@ -189,6 +189,7 @@ class Language(nn.Module):
         return F.cross_entropy(self.head(self.layer(x)).flatten(0, 1), tokens.flatten())
 
 
+@pytest.mark.slow
 def test_convolutions_train() -> None:
     model = Convolutions()
     eager = copy.deepcopy(model)
@@ -240,6 +241,7 @@ def test_cotangents_of_some_results() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
+@pytest.mark.slow
 def test_what_pytorch_computes_with_constants_takes_constants() -> None:
     compiled = thunder.jit(resized, dynamic=True, executors=[])
     for b, n in SIZES:
@@ -317,6 +319,7 @@ def test_autocast() -> None:
 
 
 @pytest.mark.parametrize("executors", [[], ["inductor"]], ids=str)
+@pytest.mark.slow
 def test_strides_that_vary_though_sizes_do_not(executors: list[str]) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         both = torch.cat([x, y], 1)

@@ -216,6 +216,7 @@ def _live_tensors() -> int:
 
 
 @young_heap()
+@pytest.mark.slow
 def test_200_steps_leave_nothing_behind() -> None:
     """Also where outputs are kept from step to step, or a graph is never used."""
     model = SUBJECT(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 1)))

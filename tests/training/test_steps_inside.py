@@ -142,6 +142,7 @@ def check(name: str, program: str) -> None:
     torch.testing.assert_close(_train(OPTIMIZERS[name], program, compiled=True), expected)
 
 
+@pytest.mark.slow
 def test_several_steps_and_reads_between() -> None:
     """Each update comes between the lines around it, and its state can be read."""
 
@@ -169,6 +170,7 @@ def test_several_steps_and_reads_between() -> None:
     torch.testing.assert_close(run(True), run(False))
 
 
+@pytest.mark.slow
 def test_an_update_that_reads_its_rate() -> None:
     """The first update of SGD with momentum makes its state, which its lines do with the number that the rate is."""
 

@@ -86,6 +86,7 @@ def test_packed_in_the_program(kind, options) -> None:
     compare(Padded(kind, **options), calls)
 
 
+@pytest.mark.slow
 def test_sequences_that_are_not_sorted() -> None:
     module = Padded(nn.GRU)
     module.sorted = False
@@ -124,6 +125,7 @@ def test_functions_of_packed_sequences(function) -> None:
         torch.testing.assert_close(flat(result), flat(expected), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_module_that_pads_and_reads_values() -> None:
     """Submodules that depend on values are tried on samples, too."""
 

@@ -1,4 +1,4 @@
-"""Tables on disk of results per op, shared by processes: decisions of executors, core-ATen forms, derivatives.
+"""Tables on disk of results per op, shared by processes: decisions of executors, core-ATen forms, derivatives, casts.
 
 Computing such a result takes calls on fake tensors, or libraries that take long to import, and it is the same in every
 process. A table is read on first use. It is written after a compilation, merged with the entries that other processes
@@ -227,7 +227,8 @@ def is_op(value: Any) -> bool:
     )
 
 
-def _is_form(value: Any) -> bool:
+def is_form(value: Any) -> bool:
+    """Whether what a file has is the trace of the ops that replace one, with parts of the right types."""
     return (
         type(value) is Trace
         and type(value.inputs) is tuple
@@ -292,4 +293,4 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
     return lowering.lowered_form(bound, ambient, _FORMS)
 
 
-_FORMS: Final = OpTable("core-ATen forms 3", _is_form)
+_FORMS: Final = OpTable("core-ATen forms 3", is_form)

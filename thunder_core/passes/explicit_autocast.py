@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable
+from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar, Final
 
 import torch
 
 from thunder_core.errors import LoweringError
+from thunder_core.executors.disk_tables import OpTable, is_form
 from thunder_core.ir.annotation import SHORT_DTYPES
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.bounded_cache import BoundedCache
@@ -42,8 +43,32 @@ Form = Rewrite | Trace | None
 
 
 def explicit_form(bound: BoundSymbol, context: Context) -> Form:
-    """The form of an op under ``context``, cached for ops with equal symbols and metadata."""
-    return _cache.get(call_key(bound, context), lambda: _decide(bound, context))
+    """The form of an op under ``context``, cached for ops with equal symbols and metadata, on disk, too."""
+    key = call_key(bound, context)
+    return _cache.get(key, lambda: _stored(key, bound, context))
+
+
+def _is_stored_form(value: Any) -> bool:
+    """Whether this is what `_stored` stores: the fields of a `Rewrite`, a trace, or nothing."""
+    if type(value) is not tuple:
+        return value is None or is_form(value)
+    kinds = ((str,), (torch.dtype, type(None)), (torch.dtype, type(None)), (bool,))
+    return len(value) == len(kinds) and all(map(isinstance, value, kinds))
+
+
+_TABLE: Final = OpTable("explicit autocast 1", _is_stored_form)
+
+
+def _stored(key: Hashable, bound: BoundSymbol, context: Context) -> Form:
+    """The form that another process stored, or that is decided now."""
+    if key is None:
+        return _decide(bound, context)
+    if (entry := _TABLE.read(key, bound)) is not None:
+        _, value = entry
+        return Rewrite(*value) if isinstance(value, tuple) else value
+    form = _decide(bound, context)
+    _TABLE.write(key, bound, astuple(form) if isinstance(form, Rewrite) else form)
+    return form
 
 
 def _decide(bound: BoundSymbol, context: Context) -> Form:

@@ -57,6 +57,7 @@ def test_a_vocabulary_that_is_cut_is_no_position() -> None:
         check(program, (normal(6, K), normal(7, K)), {})
 
 
+@pytest.mark.slow
 def test_conversion_before_the_loss() -> None:
     x, target = normal(B, T, 7, dtype=torch.bfloat16), torch.randint(7, (B * T,))
     spelled = [

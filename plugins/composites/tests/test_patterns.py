@@ -113,6 +113,7 @@ def test_options_of_the_loss() -> None:
     check(lambda x, w: F.cross_entropy(F.linear(x[0], w), target[:T]), (x, weight), {"linear_cross_entropy": 1})
 
 
+@pytest.mark.slow
 def test_norms_of_other_models() -> None:
     def normalized(x: torch.Tensor) -> torch.Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)

@@ -44,6 +44,7 @@ def train(pair: Pair, steps: int = STEPS) -> None:
         pair.same_state()
 
 
+@pytest.mark.slow
 def test_a_training_that_the_host_bounds_is_captured(backend: RecordingBackend) -> None:
     pair = Pair.of(Network(dropout=0.2), "cpu", **AUTO)
     train(pair)
@@ -261,6 +262,7 @@ def test_while_another_thread_runs(backend: RecordingBackend) -> None:
         assert backend.replays == before + 4
 
 
+@pytest.mark.slow
 def test_a_thread_that_always_runs(backend: RecordingBackend) -> None:
     pair = Pair.of(Network(), "cpu", **AUTO)
     for _ in range(60):

@@ -24,6 +24,7 @@ def graphed(function: Any, executors: Any = None, **options: Any) -> Any:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_several_shapes(device: str) -> None:
     pair = Pair.of(Network(), device, copy_below=1 << 20)
     for turn in range(12):
@@ -300,6 +301,7 @@ def test_memory_goes_with_the_program(device: str) -> None:
     assert device_graphs(where).nbytes <= before
 
 
+@pytest.mark.slow
 def test_a_capture_that_fails(backend: RecordingBackend) -> None:
     """The call that was to be captured, and all others, run without a graph; nothing is lost."""
     pair = Pair.of(Network(), "cpu", warmup=0)

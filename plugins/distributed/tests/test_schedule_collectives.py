@@ -205,6 +205,7 @@ def test_collectives_do_not_depend_on_the_size_of_a_batch(recompute: str) -> Non
     assert len(found[0]) == 2
 
 
+@pytest.mark.slow
 def test_a_cast_of_a_gathered_parameter_is_not_kept() -> None:
     model = sharded(Net(16), reshard_after_forward=True)
     compiled = thunder.jit(model, executors=[])
@@ -221,6 +222,7 @@ def test_without_the_transform_ops_stay_where_they_were_recorded() -> None:
     assert kinds(thunder.last_traces(compiled)[-1]) == ["gather", "wait", "compute"] * 3
 
 
+@pytest.mark.slow
 def test_values_are_not_read_after_collectives() -> None:
     """A rank whose value leads to another program would gather once more than the others."""
     model = sharded(Net(16))
@@ -297,6 +299,7 @@ def test_every_wait_stands_before_the_first_reader() -> None:
 
 
 @pytest.mark.parametrize("again", [True, False])
+@pytest.mark.slow
 def test_small_collectives_are_one(again: bool) -> None:
     transforms = [{"distributed.bucket_collectives": {"hardware": SLOW}}]
     alone = parts_of(parts(Net(16), reshard_after_forward=again))

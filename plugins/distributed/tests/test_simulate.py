@@ -106,6 +106,7 @@ def test_a_layer_of_tensor_parallel_has_four_all_reduces() -> None:
     assert {found.axes[each.group] for each in found.collectives} == {"tp"}
 
 
+@pytest.mark.slow
 def test_memory_of_parameters_and_states_is_that_of_the_rank() -> None:
     found = step(sharded(True), 8)
     assert found.memory.parameters == PARAMETERS // 8
@@ -137,6 +138,7 @@ def test_inference_of_a_function_has_the_peak_of_its_values() -> None:
     assert found.times.exposed == 0
 
 
+@pytest.mark.slow
 def test_waiting_is_exposed_where_links_are_slow() -> None:
     slow = HARDWARE["h100"].model_copy(update={"inside": HARDWARE["h100"].inside.model_copy(update={"bandwidth": 1e6})})
     fast, late = step(sharded(True), 8), simulate(sharded(True), 8, {}, slow, options={"executors": []})
@@ -233,6 +235,7 @@ def test_a_program_that_eager_pytorch_runs_is_an_error() -> None:
     assert not dist.is_initialized()
 
 
+@pytest.mark.slow
 def test_parameters_of_a_function_count() -> None:
     def closure(mesh: Any) -> Any:
         module, args, kwargs = sharded(True)(mesh)

@@ -62,6 +62,7 @@ def test_numbers(numbers: list[Any]) -> None:
         torch.testing.assert_close(compiled(x, number), flat(x, number))
 
 
+@pytest.mark.slow
 def test_strides_under_dynamic_sizes() -> None:
     compiled = torch.compile(lambda x: x.stride()[0] + x.t() * 2, backend="thunder", dynamic=True)
     for x in (torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(8, 6)[::2], torch.randn(4, 12)[:, ::2]):

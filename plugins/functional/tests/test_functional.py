@@ -227,6 +227,7 @@ def test_gradients_are_new_tensors() -> None:
         gradient(torch.randn(3)).data[:1].zero_()
 
 
+@pytest.mark.slow
 def test_trees() -> None:
     def function(tree, others):
         total = tree["a"][0] * tree["b"] + others[0]
@@ -240,6 +241,7 @@ def test_trees() -> None:
         assert_same(thunder.value_and_grad(function, **options)(*arguments), (value, gradient))
 
 
+@pytest.mark.slow
 def test_under_inference_mode_and_autocast() -> None:
     value, weight = torch.randn(3, 4), torch.randn(4, 2)
 
@@ -354,6 +356,7 @@ def test_options() -> None:
     assert thunder.cache_misses(function) == 2
 
 
+@pytest.mark.slow
 def test_cache() -> None:
     """The second call is a hit; another shape, or another value that the function reads, compiles again."""
     factor = 2.0
@@ -407,6 +410,7 @@ def test_within_torch_func() -> None:
     assert_same((output, pull), (value.sin(), value.sin() * value.cos()))
 
 
+@pytest.mark.slow
 def test_traces_are_readable() -> None:
     """The user's functions, few lines, names that say what is whose gradient, nothing of torch.func's machinery."""
     weights = [torch.randn(8, 4), torch.randn(2, 8)]

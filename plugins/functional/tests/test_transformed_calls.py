@@ -151,6 +151,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(3, 2)).eval()
 
 
+@pytest.mark.slow
 def test_gradients_of_each_sample() -> None:
     model, x = network(), arguments()
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -165,6 +166,7 @@ def test_gradients_of_each_sample() -> None:
     _assert_compiled(thunder.jit(model), call, lambda: call(model))
 
 
+@pytest.mark.slow
 def test_ensemble() -> None:
     models = [network() for _ in range(3)]
     for index, model in enumerate(models):

@@ -52,6 +52,7 @@ def test_any_of_uint8() -> None:
     same(lambda x: [(x * 1).any(1), (x * 1).any(), (x * 1).any(0, keepdim=True), (x * 1).all(0), (x > 0).any(1)], x)
 
 
+@pytest.mark.slow
 def test_integers_divided_by_zero() -> None:
     compiled = same(
         lambda x, y: [torch.div(x, y, rounding_mode="trunc") + 1, torch.div(x * 1.5, y, rounding_mode="trunc") + 1],
@@ -191,6 +192,7 @@ def test_labels_after_the_last_are_left_out() -> None:
         torch.testing.assert_close(compiled(X, target), program(X * 2, target) * 2)
 
 
+@pytest.mark.slow
 def test_negative_powers_of_integers_are_errors() -> None:
     for call in (lambda x: (x + 1) ** -1 + 1, thunder.jit(lambda x: (x + 1) ** -1 + 1, executors=["inductor"])):
         with pytest.raises(RuntimeError, match="negative integer powers"):

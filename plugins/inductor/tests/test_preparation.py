@@ -18,6 +18,7 @@ KERNEL = '#include <torch/csrc/inductor/cpp_prefix.h>\nextern "C" void kernel(fl
 
 
 @pytest.mark.needs_compiler
+@pytest.mark.slow
 def test_headers_are_those_of_kernels() -> None:
     """No kernel looks for them again."""
     from torch._inductor import codecache

@@ -146,6 +146,7 @@ class Residual(nn.Module):
 
 
 @pytest.mark.parametrize("training", [True, False])
+@pytest.mark.slow
 def test_a_network(training: bool) -> None:
     """Values, gradients, statistics. Only where somebody fuses."""
     model = Residual().train(training)

@@ -125,6 +125,7 @@ def test_training_is_as_in_eager_and_keeps_less(kept: bool, monkeypatch: pytest.
     assert (f"f32[2, {POSITIONS}, {WIDTH}] grad" in backward.partition("):")[0]) is kept
 
 
+@pytest.mark.slow
 def test_sizes_that_vary() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         parts = F.linear(x, weight).split(2 * SIZE, -1)

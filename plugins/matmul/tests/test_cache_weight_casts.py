@@ -50,6 +50,7 @@ def test_writes_that_go_past_the_version_counter_are_the_promise() -> None:
     assert cached.cast(weight, torch.bfloat16) is first
 
 
+@pytest.mark.slow
 def test_once_for_all_shapes_and_modes() -> None:
     module = Projections()
     program = compiled(module)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import thunder
 from thunder_testing.forked import LIBRARIES, run_forked
 
@@ -26,6 +28,7 @@ for call in (lambda: thunder.save_trace(compiled, "saved.py"), lambda: thunder.l
 """
 
 
+@pytest.mark.slow
 def test_programs_compile_and_files_are_refused(tmp_path: Path) -> None:
     done = run_forked(PROGRAM, directory=tmp_path, path=[Path(thunder.__file__).parents[1]], preloaded=LIBRARIES)
     assert done.returncode == 0, done.stderr

@@ -205,6 +205,7 @@ def test_backward_that_is_not_saved(tmp_path: Path) -> None:
         (results[2] + results[3]).sum().backward()
 
 
+@pytest.mark.slow
 def test_several_programs(tmp_path: Path) -> None:
     """Sizes, keyword arguments, numbers, training and inference in one file; other calls are refused."""
     model = Model(lambda m, x, scale=1: m.dropout(m.norm(m.linear(x))) * scale)

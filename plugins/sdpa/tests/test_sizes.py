@@ -44,6 +44,7 @@ def test_one_compilation(program: Callable[..., torch.Tensor]) -> None:
     assert choice(compiled) == ("sdpa", "flash")
 
 
+@pytest.mark.slow
 def test_sequences_that_may_be_empty_are_left_to_pytorch() -> None:
     def tail(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(query, key[:, :, 3:], value[:, :, 3:])

@@ -239,6 +239,7 @@ def test_a_transformer_of_jagged_tensors_is_trained() -> None:
     torch.testing.assert_close(train(model, thunder.jit(model)), train(expected, expected))
 
 
+@pytest.mark.slow
 def test_attention_under_autocast() -> None:
     def program(x: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):

@@ -33,6 +33,7 @@ def fake_group() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fake_group")
+@pytest.mark.slow
 def test_backward_ops_that_communicate_have_the_channel_of_their_group() -> None:
     layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}

@@ -162,6 +162,7 @@ def test_copies_keep_aliasing() -> None:
         assert copy_together(special.requires_grad_())[0].requires_grad
 
 
+@pytest.mark.slow
 def test_outcomes() -> None:
     def refuse() -> None:
         raise DataDependentError("needs a value", advice=("do this",))

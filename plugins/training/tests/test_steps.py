@@ -407,6 +407,7 @@ def test_backward_of_a_result_raises_eagers_error() -> None:
     assert messages[0] == messages[1]
 
 
+@pytest.mark.slow
 def test_gradients_are_freed_when_they_are_used() -> None:
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
     compiled = thunder.jit(reset_last(model), executors=[])

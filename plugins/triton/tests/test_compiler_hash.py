@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from thunder_plugin_triton import compiler_hash
 from thunder_plugin_triton.environment import INTERPRETED
 from thunder_testing.forked import run_forked
@@ -21,6 +23,7 @@ print(compiler_hash.triton_key.cache_info().misses, thread is compiler_hash.begi
 """
 
 
+@pytest.mark.slow
 def test_it_is_computed_once_where_an_executor_is_made() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = run_forked(PROGRAM, environment=environment, preloaded=["torch"])

@@ -61,6 +61,7 @@ def test_prints_a_configuration_and_progress(command: Command) -> None:
     assert "s] timed_executors.silu by quick: faster, 6 -> 4 ms\n" in err
 
 
+@pytest.mark.slow
 def test_writes_a_file(command: Command) -> None:
     code, out, _ = command("program.py:model", "--executors", "quick", "-o", "executors.yaml")
     assert code == 0
@@ -87,6 +88,7 @@ def test_explain_suggests_the_file(
     assert lines[-1] == "  thunder.jit(model, config='executors.yaml')"
 
 
+@pytest.mark.slow
 def test_prints_json(command: Command) -> None:
     code, out, _ = command("program.py:Network", "--executors", "pairs", "--train", "--json")
     assert code == 0

@@ -31,6 +31,7 @@ def plain(found: Tuning) -> list[Any]:
     return [entry.plain() for entry in found.executors]
 
 
+@pytest.mark.slow
 def test_each_operation_gets_the_executor_that_is_faster_there(clock: VirtualClock) -> None:
     found = tuned(["quick", "idle"])
     assert outcomes(found) == {
@@ -87,6 +88,7 @@ def test_executors_of_the_configuration_are_left_out_where_that_is_faster(clock:
     assert plain(found) == ["idle"]
 
 
+@pytest.mark.slow
 def test_all_installed_executors_are_tried_and_fusers_come_first(clock: VirtualClock) -> None:
     found = tuned(None)
     tried = [one.executor for one in found.measurements if one.change.endswith(" first")]

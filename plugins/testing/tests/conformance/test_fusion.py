@@ -71,6 +71,7 @@ def test_right_fusion_executor_passes() -> None:
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.slow
 def test_what_is_not_fused_is_skipped() -> None:
     found = outcomes(Pointwise(least=3), "torch.exp-forward-*", "pointwise_chain-forward-float32-*")
     assert found == {
@@ -131,6 +132,7 @@ def test_executor_that_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.slow
 def test_operations_to_test_with() -> None:
     ids = {case.id.partition("-")[0] for case in executor_cases(Pointwise(), operations=[F.softplus, "torch.erf"])}
     assert {"torch.nn.functional.softplus", "torch.special.erf", "pointwise_chain"} - ids <= {"torch.special.erf"}

@@ -214,6 +214,7 @@ def test_defect_is_found(defect: str) -> None:
     assert all(f"the derivative rule of {name}" in text for text in found)
 
 
+@pytest.mark.slow
 def test_each_defect_leaves_the_registered_rules_as_they_were() -> None:
     before = dict(all_rules())
     own = before["torch.square"]

@@ -13,6 +13,7 @@ LIBRARY = {"requires": ('absent-library>=2; extra == "lib"',), "extras": ("lib",
 WHY = "it needs absent-library, which is not installed"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_not_loaded(package: Package) -> None:
     package.install(**LIBRARY)
     for case in package.cases("*-load"):

@@ -22,6 +22,7 @@ def run(package: Package, *arguments: str, **variables: str) -> subprocess.Compl
     return run_pytest("-q", str(tests), *arguments, directory=package.folder, **variables)
 
 
+@pytest.mark.slow
 def test_tables_are_written_where_it_is_asked_for(package: Package) -> None:
     package.change("__init__.py", "= 4096", "= 8192")
     package.change("README.md", "| `seconds` | number |", "| `minutes` | text |")

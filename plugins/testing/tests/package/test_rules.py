@@ -55,6 +55,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_package_that_keeps_the_rules(package: Package) -> None:
     package.install()
     cases = package.cases()
