@@ -15,9 +15,10 @@ from thunder_core.ir.bound_symbol import BoundSymbol, tensor_outputs_of
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.context import Context
+from thunder_core.ir.geometry import dense
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.size import from_fake
+from thunder_core.ir.size import Size, are_constant, from_fake
 from thunder_core.ir.symbol import Tag
 from thunder_core.ir.trace import Stage, Trace, bodies_of, producers_of
 from thunder_core.passes.autocast_rewrites import (
@@ -228,13 +229,10 @@ class _Writer:
         self.ops.append(rewrite.with_result_dtype(plain.map_arguments(cast)))
 
     def _cast(self, plain: BoundSymbol, proxy: TensorProxy, dtype: torch.dtype, context: Context) -> TensorProxy:
-        mode = ObservingFakeMode()
-        with mode:
-            copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
         result = TensorProxy(
             self.builder.name(f"{proxy.name}_{SHORT_DTYPES.get(dtype, 'cast')}"),
             proxy.shape,
-            from_fake(copy.stride()),
+            _strides_of_copy(proxy, dtype),
             dtype,
             proxy.device,
             proxy.requires_grad and context.grad_enabled and not context.inference,
@@ -280,6 +278,17 @@ class _Writer:
 
     def _shown(self, context: Context) -> Context | None:
         return None if context == self.ambient else context
+
+
+def _strides_of_copy(proxy: TensorProxy, dtype: torch.dtype) -> tuple[Size, ...]:
+    """The strides of ``proxy.to(dtype)``: those of a dense tensor stay."""
+    if are_constant(proxy.sizes) and 0 not in proxy.shape and dense(proxy):
+        return proxy.stride
+    mode = ObservingFakeMode()
+    with mode:
+        copy = make_fake(mode, replace(proxy, requires_grad=False)).to(dtype)
+    strides: tuple[Size, ...] = from_fake(copy.stride())
+    return strides
 
 
 def _plain(context: Context) -> Context:
