@@ -245,7 +245,7 @@ DECLINED: dict[str, Callable[..., Any]] = {
     "filled with a tensor": lambda x: torch.masked_fill(x, x > 1, x.sum()),
     "steps": lambda x: x[::2],
     # PyTorch transposes a result in place
-    "spectra": lambda x: torch.stft(x.flatten(), 2, window=torch.ones(2), return_complex=True).abs(),
+    "spectra": lambda x: torch.stft(x.flatten(), 2, 1, window=torch.ones(2), return_complex=True).abs(),
     "list": lambda x: x[[0, 0]],
     "empty vector": lambda x: torch.cat((x, torch.zeros(0))),
     "matrix by batch": lambda x: torch.matmul(x, x[None]),

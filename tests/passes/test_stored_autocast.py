@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import torch
 import torch.nn.functional as F
 
 import thunder
+from tests.passes.on_cuda import on_cuda
+from thunder_core.autodiff.derivatives.derivative import PLAIN
 from thunder_core.executors import disk_tables
 from thunder_core.executors.disk_tables import save_tables
 from thunder_core.passes import explicit_autocast
+from thunder_core.passes.autocast_rewrites import Rewrite
 
 
 @pytest.fixture
@@ -91,6 +95,22 @@ def test_ops_of_users_are_decided_again(start_again: Callable[[], None], decided
             thunder.jit(lambda x: twice(x.sin()))(torch.ones(3))
         start_again()
     assert [name.split(".")[-2] for name in decided] == ["torch", "twice", "twice"]
+
+
+def test_a_gpu_that_is_not_there(start_again: Callable[[], None], decided: list[str]) -> None:
+    bound = thunder.last_traces(_called(thunder.jit(F.linear)))[0].symbols[0]
+    context = replace(PLAIN, autocast=(("cuda", torch.bfloat16),))
+    line = on_cuda(bound, context)
+    assert line is not None
+    for _ in range(2):
+        assert explicit_autocast.explicit_form(line, context) == Rewrite("cuda", torch.bfloat16)
+        start_again()
+    assert len(decided) == 1
+
+
+def _called(program: Any) -> Any:
+    program(torch.ones(2, 2), torch.ones(2, 2))
+    return program
 
 
 def test_another_dtype_of_autocast_is_another_entry(start_again: Callable[[], None], decided: list[str]) -> None:

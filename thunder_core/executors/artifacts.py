@@ -225,9 +225,9 @@ def hardware(device: torch.device) -> str:
     """The properties of a device on which compiled code depends; for a CPU, with the number of threads."""
     if device.type == "cpu":
         return f"{_processor()}, {torch.get_num_threads()} threads"
-    if device.type == "cuda":
+    if device.type == "cuda" and torch.cuda.is_available():
         return _gpu(torch.cuda.current_device() if device.index is None else device.index)
-    return str(device)
+    return str(device)  # of a GPU that is not there, for programs that run on fake tensors
 
 
 @cache

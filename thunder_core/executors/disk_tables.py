@@ -167,7 +167,8 @@ class OpTable:
 
     def read(self, key: Hashable, bound: BoundSymbol) -> tuple[BoundSymbol, Any] | None:
         """The stored op, equal to ``bound`` except for names, and the value stored with it; None without an entry."""
-        table, text = self._table(), _text(key, bound)
+        table = self._table()
+        text = None if table is None else _text(key, bound)
         data = None if table is None or text is None else table.get(text)
         if table is None or text is None or data is None:
             return None
@@ -184,7 +185,8 @@ class OpTable:
 
     def write(self, key: Hashable, bound: BoundSymbol, value: Any) -> None:
         """Store ``value``, which may contain ops on the values of ``bound``, if it can be pickled."""
-        table, text = self._table(), _text(key, bound)
+        table = self._table()
+        text = None if table is None else _text(key, bound)
         if table is None or text is None:
             return
         file = io.BytesIO()
