@@ -136,6 +136,22 @@ def test_kinds(case):
             assert content(held) == content(expected)
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_a_partial_whose_parts_the_program_changes():
+    """It runs eagerly."""
+
+    def program(x, held):
+        result = held(x)
+        held.__setstate__((torch.add, (held.args[0] + 1,), {}, {}))
+        return result
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    held, expected = (functools.partial(torch.mul, 2) for _ in range(2))
+    for _ in range(3):
+        assert torch.equal(compiled(x, held), program(x, expected))
+        assert (held.func, held.args) == (expected.func, expected.args)
+
+
 def test_moved_items_are_read():
     def program(x, table):
         table.move_to_end("a")

@@ -23,7 +23,7 @@ from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSour
 from thunder_core.checks.stored_attributes import MISSING, is_filled, namespace_of, slot_names
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.location import SourceLocation
-from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
+from thunder_core.tracing.frames import CodeKind, is_in_installed, kind_of, kind_of_class
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import PARTS, NodeKind
 from thunder_frontend.observe.heap import Heap
@@ -235,7 +235,7 @@ class ClassReads:
                 self._descriptor(kind, name, attribute)
                 continue
             unwritten = node.attributes.get(name, attribute) is attribute  # by the program, before it could read it
-            if unwritten and not (_is_descriptor(value) or name.startswith("__")):
+            if unwritten and (_is_value(name, value) or (isinstance(value, type) and name not in _OF_PYTHON)):
                 self._value(node, name, value, names)
         metaclass = self._heap.class_node(type(kind))
         if metaclass is not None:
@@ -253,6 +253,20 @@ class ClassReads:
                 self._heap.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, own))
             else:
                 self._heap.late_classes.append(node)
+
+    def read_special(self, kind: type) -> None:
+        """The standard library reads the attributes of a class with special names: `dataclasses` those of its fields.
+
+        They are assumed constant for classes of installed packages.
+        """
+        if (kind, "") in self._edges or kind_of_class(kind) is not CodeKind.USER or is_in_installed(kind.__module__):
+            return
+        self._edges.add((kind, ""))
+        for name, attribute in self.names.of(kind).items():
+            if name.startswith("__") and _is_value(name, attribute):
+                node = self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name))
+                if node is not None:
+                    self._heap.objects.read_everything(node, names=True)
 
     def function(self, kind: type, name: str, attribute: Any = None) -> None:
         """A method, which guards compare by its code."""
@@ -297,6 +311,8 @@ _WRAPPERS: Final = (
     (functools.cached_property, "func", "func"),
 )
 """Descriptors of a function: class, attribute with the function, path from what a read of the class returns to it."""
+_OF_PYTHON: Final = frozenset({*dir(type), "__weakref__"} - {"mro"})
+"""Special names that Python sets and reads. Others, as ``__version__``, are those of the program and of libraries."""
 _LIBRARY_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
 
@@ -335,7 +351,9 @@ def _constant_behind(attribute: Any) -> Any:
 
 def _is_value(name: str, attribute: Any) -> bool:
     """Whether an object has the attribute of its class as it is, and it is no class itself."""
-    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__"))
+    if name.startswith("__") and is_in_installed(type(attribute).__module__):  # what a library keeps in the class
+        return False
+    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name in _OF_PYTHON)
 
 
 def _is_descriptor(attribute: Any) -> bool:

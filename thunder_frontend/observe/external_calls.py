@@ -63,6 +63,8 @@ _PACKAGES: Final = sys.stdlib_module_names | {"numpy", "torch", "pybind11_builti
 """Packages whose functions in C are known."""
 _OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
 _RESIZE: Final = "resize"
+SET_STATE: Final = "__setstate__"
+_OF_PICKLES: Final = frozenset({"dump", "dumps"})
 _OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
 _OF_HANDLES: Final = frozenset({"join"} if sys.version_info >= (3, 13) else ())
 CONCURRENT: Final = frozenset({"asyncio", "concurrent", "multiprocessing"})
@@ -101,8 +103,8 @@ _GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
 
 
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, _RESIZE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
-    named |= FORMATS | _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
+    named = {_SUBCLASSES, _RESIZE, SET_STATE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
+    named |= FORMATS | _OF_CACHES | _OF_PICKLES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -216,7 +218,8 @@ def used_state(function: Any, frame: FrameType) -> str | None:
     """The name of a function that reads state which a program cannot repeat or guard; None for others.
 
     They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, read that of the
-    garbage collector, whose thresholds Thunder changes, or count the references to an array, of which recording adds.
+    garbage collector, whose thresholds Thunder changes, count the references to an array, of which recording adds, or
+    pickle objects.
     """
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if owner is gc and name in _OF_COLLECTOR:
@@ -225,6 +228,8 @@ def used_state(function: Any, frame: FrameType) -> str | None:
         shown = f"{getattr(owner, '__qualname__', 'a function')}.{name}"
     elif name == _RESIZE and (is_array(owner) or _is_method_of_arrays(function)):
         shown = f"numpy.ndarray.{name}"
+    elif name in _OF_PICKLES and "_pickle" in (getattr(owner, "__name__", ""), type(owner).__module__):
+        shown = f"pickle.{name}"
     else:
         return None
     return shown if _is_for_user(frame) else None

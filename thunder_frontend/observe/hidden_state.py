@@ -20,7 +20,15 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, Final
 
 from thunder_core.checks.check import Check
@@ -235,8 +243,12 @@ def _is_of_installed(root: Source) -> bool:
 def _names_of_hidden_state(kind: Any) -> frozenset[str]:
     """The names by which code may read or change what no guard sees of an object that no attribute stores.
 
-    Objects that are compared by value do not change.
+    Objects that are compared by value do not change. Exceptions store most attributes outside of ``__dict__``.
     """
+    if issubclass(kind, BaseException):
+        held = [vars(base) for base in kind.__mro__ if base.__module__ == "builtins" and base is not object]
+        of_c = (GetSetDescriptorType, MemberDescriptorType)
+        return frozenset(name for names in held for name in names if isinstance(names[name], of_c)) - {"__dict__"}
     if _iterates(kind) or (kind.__eq__ is not object.__eq__ and kind.__hash__ is not None):
         return frozenset()
     packages = [(base, base.__module__.partition(".")[0].lstrip("_")) for base in kind.__mro__]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import gc
 import inspect
 import string
@@ -44,6 +45,7 @@ from thunder_frontend.observe.bytecode import names_of
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import NodeKind
 from thunder_frontend.observe.external_calls import (
+    SET_STATE,
     ThreadCalls,
     concurrent_function,
     external_call,
@@ -622,6 +624,10 @@ class Observer:
                     "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
+        if function.__name__ == SET_STATE and isinstance(getattr(function, "__self__", None), functools.partial):
+            path = self.path_to(function.__self__)
+            if path is not None:
+                raise RunEagerly(f"the program changes {path.describe()} by __setstate__")
         unknown = used_state(function, frame) or foreign_function(function, frame)
         if unknown is not None:
             raise RunEagerly(f"the program calls {unknown}")

@@ -146,8 +146,8 @@ class Records(ABC):
             self.hidden_states.watch(value, source.describe())
 
     def state_read(self, node: Node, names: CodeNames) -> None:
-        """Code with these names reads an object, which may be a random generator whose state it reads."""
+        """Code with these names reads an object, which may be a random generator or an exception with such state."""
         if isinstance(node.object, Generator):
             self.generators.read_by(node.object, names)
-        elif node.kind is NodeKind.OPAQUE:
+        elif node.kind is NodeKind.OPAQUE or isinstance(node.object, BaseException):
             self.hidden_states.read_by(node.object, node.source, names.attributes)
