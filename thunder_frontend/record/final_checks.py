@@ -19,7 +19,9 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.trace import with_bodies
 from thunder_core.ir.tree import map_leaves
+from thunder_core.pytorch_internals import FakeTensor, storage_identity
 from thunder_frontend.observe.observer import Observer
+from thunder_frontend.observe.outside_code import outside_code
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.record.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_frontend.record.prefix import real_calls
@@ -27,7 +29,7 @@ from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.tensors import Tensors
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
-from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable
+from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable, variable_of
 
 _NUMBERS: Final = frozenset({TracedNumber, TracedSize, torch.SymInt, torch.SymFloat, torch.SymBool})
 _PATIENCE: Final = 20
@@ -184,6 +186,32 @@ def _writes_buffer(op: BoundSymbol, written: frozenset[int], objects: dict[str, 
         )
         result = op.symbol.target(*args, **kwargs)
         return any(shares_memory(value, result) for value in buffers)
+
+
+def check_kernels(recorder: Recorder, observer: Observer) -> None:
+    """Check the operators whose kernels are functions of Python: these run with the compiled program only.
+
+    Raises:
+        RunEagerly: a kernel may change an object that the program reads, or read a tensor to which it writes.
+    """
+    if not recorder.kernels:
+        return
+    written = written_storages(with_bodies(recorder.trace.ops))
+    inputs = [item for item in recorder.inputs if isinstance(item.proxy, TensorProxy) and item.proxy.storage in written]
+    for symbol, functions in recorder.kernels.items():
+        code, kernel = outside_code(functions), f"{symbol.name}, whose kernel is a function of Python,"
+        changed = observer.read_changed_by(code)
+        if changed is not None:
+            raise RunEagerly(f"{kernel} may change {changed.describe()}, which the program reads")
+        storages = {storage_identity(tensor.untyped_storage()) for tensor in code.tensors() if _is_plain(tensor)}
+        for item in inputs:
+            if _is_plain(item.value) and storage_identity(item.value.untyped_storage()) in storages:
+                raise RunEagerly(f"{kernel} may read {item.source.describe()}, to which the program writes")
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is real and has a storage."""
+    return variable_of(tensor) is None and tensor.layout is torch.strided and type(tensor) is not FakeTensor
 
 
 def check_generators(generators: TorchGenerators) -> None:

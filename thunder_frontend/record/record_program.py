@@ -46,6 +46,7 @@ from thunder_frontend.record.final_checks import (
     check_buffers,
     check_cached_functions,
     check_generators,
+    check_kernels,
     check_leaks,
     check_outliving_generators,
 )
@@ -254,6 +255,7 @@ def _run_checked(
         raise replaces_builtins(observer.replaced_builtins)
     check_cached_functions(recorder, observer)
     check_buffers(recorder, observer)
+    check_kernels(recorder, observer)
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised
@@ -267,7 +269,7 @@ def _computes_bools(recorder: Recorder) -> bool:
 
 def _may_repeat_changes(recorder: Recorder, observer: Observer) -> bool:
     """Whether changes of Python objects may be those of functions that are one op, whose inference repeats them."""
-    return recorder.calls_unwatched_functions and bool(observer.writes())
+    return recorder.changed_before_functions or (recorder.calls_unwatched_functions and bool(observer.writes()))
 
 
 def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> BaseException:
