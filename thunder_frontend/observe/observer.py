@@ -264,6 +264,10 @@ class Observer:
         """Code that is not observed reads an object from a path: guard all of its contents."""
         self._heap.visit(value, source)
 
+    def calls_method(self, kind: type, name: str) -> None:
+        """The program calls a method of a class whose name is not in its code."""
+        self._following.classes.function(kind, name)
+
     def add_guard(self, guard: Guard) -> None:
         """Add a guard to those of the observed reads."""
         self._heap.guards.append(guard)
