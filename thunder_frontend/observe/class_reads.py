@@ -22,6 +22,7 @@ from thunder_core.checks.own_lookups import has_own_lookup
 from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.checks.stored_attributes import MISSING, is_filled, namespace_of, slot_names
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.frames import CodeKind, is_in_installed, kind_of, kind_of_class
 from thunder_frontend.observe.code_names import CodeNames
@@ -205,7 +206,7 @@ class ClassReads:
         """Guard that an object does not override a method of its class; of PyTorch's modules only ``forward``."""
         if name in node.guarded or (name == "forward" and node.called):
             return
-        if name != "forward" and type(node.object).__module__.partition(".")[0] == "torch":
+        if name != "forward" and module_of(type(node.object)).partition(".")[0] == "torch":
             return
         node.guarded.add(name)
         if namespace_of(node.object) is not None:
@@ -259,7 +260,7 @@ class ClassReads:
 
         They are assumed constant for classes of installed packages.
         """
-        if (kind, "") in self._edges or kind_of_class(kind) is not CodeKind.USER or is_in_installed(kind.__module__):
+        if (kind, "") in self._edges or kind_of_class(kind) is not CodeKind.USER or is_in_installed(module_of(kind)):
             return
         self._edges.add((kind, ""))
         for name, attribute in self.names.of(kind).items():
@@ -351,7 +352,7 @@ def _constant_behind(attribute: Any) -> Any:
 
 def _is_value(name: str, attribute: Any) -> bool:
     """Whether an object has the attribute of its class as it is, and it is no class itself."""
-    if name.startswith("__") and is_in_installed(type(attribute).__module__):  # what a library keeps in the class
+    if name.startswith("__") and is_in_installed(module_of(type(attribute))):  # what a library keeps in the class
         return False
     return not (_is_descriptor(attribute) or isinstance(attribute, type) or name in _OF_PYTHON)
 

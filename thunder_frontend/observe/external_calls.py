@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.arrays import is_array
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 from thunder_frontend.observe.getters import FORMATS
 from thunder_frontend.observe.torch_generators import STATE_METHODS
@@ -157,9 +158,9 @@ class ThreadCalls:
         if owner is _thread:
             return f"starts a thread: {name}" if name in _STARTS_THREAD and _is_for_user(frame) else None
         kind = type(owner)
-        if kind.__module__ == "_queue":
+        if module_of(kind) == "_queue":
             return f"uses a queue between threads: {name}" if name in _OF_QUEUES and _is_for_user(frame) else None
-        if kind.__module__ != "_thread" or name not in _OF_LOCKS | _OF_HANDLES:
+        if module_of(kind) != "_thread" or name not in _OF_LOCKS | _OF_HANDLES:
             return None
         assert owner is not None
         if name in _OF_HANDLES:
@@ -195,7 +196,7 @@ def is_foreign(function: Any) -> bool:
         elif type(owner).__name__ == "PyCapsule":  # of pybind11
             module = str(function.__module__)
         else:
-            module = str(_class_with(holder, function.__name__).__module__)
+            module = str(module_of(_class_with(holder, function.__name__)))
         package = module.partition(".")[0]
         known = _known[key] = package not in _PACKAGES and package not in PACKAGES and is_in_installed(module)
     return known
@@ -228,7 +229,7 @@ def used_state(function: Any, frame: FrameType) -> str | None:
         shown = f"{getattr(owner, '__qualname__', 'a function')}.{name}"
     elif name == _RESIZE and (is_array(owner) or _is_method_of_arrays(function)):
         shown = f"numpy.ndarray.{name}"
-    elif name in _OF_PICKLES and "_pickle" in (getattr(owner, "__name__", ""), type(owner).__module__):
+    elif name in _OF_PICKLES and "_pickle" in (getattr(owner, "__name__", ""), module_of(type(owner))):
         shown = f"pickle.{name}"
     else:
         return None
@@ -309,7 +310,7 @@ def _external_name(function: Any) -> str | None:
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if function is os.urandom:
         return "os.urandom"
-    if name in _OF_THREADS and (owner is _thread or type(owner).__module__ == "_thread"):
+    if name in _OF_THREADS and (owner is _thread or module_of(type(owner)) == "_thread"):
         return f"threading.{name}"
     if owner is time:
         return f"time.{name}"
@@ -320,7 +321,7 @@ def _external_name(function: Any) -> str | None:
     if isinstance(function, MethodDescriptorType):
         module = str(function.__objclass__.__module__)
     else:  # a bound method has no module
-        module = str(function.__module__ or _class_with(type(owner), name).__module__)
+        module = str(function.__module__ or module_of(_class_with(type(owner), name)))
     if module not in _MODULES or name.startswith("__") or name in _INSIDE.get(module, ()):
         return None
     return "open" if name == "open" and module.lstrip("_") == "io" else f"{module.lstrip('_')}.{name}"

@@ -33,6 +33,7 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import (
     IMMUTABLE,
@@ -139,7 +140,7 @@ class Following:
 
     def read_container(self, node: Node, names: CodeNames) -> None:
         """Read attributes of a container; `_follow_dictionary` reads the items of a dictionary."""
-        of_user = type(node.object).__module__ not in _BUILTIN_MODULES
+        of_user = module_of(type(node.object)) not in _BUILTIN_MODULES
         (self.read_object if of_user else self.read_attributes)(node, names)
 
     def read_items(self, node: Node, names: CodeNames) -> None:
@@ -254,7 +255,7 @@ class Following:
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Read the items whose keys are in the code, or all."""
         keys = names.dictionaries.keys_of(label)
-        if keys is None or type(node.object).__module__ not in _BUILTIN_MODULES:
+        if keys is None or module_of(type(node.object)) not in _BUILTIN_MODULES:
             self._heap.objects.guard_content(node)
             if (id(names), None) not in node.probed:
                 node.probed.add((id(names), None))

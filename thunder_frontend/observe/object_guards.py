@@ -55,6 +55,7 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, content_of, namespace_of, referent_of
 from thunder_core.checks.stored_content import is_overridden
 from thunder_core.errors import RunEagerly
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_frontend.observe.node import Node, make_node
@@ -116,9 +117,9 @@ class ObjectGuards:
         if is_compiled(value):
             for inner, path in _compiled_from(node):
                 self._records.visit(inner, path)
-        elif any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
+        elif any(f"{module_of(base)}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
             self._guards.append(identity_check(source, value))
-        elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+        elif module_of(type(value)).partition(".")[0] == "torch":  # its code is not observed
             self.read_everything(node)
         for name in parts_of(value):
             self._records.visit(getattr(value, name), AttributeSource(source, name))

@@ -26,6 +26,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.stored_attributes import content_of
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_in_installed, kind_of, kind_of_class
 from thunder_frontend.observe.bytecode import names_of
 from thunder_frontend.observe.code_names import CodeNames
@@ -142,7 +143,7 @@ def outside_code(functions: Iterable[Callable[..., Any]]) -> OutsideCode:
 
 
 def _is_of_pytorch(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "torch" and not issubclass(kind, torch.nn.Module)
+    return module_of(kind).partition(".")[0] == "torch" and not issubclass(kind, torch.nn.Module)
 
 
 def _defined_by(kind: type) -> Iterator[tuple[str, Any]]:

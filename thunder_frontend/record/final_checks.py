@@ -37,7 +37,12 @@ _PATIENCE: Final = 20
 
 
 def check_leaks(tensors: Tensors) -> None:
-    """Raise `LeakedTensorError` if a traced tensor or number is still referenced; containers are cleaned first."""
+    """Check that no traced tensor or number is still referenced.
+
+    Raises:
+        LeakedTensorError: one is; the containers that hold it are cleaned before.
+        RunEagerly: a class that the program defines holds it. Such a class is not created again for its results.
+    """
     if not _referenced(tensors):
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
@@ -50,6 +55,11 @@ def check_leaks(tensors: Tensors) -> None:
         alive = _referenced(tensors)
     if not alive:
         return
+    kinds = [kind for item in alive for kind in _classes_holding(item)]
+    if kinds:
+        raise RunEagerly(
+            f"the program defines the class {kinds[0].__qualname__}, which holds a tensor that it computes"
+        )
     locations: list[SourceLocation | None] = []
     holders: list[str] = []
     while alive:
@@ -58,6 +68,12 @@ def check_leaks(tensors: Tensors) -> None:
         locations.append(variables[0].location if variables else None)
         holders.extend(_scrub(item, ignore=(alive, locals())))
     raise _leaked(", ".join(holders), locations[-1])
+
+
+def _classes_holding(value: Any) -> list[type]:
+    """The classes that have a value as an attribute."""
+    namespaces = [holder for holder in gc.get_referrers(value) if type(holder) is dict and "__module__" in holder]
+    return [kind for held in namespaces for kind in gc.get_referrers(held) if isinstance(kind, type)]
 
 
 def _referenced(tensors: Tensors) -> list[Any]:

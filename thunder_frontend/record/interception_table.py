@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.checks.arrays import is_array, is_array_class
 from thunder_core.checks.originals import is_compiled
 from thunder_core.errors import RunEagerly
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
@@ -325,7 +326,7 @@ _TENSORS: Final[Rows] = (
 
 def _enter_dispatch_mode(recorder: Recorder, original: Callable[..., Any], mode: Any, /) -> Any:
     """Eager PyTorch runs a program that enters a mode which changes or observes ATen operators: ops would bypass it."""
-    module = type(mode).__module__
+    module = module_of(type(mode))
     if is_compiled(mode) or module == checkpoint_module.__name__:  # contexts of selective checkpoints
         return original(mode)
     raise RunEagerly(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")

@@ -119,7 +119,11 @@ def _record(
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
-            check_leaks(recorder.tensors)
+            try:
+                check_leaks(recorder.tensors)
+            except RunEagerly:
+                advanced += observer.rewind()
+                raise
         gradients = gradients_of_inputs(recorder, observer) if raised is None else {}
         trace = _trace_of(recorder, outputs, raised)
         inputs = tuple(recorder.inputs)
