@@ -33,6 +33,7 @@ from thunder_core.pytorch_internals import (
     dispatch_tls_local_exclude_set,
     dispatch_tls_local_include_set,
 )
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.tracebacks import free_frames, note
@@ -282,7 +283,7 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     Numbers of the trace in place of Python numbers, and repeated changes of Python objects, may be the cause of any
     exception.
     """
-    if isinstance(error, RecordAgain | RunEagerly):
+    if isinstance(error, RecordAgain | RunEagerly) or of_signal_handler(error) is not None:
         return error
     if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
         return replaces_builtins(observer.replaced_builtins)

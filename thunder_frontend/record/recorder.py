@@ -23,6 +23,7 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.symbols.opaque import called_name, is_of_pytorch
 from thunder_core.symbols.python_kernels import python_derivative, python_kernels
 from thunder_core.symbols.registry import registry
@@ -403,7 +404,9 @@ class Recorder:
                     return outcome
                 except (*data_dependence.EXCEPTIONS, WrapperResultError, ThunderError):
                     raise
-                except Exception as error:  # noqa: BLE001 - of the call: kernels and the user's code may raise any
+                except Exception as error:  # of the call: kernels and the user's code may raise any
+                    if of_signal_handler(error) is not None:
+                        raise
                     if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None
