@@ -126,7 +126,7 @@ class FrameReads:
             node.called = True
             for index, (name, cell) in enumerate(zip(code.co_freevars, node.object.__closure__, strict=True)):
                 source, value = ClosureSource(node.source, index, name), content_of(cell)
-                if value is MISSING:
+                if value is MISSING or self._heap.is_overwritten_cell(cell, value):
                     continue
                 if name in names.stored_cells:
                     self._heap.may_assign_cell(cell, source)

@@ -243,11 +243,14 @@ class ObjectGuards:
                 self._read_closure(held, path, read | {id(held)})
 
     def read_variables(self, node: Node) -> None:
-        """Guard the values of the variables that a Python function closes over."""
+        """Guard the values of the variables that a Python function closes over; code that has the cells may assign them."""
         function: FunctionType = node.object
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for index, (name, cell) in enumerate(cells):
-            self._records.visit(content_of(cell), ClosureSource(node.source, index, name))
+            source, value = ClosureSource(node.source, index, name), content_of(cell)
+            if not self._records.is_overwritten_cell(cell, value):
+                self._records.may_assign_cell(cell, source)
+                self._records.visit(value, source)
 
     def guard_opaque(self, node: Node) -> None:
         """Guard an object whose reads cannot be observed by its ``__eq__``, or by identity if it has none."""

@@ -134,6 +134,11 @@ class Records(ABC):
         node = self.variables.get(id(namespace))
         return node is not None and node.attributes.get(name, value) is not value
 
+    def is_overwritten_cell(self, cell: CellType, value: Any) -> bool:
+        """Whether ``value`` is not the recorded value of a closure variable that code may assign."""
+        nodes = (self.variables.get(id(cell)), self.nodes.get(id(cell)))
+        return any(node is not None and node.attributes.get("cell_contents") is not value for node in nodes)
+
     def distinct_nodes(self) -> tuple[Node, ...]:
         """Each node once. A compiled module and its original have one node, which is in `nodes` twice."""
         return tuple(dict.fromkeys(self.nodes.values()))
