@@ -243,7 +243,7 @@ class ObjectGuards:
                 self._read_closure(held, path, read | {id(held)})
 
     def read_variables(self, node: Node) -> None:
-        """Guard the values of the variables that a Python function closes over; code that has the cells may assign them."""
+        """Guard the values of the closure variables of a function. Code that has the cells may assign these."""
         function: FunctionType = node.object
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for index, (name, cell) in enumerate(cells):

@@ -340,6 +340,25 @@ def _reset(recorder: Recorder, original: Callable[..., Any], /) -> NoReturn:
     raise RunEagerly(f"the program calls torch.compiler.reset{at(user_location())}")
 
 
+def _log_by_trainer(recorder: Recorder, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Eager PyTorch runs a program that logs by a trainer: it accumulates metrics that no program repeats."""
+    if vars(module).get("_trainer") is None and vars(module).get("_fabric") is None:
+        return original(module, *args, **kwargs)  # which only warns
+    raise RunEagerly(
+        f"the program logs by its trainer, with self.{original.__name__}{at(user_location())}; log what it returns in "
+        "training_step, outside of the compiled forward"
+    )
+
+
+_LOGS: Final[Rows] = tuple(
+    Interception(
+        f"{package}.core.module:LightningModule", name, _log_by_trainer, "it accumulates metrics", when=active_recorder
+    )
+    for package in ("lightning.pytorch", "pytorch_lightning")
+    for name in ("log", "log_dict")
+)
+"""Methods of Lightning."""
+
 _ENVIRONMENT: Final[Rows] = (
     Interception(
         TorchDispatchMode, "__enter__", _enter_dispatch_mode, "ops would bypass the mode", when=program_recorder
@@ -491,6 +510,7 @@ TABLE: Final[Rows] = (
     *_AUTOCAST,
     *_MATH,
     *_TEXT,
+    *_LOGS,
     *_TENSORS,
     *_ENVIRONMENT,
     *_ATTENTION,
