@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from thunder_core.pytorch_internals import (
@@ -28,10 +29,16 @@ def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] |
         if defined is not None:
             functions += [kernel_of(defined), *kernels_by_device(defined).values()]
             continue
-        prefix = ".".join(filter(None, (schema.name.replace("::", "/"), schema.overload_name))) + "/"
-        if any(key.startswith(prefix) and not key.endswith("/Meta") for key in python_kernel_keys):
+        name = ".".join(filter(None, (schema.name.replace("::", "/"), schema.overload_name)))
+        if _is_registered(name, len(python_kernel_keys)):
             return None
     return tuple(functions)
+
+
+@cache
+def _is_registered(name: str, count: int) -> bool:
+    """Whether `torch.library.Library.impl` got a kernel for an operator; ``count`` is that of all such kernels."""
+    return any(key.startswith(f"{name}/") and not key.endswith("/Meta") for key in python_kernel_keys)
 
 
 def python_derivative(func: Callable[..., Any]) -> Callable[..., Any] | None:
