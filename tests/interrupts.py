@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import inspect
 import random
 import sys
 import threading
@@ -25,6 +26,7 @@ import thunder
 from thunder_core.checks.global_state import GlobalState
 from thunder_core.ir.switches import read_switches, set_switches
 from thunder_core.pytorch_internals import is_fwd_grad_enabled, is_torch_function_enabled
+from thunder_core.tracing.frames import is_of_thunder
 from thunder_frontend.record.interception import owner_of, static_attribute
 from thunder_frontend.record.interception_table import TABLE
 
@@ -38,22 +40,38 @@ class Interrupt(BaseException):
     """The exception of the handler."""
 
 
-class _Profiler:
-    """Raises `Interrupt` at one point, counted from 0, and counts the points up to it."""
+def _raise() -> None:
+    raise Interrupt
 
-    def __init__(self, point: int) -> None:
+
+class _Profiler:
+    """Calls a function that raises at one point, counted from 0, and counts the points up to it."""
+
+    def __init__(
+        self, point: int, raises: Callable[[], None] = _raise, is_wanted: Callable[[FrameType], bool] = lambda _: True
+    ) -> None:
         self.point = point
+        self._raises = raises
+        self._is_wanted = is_wanted
         self.seen = 0
         self.place = ""
 
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
         if event in ("call", "c_return") and not self.place:
             self.seen += 1
-            if 0 <= self.point < self.seen and not _asks_for_device(frame):
+            if 0 <= self.point < self.seen and self._is_wanted(frame) and not _asks_for_device(frame):
                 after = f" after {value.__qualname__}" if event == "c_return" else ""
                 self.place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}{after}"
                 del frame, value  # the traceback of the exception holds this frame
-                raise Interrupt
+                self._raises()
+
+    def run(self, call: Callable[[], Any]) -> None:
+        """Call a function under this profiler."""
+        try:
+            sys.setprofile(self)
+            call()
+        finally:
+            sys.setprofile(None)
 
 
 def _asks_for_device(frame: FrameType | None) -> bool:
@@ -70,19 +88,33 @@ def _asks_for_device(frame: FrameType | None) -> bool:
 def _profiled(call: Callable[[], Any], point: int) -> _Profiler:
     profiler = _Profiler(point)
     try:
-        sys.setprofile(profiler)
-        call()
+        profiler.run(call)
     except BaseException:
         if not profiler.place:
             raise
-    finally:
-        sys.setprofile(None)
     return profiler
+
+
+def raised_with(call: Callable[[], Any], point: int, raises: Callable[[], None]) -> tuple[str, BaseException | None]:
+    """Interrupt Thunder in a call, from a point on, by an exception of ``raises``: the place, and what the call raises.
+
+    Not in a generator: where the collector ends one, the exception is lost.
+    """
+    profiler = _Profiler(point, raises, lambda frame: is_of_thunder(frame.f_code) and not _is_generator(frame))
+    try:
+        profiler.run(call)
+    except BaseException as error:
+        return profiler.place, error
+    return profiler.place, None
 
 
 def interrupt(call: Callable[[], Any], point: int) -> str:
     """Interrupt a call at a point. Returns the place; empty if the call has fewer points."""
     return _profiled(call, point).place
+
+
+def _is_generator(frame: FrameType) -> bool:
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
 
 
 def count_points(call: Callable[[], Any]) -> int:

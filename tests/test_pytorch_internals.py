@@ -1116,6 +1116,38 @@ def custom_overload(read: Any) -> None:
     assert read(operator) is torch.ops.thunder_internals.twice.default
 
 
+def custom_operators(table: Any) -> None:
+    operator = _custom()
+    assert table["thunder_internals::twice"] is operator
+
+
+def kernel_of_custom_operator(read: Any) -> None:
+    x = torch.ones(2)
+    assert torch.equal(read(_custom())(x), x * 2)
+
+
+def kernels_by_device(read: Any) -> None:
+    operator, x = _custom(), torch.ones(2)
+    operator.register_kernel("cpu", lambda x: x * 3)
+    assert torch.equal(read(operator)["cpu"](x), x * 3)
+
+
+def derivative_of_custom_operator(read: Any) -> None:
+    operator = _custom()
+    assert read(operator) is None
+    operator.register_autograd(custom_operators)
+    assert read(operator) is custom_operators
+
+
+def python_kernel_keys(keys: Any) -> None:
+    library = torch.library.Library("thunder_internals_keys", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.define("twice.other(Tensor x, int n) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    library.impl("twice.other", lambda x, n: x * 2, "CPU")
+    assert {"thunder_internals_keys/twice/CPU", "thunder_internals_keys/twice.other/CPU"} <= set(keys)
+
+
 def _custom() -> Any:
     @torch.library.custom_op("thunder_internals::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
@@ -1478,6 +1510,11 @@ CHECKS: dict[str, Callable[..., object]] = {
     "qualified_op_name": lambda read: _equal(read(_aten.add), "aten::add"),
     "CustomOpDef": custom_operator,
     "overload_of": custom_overload,
+    "custom_operators": custom_operators,
+    "kernel_of": kernel_of_custom_operator,
+    "kernels_by_device": kernels_by_device,
+    "derivative_of": derivative_of_custom_operator,
+    "python_kernel_keys": python_kernel_keys,
     "SyncBatchNormFunction": lambda cls: _sync_batch_norm(cls),
     "start_coalescing": lambda: vars(torch.distributed.ProcessGroup)["_start_coalescing"],
     "core_aten_decompositions": core_decompositions,

@@ -35,6 +35,7 @@ _ATTENTION = "PyTorch's attention modules in compiled programs"
 _TRACERS = "torch.jit.trace and torch.fx.symbolic_trace of compiled programs"
 _DISABLED = "torch.compiler.disable in compiled programs"
 _SHARED = "arguments that share memory"
+_KERNELS_IN_PYTHON = "operators whose kernels are functions of Python"
 _MEMORY = "memory for tensors of the meta device"
 _OPERATORS = "PyTorch's operators in traces"
 
@@ -230,6 +231,13 @@ ROWS: Final = (
     Name("torch._C._dispatch_get_all_op_names", "patterns of operators in configurations"),
     Name("torch._library.custom_ops.CustomOpDef._opoverload", "operators defined by torch.library.custom_op",
         name="overload_of", kind=Kind.ATTRIBUTE),
+    Name("torch._library.custom_ops.OPDEFS", _KERNELS_IN_PYTHON, name="custom_operators"),
+    Name("torch._library.custom_ops.CustomOpDef._init_fn", _KERNELS_IN_PYTHON, name="kernel_of", kind=Kind.ATTRIBUTE),
+    Name("torch._library.custom_ops.CustomOpDef._backend_fns", _KERNELS_IN_PYTHON, name="kernels_by_device",
+        kind=Kind.ATTRIBUTE),
+    Name("torch._library.custom_ops.CustomOpDef._backward_fn", _KERNELS_IN_PYTHON, name="derivative_of",
+        kind=Kind.ATTRIBUTE),
+    Name("torch.library._impls", _KERNELS_IN_PYTHON, name="python_kernel_keys"),
     Name("torch._C._VariableFunctions", _OPERATORS),
     Name("torch._C._nn", "programs whose calls are those of ATen operators", name="neural_functions"),
     Name("torch._foreach_norm", "norms with an exponent that varies"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from thunder_core.contract import AssumedValues, Request
 from thunder_core.errors import DataDependentError, WrongGuess
 from thunder_core.ir.program import compile_trace
@@ -70,3 +71,16 @@ def test_another_value_raises() -> None:
 def test_without_speculation_it_is_refused() -> None:
     with pytest.raises(DataDependentError):
         front_end.record(branches, (torch.ones(2),), {})
+
+
+def test_an_exception_after_a_bound_in_a_tensor() -> None:
+    """Such a program is recorded again with constants, among them the bound."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x + x[: (x[:, 1] > 0).sum()].sum(0)
+        raise KeyError(tuple(y.shape))
+
+    compiled = thunder.jit(program)
+    for rows in (2, 3):
+        with pytest.raises(KeyError, match=f"{rows}, 2"):
+            compiled(torch.ones(rows, 2))

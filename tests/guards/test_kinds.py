@@ -91,6 +91,14 @@ def sets_content(held):
     held.cell_contents += 1
 
 
+def closing_over(value):
+    return lambda: value
+
+
+def sets_closure_variable(held):
+    held.__closure__[0].cell_contents = held() + 1
+
+
 def sets_byte(held):
     held[0] += 1
 
@@ -115,6 +123,7 @@ CASES = {
     "attribute of an OrderedDict": (collections.OrderedDict, counts, vars),
     "order of items": (lambda: collections.OrderedDict(a=1, b=2, c=3), moves_item, lambda held: list(held.items())),
     "cell": (lambda: CellType(1), sets_content, lambda held: held.cell_contents),
+    "closure variable": (lambda: closing_over(1), sets_closure_variable, lambda held: held()),
     "bytearray": (lambda: bytearray(b"abc"), sets_byte, bytes),
     "array": (lambda: array.array("i", [1, 2]), sets_byte, list),
 }
@@ -134,6 +143,38 @@ def test_kinds(case):
         for _ in range(3):
             assert torch.equal(compiled(x, held), program(x, expected))
             assert content(held) == content(expected)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_a_partial_whose_parts_the_program_changes():
+    """It runs eagerly."""
+
+    def program(x, held):
+        result = held(x)
+        held.__setstate__((torch.add, (held.args[0] + 1,), {}, {}))
+        return result
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    held, expected = (functools.partial(torch.mul, 2) for _ in range(2))
+    for _ in range(3):
+        assert torch.equal(compiled(x, held), program(x, expected))
+        assert (held.func, held.args) == (expected.func, expected.args)
+
+
+def test_a_closure_variable_that_gets_a_tensor():
+    def program(x, held):
+        cell = held.__closure__[0]
+        before = held()
+        cell.cell_contents = x * 2
+        y = held() + before
+        cell.cell_contents = y * 2
+        return y
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    held, expected = closing_over(1.0), closing_over(1.0)
+    for _ in range(3):
+        assert torch.equal(compiled(x, held), program(x, expected))
+        assert torch.equal(held(), expected())
 
 
 def test_moved_items_are_read():

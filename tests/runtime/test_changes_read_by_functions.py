@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -47,8 +48,12 @@ outer = Outer(state)
 factors = state.factors
 
 
+AS_OPERATORS = False
+_number = itertools.count()
+
+
 def scaling(read: Callable[[], float], factor: Callable[[], float] | None = None) -> Callable[[torch.Tensor], Any]:
-    """``apply`` of a function that multiplies by what ``read`` returns, and gradients by ``factor``."""
+    """A function that multiplies by what ``read`` returns, and gradients by ``factor``."""
 
     class Scaling(torch.autograd.Function):
         @staticmethod
@@ -59,7 +64,13 @@ def scaling(read: Callable[[], float], factor: Callable[[], float] | None = None
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return gradient * (factor or read)()
 
-    return Scaling.apply
+    @torch.library.custom_op(f"thunder_tests_changes::scale{next(_number)}", mutates_args=())
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        return x * read()
+
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(lambda ctx, gradient: gradient * (factor or read)())
+    return lambda x: operator(x) if AS_OPERATORS else Scaling.apply(x)
 
 
 by_attribute = scaling(lambda: state.factor)
@@ -142,6 +153,13 @@ def attribute_in_a_hook(x: torch.Tensor, n: float) -> Any:
     return torch.autograd.grad(y.sum(), x)[0] + x
 
 
+def restored(x: torch.Tensor, n: float) -> Any:
+    state.factor = n
+    y = by_attribute(x)
+    state.factor = 1.0
+    return y
+
+
 def counted() -> float:
     state.steps.append(1.0)
     return 2.0
@@ -169,6 +187,7 @@ EAGER = [
     attribute_in_backward,
     attribute_in_a_hook,
     changed_in_backward,
+    restored,
 ]
 
 
@@ -197,17 +216,23 @@ def outcomes(run: Callable[[torch.Tensor, float], Any], monkeypatch: pytest.Monk
     return found
 
 
+@pytest.mark.parametrize("as_operators", [False, True], ids=["function", "operator"])
 @pytest.mark.parametrize("program", EAGER)
 @pytest.mark.slow
-def test_changes_before_are_read(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_before_are_read(program: Any, as_operators: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "AS_OPERATORS", as_operators)
     expected = contextvars.copy_context().run(outcomes, program, monkeypatch)
     with pytest.warns(UncacheableWarning, match="has changed|change objects|changes Python objects"):
         actual = contextvars.copy_context().run(outcomes, thunder.jit(program), monkeypatch)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("as_operators", [False, True], ids=["function", "operator"])
 @pytest.mark.parametrize("program", [unrelated_attribute, unrelated_item])
-def test_programs_with_other_changes_stay_compiled(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_with_other_changes_stay_compiled(
+    program: Any, as_operators: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "AS_OPERATORS", as_operators)
     compiled = thunder.jit(program)
     torch.testing.assert_close(outcomes(compiled, monkeypatch), outcomes(program, monkeypatch), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 import warnings
 
 import pytest
@@ -224,3 +225,80 @@ def test_an_operator_with_the_name_of_one_of_pytorch(jit):
             result = function(x)
             outcomes.append((result, *torch.autograd.grad(result.sum(), x)))
         torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def scaling_operator(state, kernel=lambda x, state: x * state.factor):
+    @torch.library.custom_op(new_name(), mutates_args=())
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return kernel(x, state)
+
+    scale.register_fake(torch.empty_like)
+    scale.register_autograd(lambda ctx, cotangent: cotangent * state.of_gradient)
+    return scale
+
+
+def counting(x, state):
+    state.calls += 1
+    return x * 2
+
+
+def of_library(state):
+    library = torch.library.Library(new_name().partition("::")[0], "FRAGMENT")
+    name = f"scale{next(_number)}"
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, lambda x: x * state.factor, "CompositeExplicitAutograd")
+    library.impl(name, torch.empty_like, "Meta")
+    operator = getattr(getattr(torch.ops, library.ns), name)
+    return lambda x: (operator(x), library)[0]
+
+
+def writes_attribute(operator, state, x):
+    state.factor += 1
+    y = operator(x)
+    state.factor *= 2
+    return y + operator(x)
+
+
+def writes_tensor(operator, state, x):
+    state.tensor.add_(1)
+    return operator(x)
+
+
+def reads_count(operator, state, x):
+    return operator(x) * state.calls
+
+
+PYTHON_KERNELS = {
+    "attribute": (scaling_operator, writes_attribute),
+    "attribute, by a Library": (of_library, writes_attribute),
+    "tensor": (lambda state: scaling_operator(state, lambda x, state: x * state.tensor), writes_tensor),
+    "count": (lambda state: scaling_operator(state, counting), reads_count),
+}
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.parametrize("name", PYTHON_KERNELS)
+def test_kernels_in_python_use_what_programs_change_and_read(jit, name):
+    make, program = PYTHON_KERNELS[name]
+    runs = []
+    for wrap in (lambda function: function, jit):
+        state = types.SimpleNamespace(factor=2.0, calls=0, tensor=torch.ones(3))
+        operator = make(state)
+        run = wrap(lambda x, operator=operator, state=state: program(operator, state, x))
+        results = []
+        for factor in (2.0, 5.0, 5.0):
+            state.factor = factor
+            results.append(run(torch.arange(3.0)).tolist())
+        runs.append((results, state.factor, state.calls, state.tensor.tolist()))
+    assert runs[0] == runs[1]
+
+
+def test_formulas_of_gradients_read_variables_when_backward_runs(jit):
+    state = types.SimpleNamespace(factor=2.0, of_gradient=1.0)
+    compiled = jit(scaling_operator(state))
+    for factor in (2.0, 3.0):
+        x = torch.ones(2, requires_grad=True)
+        y = compiled(x).sum()
+        state.of_gradient = factor
+        y.backward()
+        assert x.grad.tolist() == [factor] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import random
+import signal
 import types
 import unittest.mock
 import warnings
@@ -16,7 +17,7 @@ import torch
 
 import thunder
 from tests.interrupts import PROGRAMS as INTERRUPTED
-from tests.interrupts import RECORDED, Called, count_points, in_another_thread, left_by
+from tests.interrupts import RECORDED, Called, count_points, in_another_thread, left_by, raised_with
 from thunder_core.errors import UncacheableWarning
 from thunder_core.pytorch_internals import len_torch_dispatch_stack, len_torch_function_stack
 
@@ -456,3 +457,30 @@ def test_backward_that_a_signal_interrupts() -> None:
         if not found:
             break
     assert point > 30
+
+
+class Late(Exception):
+    """The exception of a handler, which code that handles any exception may catch."""
+
+
+def _late(number: int, frame: Any) -> None:
+    raise Late
+
+
+@pytest.mark.parametrize("name", ["value", "own function"])
+def test_exceptions_of_signal_handlers_are_those_of_the_call(name: str) -> None:
+    """Neither a defect, nor a failure of a transform, nor a reason to record the program again."""
+    before = signal.signal(signal.SIGUSR1, _late)
+    try:
+        called = Called(name, executors=[])
+        called()
+        called.again()
+        points, generator = count_points(called), random.Random(name)
+        raised = []
+        for point in [generator.randrange(points) for _ in range(12)]:
+            called.again()
+            raised.append(raised_with(called, point, lambda: signal.raise_signal(signal.SIGUSR1)))
+        assert not [(place, error) for place, error in raised if place and type(error) is not Late]
+        assert any(place for place, _ in raised)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

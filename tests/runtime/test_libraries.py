@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 import thunder
 from tests.subjects import SUBJECT, eager
-from thunder_core.errors import RecompileWarning
+from thunder_core.errors import RecompileWarning, UncacheableWarning
 
 pytestmark = [
     pytest.mark.skipif(SUBJECT is eager, reason="about compiled modules"),
@@ -140,22 +140,32 @@ class Lightning(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+class LogsInForward(Lightning):
+    """Its trainer accumulates what forward logs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        self.log("mean", y.detach().mean(), on_step=True, on_epoch=True)
+        self.log_dict({"largest": y.max(), "one": 1.0})
+        return y
+
+
 def batches() -> DataLoader[Any]:
     generator = torch.Generator().manual_seed(0)
     data = TensorDataset(torch.randn(32, 4, generator=generator), torch.randn(32, 1, generator=generator))
     return DataLoader(data, batch_size=8)
 
 
-def lightning_models(jit: Callable[..., Any]) -> tuple[Any, Any]:
+def lightning_models(jit: Callable[..., Any], kind: type[Lightning] = Lightning) -> tuple[Any, Any]:
     torch.manual_seed(0)
-    model = Lightning()
+    model = kind()
     return model, jit(copy.deepcopy(model))
 
 
-def test_trainer_of_lightning(jit: Callable[..., Any]) -> None:
+def fit(models: tuple[Any, Any]) -> list[dict[str, torch.Tensor]]:
+    """Train the models; the metrics of each."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    models = lightning_models(jit)
-    errors = []
+    metrics = []
     for model in models:
         torch.manual_seed(1)
         trainer = LightningTrainer(
@@ -163,11 +173,24 @@ def test_trainer_of_lightning(jit: Callable[..., Any]) -> None:
             enable_progress_bar=False, enable_model_summary=False,
         )  # fmt: skip
         trainer.fit(model, batches(), batches())
-        errors.append(trainer.callback_metrics["error"])
+        metrics.append(dict(trainer.callback_metrics))
     torch.testing.assert_close(models[1].losses, models[0].losses)
-    torch.testing.assert_close(*errors)
+    return metrics
+
+
+def test_trainer_of_lightning(jit: Callable[..., Any]) -> None:
+    models = lightning_models(jit)
+    torch.testing.assert_close(*fit(models))
     assert thunder.cache_misses(models[1]) == 2
     assert thunder.cache_hits(models[1]) >= 14
+
+
+def test_a_forward_that_logs_runs_eagerly(jit: Callable[..., Any]) -> None:
+    models = lightning_models(jit, LogsInForward)
+    with pytest.warns(UncacheableWarning, match=r"logs by its trainer, with self\.log, at .*test_libraries"):
+        metrics = fit(models)
+    torch.testing.assert_close(*metrics)
+    assert {"mean_step", "mean_epoch", "largest", "one"} <= metrics[0].keys()
 
 
 def test_fabric(jit: Callable[..., Any]) -> None:

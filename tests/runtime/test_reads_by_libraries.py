@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gc
 import importlib
 import logging
 import os
+import pickle
 import sys
 import threading
 import types
@@ -195,6 +198,120 @@ def test_methods_of_python_are_no_foreign_functions(tmp_path: Path, monkeypatch:
         table["1"] = 3.0
     assert thunder.cache_misses(compiled) == 2
     assert not thunder.explain(compiled).fallbacks
+
+
+class Listed(types.SimpleNamespace):
+    """A class of the program that inherits the methods in C."""
+
+
+SHOWN: dict[str, Callable[[Any, Any], Any]] = {
+    "repr": lambda one, other: repr(one),
+    "format": lambda one, other: f"{one}",
+    "conversion": lambda one, other: f"{one!r:>30}",
+    "percent": lambda one, other: "%s" % (one,),  # noqa: UP031  the subject
+    "method": lambda one, other: "{}".format(one),  # noqa: UP032
+    "map": lambda one, other: ",".join(map(str, [one])),
+    "in a list": lambda one, other: str([{"key": one}]),
+    "method of C": lambda one, other: types.SimpleNamespace.__repr__(one),
+    "equal": lambda one, other: one == other,
+    "unequal": lambda one, other: [one] != [other],
+    "contained": lambda one, other: one in [other],
+    "counted": lambda one, other: [other].count(one),
+    "pickled": lambda one, other: pickle.dumps([one]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+@pytest.mark.battery
+@pytest.mark.parametrize("kind", [types.SimpleNamespace, Listed])
+@pytest.mark.parametrize("name", SHOWN)
+def test_namespaces(name: str, kind: type) -> None:
+    """Methods in C read all attributes of a namespace."""
+    one, other = (kind(scale=1, items=[kind(held=1)]) for _ in range(2))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        shown = SHOWN[name](one, other)
+        return x * (len(shown) if isinstance(shown, str | bytes) else 2 + shown)
+
+    compiled, x = thunder.jit(program, executors=[]), torch.ones(2)
+    changes: list[Callable[[], Any]] = [lambda: vars(one).update(scale=200), lambda: vars(one).update(more=None)]
+    changes += [lambda: vars(one.items[0]).update(held="text"), lambda: vars(one).pop("scale")]
+    changes += [lambda: vars(one).update(vars(other)) or vars(one).pop("more"), os.getpid]
+    for change in (os.getpid, *changes):
+        change()
+        assert torch.equal(program(x), compiled(x))
+    assert name == "pickled" or thunder.cache_misses(compiled) < len(changes) + 1
+
+
+def test_other_attributes_of_namespaces_are_not_read() -> None:
+    """Code that formats and compares other objects does not read a namespace as a whole."""
+    state = types.SimpleNamespace(mode="a", calls=0)
+
+    def program(x: torch.Tensor, size: int) -> torch.Tensor:
+        named = isinstance(state.mode, str) and f"{size}"
+        return x * 2 if named and state.mode == "a" and size % 2 == 0 and x.size(0) != len("a") else x
+
+    compiled = thunder.jit(program)
+    for state.calls in range(3):
+        compiled(torch.ones(2), 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@row
+def exceptions() -> Row:
+    error, end = ValueError("a"), StopIteration(2)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * len(error.args) * len(f"{error}") * (2 if error.__cause__ is None else 3) * end.value
+
+    changes = [lambda: setattr(error, "args", ("a", 2)), lambda: setattr(error, "__cause__", KeyError())]
+    return program, [*changes, lambda: setattr(end, "value", 5)]
+
+
+def of_fields(read: Callable[[Any, Any], Any]) -> Row:
+    @dataclasses.dataclass
+    class Table:
+        first: int = 1
+        second: int = 2
+
+    held, fields = Table(), dict(Table.__dataclass_fields__)
+    changes = [
+        lambda: setattr(Table, "__dataclass_fields__", {"first": fields["first"]}),
+        lambda: Table.__dataclass_fields__.update(third=fields["second"]),
+        lambda: setattr(fields["first"], "metadata", {"scale": 7}),
+        lambda: setattr(fields["first"], "name", "second"),
+    ]
+    return lambda x: x * read(Table, held), changes
+
+
+READS_OF_FIELDS: dict[str, Callable[[Any, Any], Any]] = {
+    "class": lambda kind, held: len(dataclasses.fields(kind)),
+    "object": lambda kind, held: sum(ord(field.name[0]) for field in dataclasses.fields(held)),
+    "metadata": lambda kind, held: dataclasses.fields(kind)[0].metadata.get("scale", 2),
+    "dictionary": lambda kind, held: sum(dataclasses.asdict(held).values()),
+    "attribute": lambda kind, held: len(kind.__dataclass_fields__),
+}
+ROWS.update({f"fields: {name}": functools.partial(of_fields, read) for name, read in READS_OF_FIELDS.items()})
+
+
+@row
+def special_attributes_of_a_class() -> Row:
+    class Versioned:
+        __version__ = 2
+        __slots__ = ("one",)
+        __table__ = {"scale": 3}  # noqa: RUF012  changes
+
+    held = Versioned()
+    changes = [
+        lambda: setattr(Versioned, "__version__", 5),
+        lambda: setattr(Versioned, "__slots__", ()),
+        lambda: Versioned.__table__.update(scale=7),
+    ]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * held.__version__ * (1 + len(Versioned.__slots__)) * held.__table__["scale"]
+
+    return program, changes
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import abc
 import collections
 import contextvars
+import copy
 import enum
 import functools
 import gc
@@ -2071,6 +2072,110 @@ def proxy_of_an_object_that_is_gone(jit: Wrap) -> Iterator[Any]:
     o = Scales(4.0)
     holder.held = weakref.proxy(o)
     yield g(X)
+
+
+class ModuleIsProperty(Box):
+    """No string, as PyTorch and the standard library expect."""
+
+    @property
+    def __module__(self) -> str:  # type: ignore[override]
+        raise RuntimeError("only the program reads it")
+
+
+class ModuleIsNumber(Box):
+    """The same."""
+
+    __module__ = 5  # type: ignore[assignment]
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.n
+
+
+class OfMetaclass(type):
+    """The classes have a property in place of the name."""
+
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        return "of the metaclass"
+
+
+class ModuleOfMetaclass(Box, metaclass=OfMetaclass):
+    """The same."""
+
+
+def of_other_modules(f: Any, jit: Wrap) -> Iterator[Any]:
+    for kind in (ModuleIsProperty, ModuleIsNumber, ModuleOfMetaclass):
+        o, g = kind(2.0), jit(f)
+        for n in (2.0, 3.0, 3.0):
+            o.n = n
+            yield g(X, o), vars(o)
+
+
+cases(
+    of_other_modules,
+    other_module_attribute=lambda x, o: x * o.n,
+    other_module_method=lambda x, o: o.scale(x) if hasattr(o, "scale") else x,
+    other_module_counts=lambda x, o: x * (vars(o).update(count=o.n + 1) or o.count),
+    other_module_copy=lambda x, o: x * copy.deepcopy(o).n,
+)
+
+DEFINED: list[Any] = []
+
+
+def of_defined_classes(f: Any, jit: Wrap) -> Iterator[Any]:
+    DEFINED.clear()
+    g = jit(f)
+    for n in (1.0, 2.0, 2.0):
+        yield g(X * n), [kind.t for kind in DEFINED]
+
+
+def defines_method(x: torch.Tensor) -> torch.Tensor:
+    class Local:
+        t = x * 2
+
+        def both(self) -> torch.Tensor:
+            return self.t + x
+
+    return Local().both()
+
+
+def stores_class(x: torch.Tensor) -> torch.Tensor:
+    class Local:
+        t = x * 2
+
+    DEFINED.append(Local)
+    return x * len(DEFINED)
+
+
+def reads_by_metaclass(x: torch.Tensor) -> torch.Tensor:
+    class Meta(type):
+        @property
+        def twice(cls) -> torch.Tensor:
+            return cls.t * 2  # type: ignore[attr-defined]
+
+    class Local(metaclass=Meta):
+        t = x * 2
+
+    return Local.twice * (1 + len(Local.__subclasses__()))
+
+
+def defines_module(x: torch.Tensor) -> torch.Tensor:
+    class Local(torch.nn.Module):
+        t = x * 2
+
+        def forward(self, y: torch.Tensor) -> torch.Tensor:
+            return y * self.t
+
+    return Local()(x)
+
+
+cases(
+    of_defined_classes,
+    defined_class_method=defines_method,
+    defined_class_stored=stores_class,
+    defined_class_of_metaclass=reads_by_metaclass,
+    defined_class_of_module=defines_module,
+)
 
 
 def test_an_object_behind_a_proxy_is_guarded() -> None:

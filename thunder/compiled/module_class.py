@@ -17,6 +17,7 @@ from thunder.compiled.module_forward import COMPILED, COMPILED_FORWARD, ForwardA
 from thunder_core.checks.originals import ORIGINAL
 from thunder_core.errors import UnsupportedError
 from thunder_core.forking import renew_in_child
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import calls_program
 
 REPLACED: Final = "_thunder_replaced"
@@ -209,7 +210,7 @@ def _graph_members(original: type) -> dict[str, Any]:
     """Methods and properties of graph modules that act on the original, since they change methods of its class."""
     members: dict[str, Any] = {}
     for kind in reversed(original.__mro__):
-        if not kind.__module__.startswith("torch.fx."):
+        if not module_of(kind).startswith("torch.fx."):
             continue
         for name, member in kind.__dict__.items():
             if name.startswith("__"):

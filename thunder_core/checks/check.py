@@ -15,6 +15,7 @@ from thunder_core.checks.guard import DispatchKey, Guard, show
 from thunder_core.checks.plain import SINGLETON_TYPES, identical, is_plain, literal
 from thunder_core.checks.sizes import NUMBER
 from thunder_core.checks.source import PATH_ERRORS, Args, Constants, ItemSource, Kwargs, Names, Source
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.program import compile_source
 
 Functions = tuple[Callable[..., Any], ...]
@@ -242,7 +243,7 @@ def _name_of(value: Any) -> str:
         return f"the_{getattr(value, 'name', 'object')}"
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         return value.__name__
-    return "" if type(value).__module__ == "builtins" else type(value).__name__
+    return "" if module_of(type(value)) == "builtins" else type(value).__name__
 
 
 def _can_be_looked_up(value: Any) -> bool:

@@ -24,6 +24,7 @@ from thunder_core.checks.plain import identical, is_plain, key_text, same_items_
 from thunder_core.checks.source import ConstantSource, NamespaceSource, Source
 from thunder_core.checks.stored_attributes import is_filled, referent_of
 from thunder_core.checks.stored_content import stored_items
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of_class
 
 # ---------------------------------------------------------------- type, value and identity
@@ -176,7 +177,7 @@ def class_checks(kind: type) -> Iterator[Check]:
 
 def _is_checked(kind: type) -> bool:
     of_user = kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum)
-    return of_user and not is_in_installed(kind.__module__)
+    return of_user and not is_in_installed(module_of(kind))
 
 
 # ---------------------------------------------------------------- containers and attributes

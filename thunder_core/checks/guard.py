@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import PATH_ERRORS, Args, Kwargs, Names, Source
+from thunder_core.ir.import_paths import module_of
 
 _LONGEST_VALUE = 80
 _MOST_ITEMS: Final = 20
@@ -173,4 +174,4 @@ def _shown(value: Any) -> str:
 
 def type_name(kind: type) -> str:
     """The name of a class for messages, with its module except for builtins and classes of ``torch``."""
-    return kind.__qualname__ if kind.__module__ in ("builtins", "torch") else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if module_of(kind) in ("builtins", "torch") else f"{module_of(kind)}.{kind.__qualname__}"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from torch.nn import Module
 
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES
 
 ORIGINAL: Final = "_thunder_original"
@@ -31,4 +32,4 @@ def uncompiled(value: Any) -> Any:
 
 def is_compiled(value: Any) -> bool:
     """Whether an object is one of Thunder's, such as a compiled program, in whose place its original is read."""
-    return type(value).__module__.partition(".")[0] in PACKAGES
+    return module_of(type(value)).partition(".")[0] in PACKAGES

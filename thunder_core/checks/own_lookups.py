@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.stored_attributes import cached_by_class
+from thunder_core.ir.import_paths import module_of
 
 LOOKUPS: Final = frozenset({"__getattr__", "__getattribute__"})
 _BASES: Final = frozenset({object, torch.nn.Module})
@@ -30,7 +31,7 @@ class Lookups:
 @cached_by_class
 def own_lookups(kind: type) -> Lookups | None:
     """The lookup methods of a class; None if it defines none. Those of nn.Module do not count."""
-    held = [base.__dict__ for base in kind.__mro__ if base not in _BASES and base.__module__ != "builtins"]
+    held = [base.__dict__ for base in kind.__mro__ if base not in _BASES and module_of(base) != "builtins"]
     if not any(name in namespace for namespace in held for name in LOOKUPS):
         return None
 

@@ -8,6 +8,8 @@ import operator
 from collections.abc import Iterable
 from typing import Any, Final
 
+from thunder_core.ir.import_paths import module_of
+
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array)
 _CLASSES = frozenset(_BASES)  # classes of the program are not compared with these: they may have an `__eq__`
 _METHODS = (
@@ -51,7 +53,7 @@ def _builtin_class(container: Any) -> Any:
 
 def _overrides(kind: type) -> bool:
     defining = [base for base in kind.__mro__ if any(name in base.__dict__ for name in _METHODS)]
-    return defining[0].__module__ not in _LIBRARY or hasattr(kind, "__missing__") if defining else False
+    return module_of(defining[0]) not in _LIBRARY or hasattr(kind, "__missing__") if defining else False
 
 
 def is_overridden(container: Any) -> bool:

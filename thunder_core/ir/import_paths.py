@@ -7,12 +7,27 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from types import BuiltinMethodType, MethodType
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket, overload_name, qualified_op_name, schema_of
 
 # Modules that ``import torch`` imports, so that printed modules need no further import for them.
 TORCH_MODULES = frozenset({"torch", "torch.nn", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"})
+
+
+_MODULE_OF_CLASS: Final[Any] = vars(type)["__module__"]
+
+
+def module_of(kind: Any) -> str:
+    """The name of the Python module of a class; empty if the class defines ``__module__`` as something else.
+
+    Its metaclass may define it, too.
+    """
+    try:
+        name = _MODULE_OF_CLASS.__get__(kind)
+    except AttributeError:  # it was deleted
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def import_path(value: Any) -> tuple[str, str] | None:

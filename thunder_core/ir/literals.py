@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import TraceError
-from thunder_core.ir.import_paths import TORCH_MODULES, evaluates_to, import_path, module_of_name
+from thunder_core.ir.import_paths import TORCH_MODULES, evaluates_to, import_path, module_of, module_of_name
 from thunder_core.ir.keys import name_key, value_key
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
@@ -174,7 +174,7 @@ class LiteralPrinter:
         """
         path = import_path(value)
         if path is None:
-            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            kind = f"{module_of(type(value))}.{type(value).__qualname__}"
             problem = f"A value of type {kind} cannot be written in a trace: {value!r:.200}"
             raise TraceError(problem, advice=("Make it an input of the trace.",))
         module, name = path

@@ -17,7 +17,7 @@ from thunder_core.checks.global_state import GlobalState, replaced_builtins
 from thunder_core.checks.guard import Miss
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues
-from thunder_core.errors import Diverged, RunEagerly, UncacheableError, UncacheableWarning, WrongGuess
+from thunder_core.errors import Diverged, RunEagerly, ThunderError, UncacheableError, UncacheableWarning, WrongGuess
 from thunder_core.executors.states import States
 from thunder_core.forking import renew_in_child
 from thunder_core.pytorch_internals import is_tracing
@@ -29,9 +29,10 @@ from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.frames import calls_program, warn_user
 from thunder_core.tracing.this_thread import this_thread
-from thunder_core.tracing.tracebacks import folded
+from thunder_core.tracing.tracebacks import folded, is_defect
 
 _MOST_ATTEMPTS = 64  # entries that one call tries, each with one more known value
 _MOST_UNREPEATED = 4
@@ -119,8 +120,13 @@ class ProgramCache:
             self._repeated.add(entry)
             return entry.run(inputs, args, kwargs)
         except Exception as error:
-            error.__traceback__ = folded(error)
+            raised: BaseException = error
+            if ThunderError in type(error).__mro__ or is_defect(error):  # the program may have replaced `isinstance`
+                raised = of_signal_handler(error) or error
+            raised.__traceback__ = folded(raised)
             self._notify_transforms(error)
+            if raised is not error:
+                raise raised from None
             raise
 
     def _notify_transforms(self, error: Exception) -> None:

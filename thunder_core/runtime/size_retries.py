@@ -12,6 +12,7 @@ from thunder_core.executors.states import States
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.runtime.transform import ExecutableProgram, transform
 from thunder_core.settings import Settings
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.sizes import Sizes, compiling_with, why_constant
 
 
@@ -64,7 +65,9 @@ def transform_with_retries(
                 attempt.prepare(sizes)
                 with compiling_with(sizes):
                     return _transform_with_sizes(recording.with_sizes_as_found(), sizes, settings, states)
-            except Exception as error:  # noqa: BLE001 - in the report; an error without symbols is raised below
+            except Exception as error:  # in the report; an error without symbols is raised below
+                if of_signal_handler(error) is not None:
+                    raise
                 retry = Retry(CONSTANT_SIZES if following is None else following.change, why_constant(error))
                 recording = replace(recording, retries=(*recording.retries, retry))
         recording = recording.with_constant_sizes(recording.retries[-1].reason)

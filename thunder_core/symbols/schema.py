@@ -31,7 +31,7 @@ def schema_effects(func: Callable[..., Any]) -> tuple[MutatedArgument, ...] | No
     For a packet, those of all its overloads: an argument counts only if it is given. Custom operators of
     ``torch.library`` have schemas like all others.
     """
-    overloads = _overloads(func)
+    overloads = overloads_of(func)
     return None if overloads is None else _mutated(overloads)
 
 
@@ -40,7 +40,7 @@ def schema_is_random(func: Callable[..., Any]) -> bool | None:
 
     PyTorch's random operators have a tag. Custom operators may be random without it (`is_untagged`).
     """
-    overloads = _overloads(func)
+    overloads = overloads_of(func)
     return None if overloads is None else _is_random(overloads)
 
 
@@ -52,7 +52,7 @@ def is_untagged(func: Callable[..., Any]) -> bool:
     return any(
         torch.Tag.nondeterministic_seeded not in overload.tags
         and schema_of(overload).name.partition("::")[0] not in _TAGGED
-        for overload in _overloads(func) or ()
+        for overload in overloads_of(func) or ()
     )
 
 
@@ -88,7 +88,7 @@ def communicates(func: Any) -> bool:
 
 @cache
 def _communicates(operator: OpOverload | OpOverloadPacket) -> bool:
-    overloads = _overloads(operator) or ()
+    overloads = overloads_of(operator) or ()
     return bool(overloads) and all(
         schema_of(overload).name.partition("::")[0] in _COMMUNICATES for overload in overloads
     )
@@ -107,7 +107,7 @@ def written_values(
     return tuple(value for value in values if value is not None)
 
 
-def _overloads(func: Any) -> tuple[OpOverload, ...] | None:
+def overloads_of(func: Any) -> tuple[OpOverload, ...] | None:
     """The overloads that a call of ``func`` may select; None if it is not an operator."""
     if isinstance(func, CustomOpDef):
         return (overload_of(func),)

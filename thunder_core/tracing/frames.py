@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 import thunder_core
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.this_thread import this_thread
 
@@ -136,12 +137,13 @@ def kind_of_class(kind: type) -> CodeKind:
     """How the code of a class is observed; classes without a Python file count as the standard library's.
 
     A class is the user's if code that `exec` runs in variables without ``__name__`` has defined it, too: its module is
-    ``builtins``, whose own classes are not allocated on the heap (``Py_TPFLAGS_HEAPTYPE``).
+    ``builtins``, whose own classes are not allocated on the heap (``Py_TPFLAGS_HEAPTYPE``). So is one without a module.
     """
-    module = sys.modules.get(kind.__module__)
+    name = module_of(kind)
+    module = sys.modules.get(name)
     filename = getattr(module, "__file__", None)
     if filename is None:
-        of_user = kind.__module__ == "__main__" or (kind.__module__ == "builtins" and kind.__flags__ & _HEAP_TYPE)
+        of_user = name == "__main__" or (name in ("", "builtins") and kind.__flags__ & _HEAP_TYPE)
         return CodeKind.USER if of_user else CodeKind.LIBRARY
     return _by_file.get(filename) or _kind_of_file(filename)
 

@@ -14,7 +14,8 @@ row. Without more code, its class and each attribute that the program reads are 
 
 Further subjects: paths of tensors (`tensor_index`) and their properties (`tensor_facts`); objects that the program
 stores where other code reads them (`stored_objects`); the memory of buffers (`buffers`); state without a path, such as
-random generators and iterators (`hidden_state`, `torch_generators`); lookup methods that guards may call
+random generators and iterators (`hidden_state`, `torch_generators`); code that runs with the compiled program only
+(`outside_code`); lookup methods that guards may call
 (`lookup_methods`).
 
 `StandIns` replace Python numbers that vary between calls where they are stored: an int by a size, a float by a number

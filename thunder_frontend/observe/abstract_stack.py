@@ -29,6 +29,7 @@ UNKNOWN: Final = ""
 """The label of a value that was loaded from neither a variable nor an attribute."""
 NO_CONSTANT: Final[Any] = type("NoConstant", (), {"__repr__": lambda _: "NO_CONSTANT"})()
 
+_COMPARISON_SHIFT = 0 if sys.version_info < (3, 12) else 4 if sys.version_info < (3, 13) else 5
 _NAME_SHIFT = {"LOAD_GLOBAL": 1}
 if sys.version_info >= (3, 12):
     _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
@@ -42,6 +43,13 @@ _ENDS = frozenset(
     | {"RETURN_VALUE"}
 )
 """Instructions that the next instruction never follows."""
+_OF_NUMBERS = frozenset({2, 3, 6, 8, 9, 11})
+"""The arguments of ``BINARY_OP`` for ``// << % ** >> /``. The other operators also combine containers."""
+_PLAIN_RESULTS = frozenset(
+    {"abs", "bool", "dim", "float", "hasattr", "id", "int", "isinstance", "item", "len", "ndimension", "numel", "ord"}
+    | {"repr", "round", "size", "str"}
+)
+"""Functions and methods of C with such results. Those of Python that have these names are observed when they return."""
 _CACHE = dis.opmap["CACHE"]
 _BACKWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" in dis.opname[code])
 _FORWARD_JUMPS = {dis.opname[code] for code in dis.hasjrel} - _BACKWARD_JUMPS - {"END_ASYNC_FOR"}
@@ -58,6 +66,7 @@ class StackValue(NamedTuple):
         constant: the value of a constant.
         owner: for an attribute, the origin of the object from which it was loaded.
         is_class: whether the value is a result of ``type(x)``.
+        is_plain: whether it is a number or a text, which an operator or a builtin function has computed.
     """
 
     label: str = UNKNOWN
@@ -65,6 +74,7 @@ class StackValue(NamedTuple):
     constant: Any = NO_CONSTANT
     owner: StackValue | None = None
     is_class: bool = False
+    is_plain: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -86,7 +96,7 @@ class Instruction(NamedTuple):
     Attributes:
         position: its offset in the bytecode.
         argument: its argument in the bytecode.
-        name: the name of the attribute, global variable or Python module, if it has one.
+        name: the name of the attribute, global variable or Python module, or the operator of a comparison.
         operands: the values that it pops from the stack, the lowest first.
     """
 
@@ -119,6 +129,7 @@ def _call_arguments(operands: Sequence[StackValue]) -> Sequence[StackValue]:
 
 _ANY = StackValue()
 _CLASS = StackValue(is_class=True)
+_PLAIN = StackValue(is_plain=True)
 _NULL = StackValue(constant=None)  # pushed together with a function that is not a bound method
 
 
@@ -156,6 +167,8 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
             if lost := _arrive(ahead, target, _after_jump(stack, operation, argument) if known else None):
                 yield Instruction(position, JOIN, 0, "", lost)
         name = code.co_names[argument >> _NAME_SHIFT.get(operation, 0)] if operation in _NAME_OPERATIONS else ""
+        if operation == "COMPARE_OP":
+            name = dis.cmp_op[argument >> _COMPARISON_SHIFT]
         popped, pushed = _effect(operation, argument)
         operands: Sequence[StackValue] = _pop(stack, popped) if popped else ()
         if operation == "BINARY_OP" and argument == SUBSCRIPT:
@@ -317,6 +330,8 @@ def _item(key: StackValue) -> StackValue:
 
 
 def _result(operands: Sequence[StackValue]) -> StackValue:
+    if _callee(operands).label in _PLAIN_RESULTS:
+        return _PLAIN
     return _CLASS if _callee(operands).chain == ("type",) and len(_call_arguments(operands)) == 1 else _ANY
 
 
@@ -363,6 +378,9 @@ _LOADS: dict[str, _Load] = {
     "LOAD_METHOD": lambda code, argument, name, operands: (_attribute(name, operands[-1]), _NULL),
     "BINARY_SUBSCR": lambda code, argument, name, operands: (_item(operands[-1]),),
     "CALL": lambda code, argument, name, operands: (_result(operands),),
+    "CONVERT_VALUE": lambda code, argument, name, operands: (_PLAIN,),
+    **dict.fromkeys(("FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"), lambda *_: (_PLAIN,)),
+    "BINARY_OP": lambda code, argument, name, operands: (_PLAIN if argument in _OF_NUMBERS else _ANY,),
     "PUSH_NULL": lambda code, argument, name, operands: (_NULL,),
 }
 """The values that instructions push, for those with known origins."""

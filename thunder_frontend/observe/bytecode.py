@@ -50,6 +50,13 @@ _ASSIGNING_ITEMS = frozenset(
     {"__delitem__", "__setattr__", "__setitem__", "clear", "exec", "pop", "popitem", "setdefault", "update"}
 )
 """Names by which code may change a dictionary of attributes, or the attributes themselves."""
+_SHOWING = frozenset(
+    {"__contains__", "__eq__", "__format__", "__ne__", "__repr__", "__replace__", "__str__", "ascii", "contains"}
+    | {"count", "countOf", "eq", "format", "format_map", "index", "indexOf", "ne", "print", "remove", "repr", "str"}
+)
+"""Functions and methods of C that format or compare their arguments, or the objects in these."""
+_REMAINDER = (6, FIRST_ASSIGNMENT + 6)
+"""The arguments of ``BINARY_OP`` for ``%`` and ``%=``, which format the values for a text."""
 _ERRORS = frozenset({"AttributeError", "Exception", "BaseException"})
 _STATE = frozenset({"__getattribute__", "__getstate__", "__reduce__", "__reduce_ex__"})
 _CHANGES = frozenset({"__setattr__", "__delattr__"})
@@ -141,6 +148,7 @@ class _Reader:
         elif reads_state:
             names.whole.add(UNKNOWN)
         names.whole = {owner if owner in known else UNKNOWN for owner in names.whole}
+        names.shown = {owner if owner in known or owner[:1] == "[" else UNKNOWN for owner in names.shown}
         names.probes = {(owner if owner in known else UNKNOWN, name) for owner, name in probes}
         names.attributes |= loaded | {name for _, name in probes}
         names.reads_order = reads_state or not named.isdisjoint({"vars", "__dict__"})
@@ -158,11 +166,12 @@ class _Reader:
         self.names.raises = True
         self.use(instruction.operands)
 
-    def use(self, values: Iterable[StackValue], *, as_tensors: bool = False) -> None:
+    def use(self, values: Iterable[StackValue], *, as_tensors: bool = False, as_classes: bool = False) -> None:
         """Values are used in a way that no other method of this class records.
 
         Args:
             as_tensors: as an index, or by a function of PyTorch, which takes an array as a tensor.
+            as_classes: by `isinstance`, which does not call them.
         """
         for value in values:
             if not as_tensors:
@@ -171,7 +180,9 @@ class _Reader:
             if value.label:
                 self.names.dictionaries.value_used(value)
                 self._use_chain(value)
-                if value.chain and _is_accessor(value):  # passed to a function, or called with unpacked arguments
+                if value.label in _SHOWING and not as_classes:  # passed to a function
+                    self.names.shown.add(UNKNOWN)
+                if value.chain and _is_accessor(value):  # the same, or called with unpacked arguments
                     self.names.whole.add(UNKNOWN)
 
     def use_identity(self, values: Iterable[StackValue]) -> None:
@@ -209,8 +220,10 @@ class _Reader:
         self.names.uses_class |= callee.is_class
         self.names.dictionaries.called(callee, arguments)
         without_content = 1 if callee.chain in _OF_FIRST else 0
+        self._shows_arguments(callee, arguments)
         self.use_identity(arguments[:without_content])
-        self.use(arguments[without_content:], as_tensors=callee.chain[:1] == ("torch",))
+        as_classes, as_tensors = callee.chain == ("isinstance",), callee.chain[:1] == ("torch",)
+        self.use(arguments[without_content:], as_tensors=as_tensors, as_classes=as_classes)
         if not _is_accessor(callee):
             return
         owner = arguments[0].label if arguments else UNKNOWN
@@ -224,7 +237,17 @@ class _Reader:
             self.names.stores_computed |= callee.label in _STORING_ACCESSORS
             self.names.assigns_by_key |= callee.label in _STORING_ACCESSORS
 
+    def _shows_arguments(self, callee: StackValue, arguments: Iterable[StackValue]) -> None:
+        if callee.label in _SHOWING:
+            self._shows(arguments if callee.owner is None else (*arguments, callee.owner))
+
+    def _shows(self, values: Iterable[StackValue]) -> None:
+        """Values are formatted or compared."""
+        self.names.shown.update(value.label for value in values if not (value.is_constant or value.is_plain))
+
     def call_with_keywords(self, instruction: Instruction) -> None:
+        *arguments, _ = instruction.call_arguments
+        self._shows_arguments(instruction.callee, arguments)
         self.use(instruction.operands, as_tensors=instruction.callee.chain[:1] == ("torch",))
 
     def subscript(self, instruction: Instruction) -> None:
@@ -239,13 +262,22 @@ class _Reader:
         self.names.stores_items = True
         self.use(instruction.operands)
 
+    def format(self, instruction: Instruction) -> None:
+        self._shows(instruction.operands)
+        self.use(instruction.operands)
+
     def operator(self, instruction: Instruction) -> None:
+        left, right = instruction.operands
+        if instruction.argument in _REMAINDER and (not left.is_constant or isinstance(left.constant, str)):
+            self._shows((right,))
         self.names.stores_items |= instruction.argument >= FIRST_ASSIGNMENT and not instruction.operands[-1].is_constant
         self.use(instruction.operands)
 
     def membership(self, instruction: Instruction) -> None:
         key, container = instruction.operands
-        self.names.compares_objects |= not (key.is_constant or container.is_constant)
+        if not (key.is_constant or container.is_constant):
+            self.names.compares_objects = True
+            self._shows(instruction.operands)
         self._entry(container, key)
 
     def _entry(self, container: StackValue, key: StackValue) -> None:
@@ -271,7 +303,10 @@ class _Reader:
         self.use_identity(instruction.operands)
 
     def comparison(self, instruction: Instruction) -> None:
-        self.names.compares_objects |= not any(value.is_constant for value in instruction.operands)
+        if not any(value.is_constant for value in instruction.operands):
+            self.names.compares_objects = True
+            if instruction.name in ("==", "!="):
+                self._shows(instruction.operands)
         self.use(instruction.operands)
 
     def hashed(self, instruction: Instruction) -> None:
@@ -327,6 +362,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "STORE_SUBSCR": _Reader.subscript,
     "STORE_SLICE": _Reader.slice_store,
     "BINARY_OP": _Reader.operator,
+    **dict.fromkeys(("CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"), _Reader.format),
     "CONTAINS_OP": _Reader.membership,
     "IS_OP": _Reader.identity,
     **dict.fromkeys(JUMPS_IF_NONE, _Reader.jump_if_none),

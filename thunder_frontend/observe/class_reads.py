@@ -22,8 +22,9 @@ from thunder_core.checks.own_lookups import has_own_lookup
 from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.checks.stored_attributes import MISSING, is_filled, namespace_of, slot_names
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import SourceLocation
-from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
+from thunder_core.tracing.frames import CodeKind, is_in_installed, kind_of, kind_of_class
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import PARTS, NodeKind
 from thunder_frontend.observe.heap import Heap
@@ -205,7 +206,7 @@ class ClassReads:
         """Guard that an object does not override a method of its class; of PyTorch's modules only ``forward``."""
         if name in node.guarded or (name == "forward" and node.called):
             return
-        if name != "forward" and type(node.object).__module__.partition(".")[0] == "torch":
+        if name != "forward" and module_of(type(node.object)).partition(".")[0] == "torch":
             return
         node.guarded.add(name)
         if namespace_of(node.object) is not None:
@@ -235,7 +236,7 @@ class ClassReads:
                 self._descriptor(kind, name, attribute)
                 continue
             unwritten = node.attributes.get(name, attribute) is attribute  # by the program, before it could read it
-            if unwritten and not (_is_descriptor(value) or name.startswith("__")):
+            if unwritten and (_is_value(name, value) or (isinstance(value, type) and name not in _OF_PYTHON)):
                 self._value(node, name, value, names)
         metaclass = self._heap.class_node(type(kind))
         if metaclass is not None:
@@ -253,6 +254,20 @@ class ClassReads:
                 self._heap.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, own))
             else:
                 self._heap.late_classes.append(node)
+
+    def read_special(self, kind: type) -> None:
+        """The standard library reads the attributes of a class with special names: `dataclasses` those of its fields.
+
+        They are assumed constant for classes of installed packages.
+        """
+        if (kind, "") in self._edges or kind_of_class(kind) is not CodeKind.USER or is_in_installed(module_of(kind)):
+            return
+        self._edges.add((kind, ""))
+        for name, attribute in self.names.of(kind).items():
+            if name.startswith("__") and _is_value(name, attribute):
+                node = self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name))
+                if node is not None:
+                    self._heap.objects.read_everything(node, names=True)
 
     def function(self, kind: type, name: str, attribute: Any = None) -> None:
         """A method, which guards compare by its code."""
@@ -297,6 +312,8 @@ _WRAPPERS: Final = (
     (functools.cached_property, "func", "func"),
 )
 """Descriptors of a function: class, attribute with the function, path from what a read of the class returns to it."""
+_OF_PYTHON: Final = frozenset({*dir(type), "__weakref__"} - {"mro"})
+"""Special names that Python sets and reads. Others, as ``__version__``, are those of the program and of libraries."""
 _LIBRARY_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
 
@@ -335,7 +352,9 @@ def _constant_behind(attribute: Any) -> Any:
 
 def _is_value(name: str, attribute: Any) -> bool:
     """Whether an object has the attribute of its class as it is, and it is no class itself."""
-    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name.startswith("__"))
+    if name.startswith("__") and is_in_installed(module_of(type(attribute))):  # what a library keeps in the class
+        return False
+    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name in _OF_PYTHON)
 
 
 def _is_descriptor(attribute: Any) -> bool:

@@ -93,6 +93,7 @@ class CodeNames:
         attributes: the attributes that it loads from any object.
         probes: owners and attributes whose absence it may test (``getattr`` with a default, ``hasattr``, ``try``).
         whole: owners of which it may read any attribute (``vars``, ``__dict__``, ``getattr`` with a computed name).
+        shown: owners whose content functions of C may read: the code formats or compares them.
         reads_order: it may read the order of the attributes of an object.
         dictionaries: its uses of dictionaries and lists.
         inspected: labels of the values that it uses otherwise than as an index or an argument of a function of PyTorch.
@@ -125,6 +126,7 @@ class CodeNames:
     attributes: set[str] = field(default_factory=set)
     probes: set[tuple[str, str]] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
     reads_order: bool = False
     dictionaries: DictionaryUses = field(default_factory=DictionaryUses)
     inspected: set[str] = field(default_factory=set)
@@ -192,3 +194,7 @@ class CodeNames:
     def reads_whole(self, label: str | None) -> bool:
         """Whether it may read any attribute of an object with this label."""
         return bool(self.whole) and (label is None or label in self.whole or UNKNOWN in self.whole)
+
+    def shows(self, label: str | None) -> bool:
+        """Whether it may format or compare an object with this label."""
+        return bool(self.shown) and (label is None or label in self.shown or UNKNOWN in self.shown)

@@ -49,6 +49,7 @@ from thunder_core.checks.stored_content import (
     store_item,
     stored_items,
 )
+from thunder_core.ir.import_paths import module_of
 from thunder_core.pytorch_internals import ScriptMethod
 from thunder_core.tracing.frames import CodeKind, kind_of_class
 
@@ -381,14 +382,14 @@ _FOLLOWED_LIBRARY = frozenset(
 
 
 def _is_followable(kind: type) -> bool:
-    package = kind.__module__.partition(".")[0]
+    package = module_of(kind).partition(".")[0]
     if issubclass(kind, threading.local):
         return True
     if issubclass(kind, weakref.ref):
         return False
     if kind_of_class(kind) is CodeKind.USER:  # also one whose module is ``builtins``
         return kind.__dictoffset__ != 0 or bool(slot_names(kind))
-    if package in _OPAQUE_PACKAGES or kind.__module__.startswith(_OPAQUE_TORCH):
+    if package in _OPAQUE_PACKAGES or module_of(kind).startswith(_OPAQUE_TORCH):
         return False
     has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
     if package in sys.stdlib_module_names and package not in _FOLLOWED_LIBRARY:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from thunder_core.checks.arrays import is_array
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_calling, is_in_installed, is_of_thunder, kind_of
 from thunder_frontend.observe.getters import FORMATS
 from thunder_frontend.observe.torch_generators import STATE_METHODS
@@ -63,6 +64,8 @@ _PACKAGES: Final = sys.stdlib_module_names | {"numpy", "torch", "pybind11_builti
 """Packages whose functions in C are known."""
 _OF_CACHES: Final = frozenset({"cache_clear", "cache_info"})
 _RESIZE: Final = "resize"
+SET_STATE: Final = "__setstate__"
+_OF_PICKLES: Final = frozenset({"dump", "dumps"})
 _OF_QUEUES: Final = frozenset({"put", "put_nowait", "get", "get_nowait"})
 _OF_HANDLES: Final = frozenset({"join"} if sys.version_info >= (3, 13) else ())
 CONCURRENT: Final = frozenset({"asyncio", "concurrent", "multiprocessing"})
@@ -101,8 +104,8 @@ _GIVES_MEMORY: Final[Any] = vars(torch.utils.dlpack)["to_dlpack"]
 
 
 def _names() -> frozenset[str]:
-    named = {_SUBCLASSES, _RESIZE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
-    named |= FORMATS | _OF_CACHES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
+    named = {_SUBCLASSES, _RESIZE, SET_STATE, *_DATES, *STATE_METHODS, *_REPLACED, _GIVES_MEMORY.__name__}
+    named |= FORMATS | _OF_CACHES | _OF_PICKLES | _OF_THREADS | _STARTS_THREAD | _OF_LOCKS | _OF_QUEUES | _OF_HANDLES
     for name in _MODULES & sys.modules.keys():
         for member in vars(sys.modules[name]).values():
             named |= set(vars(member)) if isinstance(member, type) else {getattr(member, "__name__", "")}
@@ -155,9 +158,9 @@ class ThreadCalls:
         if owner is _thread:
             return f"starts a thread: {name}" if name in _STARTS_THREAD and _is_for_user(frame) else None
         kind = type(owner)
-        if kind.__module__ == "_queue":
+        if module_of(kind) == "_queue":
             return f"uses a queue between threads: {name}" if name in _OF_QUEUES and _is_for_user(frame) else None
-        if kind.__module__ != "_thread" or name not in _OF_LOCKS | _OF_HANDLES:
+        if module_of(kind) != "_thread" or name not in _OF_LOCKS | _OF_HANDLES:
             return None
         assert owner is not None
         if name in _OF_HANDLES:
@@ -193,7 +196,7 @@ def is_foreign(function: Any) -> bool:
         elif type(owner).__name__ == "PyCapsule":  # of pybind11
             module = str(function.__module__)
         else:
-            module = str(_class_with(holder, function.__name__).__module__)
+            module = str(module_of(_class_with(holder, function.__name__)))
         package = module.partition(".")[0]
         known = _known[key] = package not in _PACKAGES and package not in PACKAGES and is_in_installed(module)
     return known
@@ -216,7 +219,8 @@ def used_state(function: Any, frame: FrameType) -> str | None:
     """The name of a function that reads state which a program cannot repeat or guard; None for others.
 
     They read or clear the cache of a function of ``functools.lru_cache``, which eager PyTorch fills, read that of the
-    garbage collector, whose thresholds Thunder changes, or count the references to an array, of which recording adds.
+    garbage collector, whose thresholds Thunder changes, count the references to an array, of which recording adds, or
+    pickle objects.
     """
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if owner is gc and name in _OF_COLLECTOR:
@@ -225,6 +229,8 @@ def used_state(function: Any, frame: FrameType) -> str | None:
         shown = f"{getattr(owner, '__qualname__', 'a function')}.{name}"
     elif name == _RESIZE and (is_array(owner) or _is_method_of_arrays(function)):
         shown = f"numpy.ndarray.{name}"
+    elif name in _OF_PICKLES and "_pickle" in (getattr(owner, "__name__", ""), module_of(type(owner))):
+        shown = f"pickle.{name}"
     else:
         return None
     return shown if _is_for_user(frame) else None
@@ -304,7 +310,7 @@ def _external_name(function: Any) -> str | None:
     name, owner = str(function.__name__), getattr(function, "__self__", None)
     if function is os.urandom:
         return "os.urandom"
-    if name in _OF_THREADS and (owner is _thread or type(owner).__module__ == "_thread"):
+    if name in _OF_THREADS and (owner is _thread or module_of(type(owner)) == "_thread"):
         return f"threading.{name}"
     if owner is time:
         return f"time.{name}"
@@ -315,7 +321,7 @@ def _external_name(function: Any) -> str | None:
     if isinstance(function, MethodDescriptorType):
         module = str(function.__objclass__.__module__)
     else:  # a bound method has no module
-        module = str(function.__module__ or _class_with(type(owner), name).__module__)
+        module = str(function.__module__ or module_of(_class_with(type(owner), name)))
     if module not in _MODULES or name.startswith("__") or name in _INSIDE.get(module, ()):
         return None
     return "open" if name == "open" and module.lstrip("_") == "io" else f"{module.lstrip('_')}.{name}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 from contextvars import ContextVar
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from thunder_core.checks.source import (
     module_variable,
 )
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import (
     IMMUTABLE,
@@ -90,7 +91,7 @@ class Following:
         if is_compiled(node.object):
             self.follow_all(tuple(node.attributes.values()), names, label)
             return
-        if names.probes or names.whole:
+        if names.probes or names.whole or names.shown:
             self._dynamic.read(node, names, label)
         if node.kind is NodeKind.DICTIONARY:
             self._follow_dictionary(node, names, label)
@@ -115,6 +116,7 @@ class Following:
 
     def read_object(self, node: Node, names: CodeNames) -> None:
         """Read attributes of an object, of its class, and those that its class computes."""
+        self._heap.state_read(node, names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
         self.classes.attributes_of(node, names)
         if has_own_lookup(type(node.object)):
@@ -138,7 +140,7 @@ class Following:
 
     def read_container(self, node: Node, names: CodeNames) -> None:
         """Read attributes of a container; `_follow_dictionary` reads the items of a dictionary."""
-        of_user = type(node.object).__module__ not in _BUILTIN_MODULES
+        of_user = module_of(type(node.object)) not in _BUILTIN_MODULES
         (self.read_object if of_user else self.read_attributes)(node, names)
 
     def read_items(self, node: Node, names: CodeNames) -> None:
@@ -253,7 +255,7 @@ class Following:
     def _follow_dictionary(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Read the items whose keys are in the code, or all."""
         keys = names.dictionaries.keys_of(label)
-        if keys is None or type(node.object).__module__ not in _BUILTIN_MODULES:
+        if keys is None or module_of(type(node.object)) not in _BUILTIN_MODULES:
             self._heap.objects.guard_content(node)
             if (id(names), None) not in node.probed:
                 node.probed.add((id(names), None))
@@ -396,7 +398,7 @@ def _holds(dictionary: dict[str, Any] | None, name: str, value: Any) -> bool:
 
 
 class DynamicReads:
-    """Reads for ``getattr``, ``hasattr``, ``vars``, ``__dict__`` and ``except AttributeError``."""
+    """Reads for ``getattr``, ``hasattr``, ``vars``, ``__dict__``, ``except AttributeError``, and by functions of C."""
 
     def __init__(self, heap: Heap, following: Following) -> None:
         self._heap = heap
@@ -411,6 +413,8 @@ class DynamicReads:
         node.probed.add(key)
         if names.reads_whole(label):
             self._whole(node, names)
+        if names.shows(label):
+            self._show(node)
         for name in names.probed(label):
             if name not in node.guarded and name not in node.attributes:
                 self._probe(node, name, names)
@@ -427,6 +431,13 @@ class DynamicReads:
                 self._following.modules.guard_keys(node, dictionary, content)
                 for name, value in content.items():
                     self._following.modules.entry(node, dictionary, name, value, names)
+
+    def _show(self, node: Node) -> None:
+        """Read an object that is formatted or compared by methods of C, which no frame shows."""
+        if isinstance(node.object, SimpleNamespace):
+            self._heap.objects.read_everything(node, names=True)
+        elif isinstance(node.object, BaseException):
+            self._heap.hidden_states.called(node.source.describe())
 
     def _probe(self, node: Node, name: str, names: CodeNames) -> None:
         """Guard that the object has no such attribute."""

@@ -126,7 +126,7 @@ class FrameReads:
             node.called = True
             for index, (name, cell) in enumerate(zip(code.co_freevars, node.object.__closure__, strict=True)):
                 source, value = ClosureSource(node.source, index, name), content_of(cell)
-                if value is MISSING:
+                if value is MISSING or self._heap.is_overwritten_cell(cell, value):
                     continue
                 if name in names.stored_cells:
                     self._heap.may_assign_cell(cell, source)
@@ -246,6 +246,7 @@ class FrameReads:
         """Read an argument of code of a Python module that is not observed, and what it holds."""
         if type(value) is ModuleType and not is_library(value.__name__.partition(".")[0]):
             self._following.read_namespace(vars(value), names)
+        self._following.classes.read_special(value if isinstance(value, type) else type(value))
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind in (NodeKind.OBJECT, *CONTAINERS):
             self._heap.objects.read_everything(node, names=True)

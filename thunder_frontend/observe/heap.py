@@ -83,7 +83,7 @@ class Heap(Records):
     ) -> None:
         super().__init__(StandIns(stand_in, args, kwargs or {}, self._holder), self.index_modules)
         self.objects = ObjectGuards(self)
-        self._variables: set[tuple[int, str]] = set()
+        self._variables: dict[tuple[int, str], Source] = {}
 
     # ------------------------------------------------------------ visits
 
@@ -231,11 +231,16 @@ class Heap(Records):
             node = self.nodes[id(kind)] = make_node(kind, ConstantSource(kind, kind.__name__), NodeKind.CLASS)
         return node
 
+    @property
+    def variables_read(self) -> list[tuple[int, str, Source]]:
+        """The global variables that were visited: the id of their dictionary, their name and path."""
+        return [(namespace, name, source) for (namespace, name), source in self._variables.items()]
+
     def read_global(self, key: tuple[int, str], value: Any, source: Source, *, late: bool = False) -> None:
         """Visit a variable of a Python module, once; ``late`` for functions that recording may have replaced."""
         if key in self._variables:
             return
-        self._variables.add(key)
+        self._variables[key] = source
         guard = state_guard(value)
         if guard is not None:
             self.guards.append(guard)

@@ -20,7 +20,15 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FrameType, GeneratorType, MethodWrapperType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, Final
 
 from thunder_core.checks.check import Check
@@ -31,6 +39,7 @@ from thunder_core.checks.own_lookups import has_own_lookup
 from thunder_core.checks.plain import ATOM_TYPES
 from thunder_core.checks.source import ConstantSource, EnvironmentSource, GlobalSource, ResultSource, Source
 from thunder_core.checks.stored_attributes import PROXIES, cached_by_class
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, is_in_installed, is_of_thunder, kind_of, kind_of_class
 from thunder_frontend.observe.external_calls import CONCURRENT
 
@@ -98,7 +107,7 @@ _GENERATORS: Final = (
 _OF_STATES: Final = frozenset({"bit_generator", "get_state", "getstate", "seed", "set_state", "setstate"})
 """The names by which code reads or sets the state of a generator."""
 _REPEATABLE: Final = frozenset(
-    {"datetime", "decimal", "gc", "numpy", "os", "posix.pipe", "random", "sys", "threading", "time"}
+    {"__subclasses__", "datetime", "decimal", "gc", "numpy", "os", "posix.pipe", "random", "sys", "threading", "time"}
     | {row.name for row in _GENERATORS}
 )
 """Modules whose functions have no side effects, so that they may run once more than in eager mode, and classes whose
@@ -235,11 +244,15 @@ def _is_of_installed(root: Source) -> bool:
 def _names_of_hidden_state(kind: Any) -> frozenset[str]:
     """The names by which code may read or change what no guard sees of an object that no attribute stores.
 
-    Objects that are compared by value do not change.
+    Objects that are compared by value do not change. Exceptions store most attributes outside of ``__dict__``.
     """
+    if issubclass(kind, BaseException):
+        held = [vars(base) for base in kind.__mro__ if module_of(base) == "builtins" and base is not object]
+        of_c = (GetSetDescriptorType, MemberDescriptorType)
+        return frozenset(name for names in held for name in names if isinstance(names[name], of_c)) - {"__dict__"}
     if _iterates(kind) or (kind.__eq__ is not object.__eq__ and kind.__hash__ is not None):
         return frozenset()
-    packages = [(base, base.__module__.partition(".")[0].lstrip("_")) for base in kind.__mro__]
+    packages = [(base, module_of(base).partition(".")[0].lstrip("_")) for base in kind.__mro__]
     held = [vars(base) for base, package in packages if package not in _WITHOUT_STATE]
     return frozenset(name for names in held for name in names if not name.startswith("__"))
 
@@ -300,7 +313,7 @@ class _IteratorStates:
         if isinstance(value, GeneratorType):
             return self._generator(value)
         if _iterates(type(value)):  # others are open files and readers of tables
-            return self._iterator(value, 0) if type(value).__module__ in _MODULES else Unknown()
+            return self._iterator(value, 0) if module_of(type(value)) in _MODULES else Unknown()
         return None
 
     def _generator(self, generator: GeneratorType[Any, Any, Any]) -> Any:
@@ -339,7 +352,7 @@ class _IteratorStates:
         if type(value) is list:  # a copy of the remaining items, or the whole list beside an index
             return len(value)
         if _iterates(type(value)):
-            return self._iterator(value, depth) if type(value).__module__ in _MODULES else Unknown()
+            return self._iterator(value, depth) if module_of(type(value)) in _MODULES else Unknown()
         if isinstance(value, BuiltinFunctionType | MethodWrapperType) and not isinstance(
             value.__self__, ModuleType | type | None
         ):

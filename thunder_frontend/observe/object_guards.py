@@ -55,6 +55,7 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, content_of, namespace_of, referent_of
 from thunder_core.checks.stored_content import is_overridden
 from thunder_core.errors import RunEagerly
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_frontend.observe.node import Node, make_node
@@ -116,9 +117,9 @@ class ObjectGuards:
         if is_compiled(value):
             for inner, path in _compiled_from(node):
                 self._records.visit(inner, path)
-        elif any(f"{base.__module__}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
+        elif any(f"{module_of(base)}:{base.__qualname__}" in GUARDED_APART for base in type(value).__mro__):
             self._guards.append(identity_check(source, value))
-        elif type(value).__module__.partition(".")[0] == "torch":  # its code is not observed
+        elif module_of(type(value)).partition(".")[0] == "torch":  # its code is not observed
             self.read_everything(node)
         for name in parts_of(value):
             self._records.visit(getattr(value, name), AttributeSource(source, name))
@@ -242,11 +243,14 @@ class ObjectGuards:
                 self._read_closure(held, path, read | {id(held)})
 
     def read_variables(self, node: Node) -> None:
-        """Guard the values of the variables that a Python function closes over."""
+        """Guard the values of the closure variables of a function. Code that has the cells may assign these."""
         function: FunctionType = node.object
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for index, (name, cell) in enumerate(cells):
-            self._records.visit(content_of(cell), ClosureSource(node.source, index, name))
+            source, value = ClosureSource(node.source, index, name), content_of(cell)
+            if not self._records.is_overwritten_cell(cell, value):
+                self._records.may_assign_cell(cell, source)
+                self._records.visit(value, source)
 
     def guard_opaque(self, node: Node) -> None:
         """Guard an object whose reads cannot be observed by its ``__eq__``, or by identity if it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import gc
 import inspect
 import string
@@ -44,6 +45,7 @@ from thunder_frontend.observe.bytecode import names_of
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import NodeKind
 from thunder_frontend.observe.external_calls import (
+    SET_STATE,
     ThreadCalls,
     concurrent_function,
     external_call,
@@ -60,9 +62,19 @@ from thunder_frontend.observe.getters import attributes_in, attributes_in_format
 from thunder_frontend.observe.heap import Heap
 from thunder_frontend.observe.hidden_state import HiddenStates
 from thunder_frontend.observe.lookup_methods import has_pure_lookup
+from thunder_frontend.observe.outside_code import OutsideCode
 from thunder_frontend.observe.stand_ins import CONVERSIONS, NUMBER_CLASSES, StandIn, is_conversion
 from thunder_frontend.observe.stored_objects import Holder
-from thunder_frontend.observe.writes import ANY_NAMES, Write, change_read_by, find_writes, undo_writes
+from thunder_frontend.observe.writes import (
+    ANY_NAMES,
+    Write,
+    change_read_by,
+    change_seen_by,
+    find_writes,
+    has_changes,
+    read_changed_by,
+    undo_writes,
+)
 
 _running: Final[list[Observer]] = []
 """The observers of the programs that run now, in all threads."""
@@ -252,6 +264,10 @@ class Observer:
         """Code that is not observed reads an object from a path: guard all of its contents."""
         self._heap.visit(value, source)
 
+    def calls_method(self, kind: type, name: str) -> None:
+        """The program calls a method of a class whose name is not in its code."""
+        self._following.classes.function(kind, name)
+
     def add_guard(self, guard: Guard) -> None:
         """Add a guard to those of the observed reads."""
         self._heap.guards.append(guard)
@@ -298,9 +314,21 @@ class Observer:
         """The changes of visited objects since their first visit."""
         return find_writes(self._heap)
 
+    def has_changes(self) -> bool:
+        """Whether an object or a variable is not now what it was at its first visit."""
+        return has_changes(self._heap)
+
     def change_read_by(self, code: Collection[CodeNames]) -> Source | None:
         """The path of a change of an object that code may read; None if there is none. ``code`` is of `noting_code`."""
         return change_read_by(self._heap, code)
+
+    def change_seen_by(self, code: OutsideCode) -> Source | None:
+        """The path of a change that code may read which is not observed; None if there is none."""
+        return change_seen_by(self._heap, code)
+
+    def read_changed_by(self, code: OutsideCode) -> Source | None:
+        """The path of something that the program has read, and that such code may change; None if there is none."""
+        return read_changed_by(self._heap, code)
 
     def undo(self) -> None:
         """Undo all writes, and remove all stand-ins. Also ends the run, if an exception of a signal handler did not.
@@ -622,6 +650,10 @@ class Observer:
                     "create a generator inside, and seed it with manual_seed before it is used",
                 ),
             )
+        if function.__name__ == SET_STATE and isinstance(getattr(function, "__self__", None), functools.partial):
+            path = self.path_to(function.__self__)
+            if path is not None:
+                raise RunEagerly(f"the program changes {path.describe()} by __setstate__")
         unknown = used_state(function, frame) or foreign_function(function, frame)
         if unknown is not None:
             raise RunEagerly(f"the program calls {unknown}")

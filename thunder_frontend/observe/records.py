@@ -134,6 +134,11 @@ class Records(ABC):
         node = self.variables.get(id(namespace))
         return node is not None and node.attributes.get(name, value) is not value
 
+    def is_overwritten_cell(self, cell: CellType, value: Any) -> bool:
+        """Whether ``value`` is not the recorded value of a closure variable that code may assign."""
+        nodes = (self.variables.get(id(cell)), self.nodes.get(id(cell)))
+        return any(node is not None and node.attributes.get("cell_contents") is not value for node in nodes)
+
     def distinct_nodes(self) -> tuple[Node, ...]:
         """Each node once. A compiled module and its original have one node, which is in `nodes` twice."""
         return tuple(dict.fromkeys(self.nodes.values()))
@@ -146,8 +151,8 @@ class Records(ABC):
             self.hidden_states.watch(value, source.describe())
 
     def state_read(self, node: Node, names: CodeNames) -> None:
-        """Code with these names reads an object, which may be a random generator whose state it reads."""
+        """Code with these names reads an object, which may be a random generator or an exception with such state."""
         if isinstance(node.object, Generator):
             self.generators.read_by(node.object, names)
-        elif node.kind is NodeKind.OPAQUE:
+        elif node.kind is NodeKind.OPAQUE or isinstance(node.object, BaseException):
             self.hidden_states.read_by(node.object, node.source, names.attributes)

@@ -30,6 +30,7 @@ from torch import Tensor
 from thunder_core.checks.originals import is_compiled
 from thunder_core.checks.plain import ATOM_TYPES, is_plain
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, cached_by_class, referent_of
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES
 from thunder_frontend.observe.class_reads import Follow
 from thunder_frontend.observe.code_names import CodeNames
@@ -212,7 +213,7 @@ def _readers(kind: type) -> tuple[Callable[[Any], Iterable[Any]] | None, tuple[T
 
     Objects of Thunder, such as sizes that vary, have none.
     """
-    if kind.__module__.partition(".")[0] in PACKAGES:
+    if module_of(kind).partition(".")[0] in PACKAGES:
         return None, ()
     return _reader_of_c(kind), tables_of_class(kind)
 
@@ -222,7 +223,7 @@ def _reader_of_c(kind: type) -> Callable[[Any], Iterable[Any]] | None:
         return _parts_of_exception
     if kind in PROXIES or issubclass(kind, weakref.ref):
         return lambda reference: (referent_of(reference),)
-    if kind.__module__ in _MODULES_OF_C and kind is not GeneratorType and issubclass(kind, _OF_C):
+    if module_of(kind) in _MODULES_OF_C and kind is not GeneratorType and issubclass(kind, _OF_C):
         return gc.get_referents
     names = parts_of_class(kind)
     return (lambda value: [getattr(value, name) for name in names]) if names else None

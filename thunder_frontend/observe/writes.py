@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from thunder_core.checks.conditions import EMPTY_SLOT, not_in_dict
 from thunder_core.checks.own_lookups import has_own_lookup
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import (
+    AttributeSource,
     ClosureSource,
     ConstantSource,
     ContextSource,
@@ -22,9 +23,10 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, namespace_of, slot_names
 from thunder_core.checks.stored_content import is_overridden, replace_content, same_entries, same_items
 from thunder_frontend.observe.code_names import CodeNames
-from thunder_frontend.observe.contents import WHOLE, Change, NodeKind, Table, forget_cached_methods
+from thunder_frontend.observe.contents import CONTAINERS, WHOLE, Change, NodeKind, Table, forget_cached_methods
 from thunder_frontend.observe.heap import Heap
 from thunder_frontend.observe.node import Node
+from thunder_frontend.observe.outside_code import OutsideCode
 
 
 class WriteKind(enum.Enum):
@@ -91,6 +93,13 @@ def find_writes(heap: Heap) -> tuple[Write, ...]:
     return tuple(writes)
 
 
+def has_changes(heap: Heap) -> bool:
+    """Whether `find_writes` would find any; adds no guards."""
+    nodes = (*heap.distinct_nodes(), *heap.variables.values())
+    changed = any(_changes(heap, table, node, recorded) for node in nodes for table, recorded in node.contents())
+    return changed or any(heap.environment.changes()) or any(_of_context(heap))
+
+
 def _of_context(heap: Heap) -> Iterator[Write]:
     """The writes of context variables."""
     for variable, value in heap.context.items():
@@ -119,6 +128,11 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
             for change in _changes(heap, table, node, recorded):
                 if table.has_items or reads_any or any(names.reads(change.key) for names in own):
                     return table.path(node.object, node.source, change.key)
+    return _changed_variable(heap, lambda name: any(names.reads_variable(name) for names in code))
+
+
+def _changed_variable(heap: Heap, is_read: Callable[[str], bool]) -> Source | None:
+    """The path of a change of a variable whose name is read."""
     changes: list[tuple[Source, str]] = []
     for node in heap.variables.values():
         for path, change in node.changes():
@@ -126,7 +140,46 @@ def change_read_by(heap: Heap, code: Collection[CodeNames]) -> Source | None:
     for variable, _ in heap.environment.changes():
         changes += [(variable, "environ"), (variable, "getenv")]
     changes += [(write.target, "get") for write in _of_context(heap)]
-    return next((path for path, name in changes if any(names.reads_variable(name) for names in code)), None)
+    return next((path for path, name in changes if is_read(name)), None)
+
+
+def change_seen_by(heap: Heap, code: OutsideCode) -> Source | None:
+    """The path of a change of an object or variable that code may read; None if there is none."""
+    for node in heap.distinct_nodes():
+        for table, recorded in node.contents() if code.reaches(node.object) else ():
+            for change in _changes(heap, table, node, recorded):
+                if table.has_items or code.reads(change.key):
+                    return table.path(node.object, node.source, change.key)
+    return _changed_variable(heap, code.reads_variable)
+
+
+def read_changed_by(heap: Heap, code: OutsideCode) -> Source | None:
+    """The path of an object or variable that the program has read and that code may change; None if there is none."""
+    storing = [names for names in code.names if names.stores]
+    if not storing:
+        return None
+    stores_items = any(names.stores_items for names in storing)
+    stores_computed = any(names.stores_computed for names in storing)
+    attributes = set[str]().union(*[names.stored_attributes for names in storing])
+    for node in heap.distinct_nodes():
+        if not code.reaches(node.object):
+            continue
+        if node.kind in CONTAINERS or node.kind is NodeKind.BUFFER:
+            if stores_items and (node.reached or node.guarded_keys):
+                return node.source
+        elif stores_computed and node.guarded:
+            return node.source
+        for name in sorted(node.guarded & attributes):
+            return AttributeSource(node.source, name)
+    for namespace, name, path in heap.variables_read:
+        if any(name in names.stored_globals for names in storing) and code.has_globals(namespace):
+            return path
+    cells = {id(cell) for cell in code.stored_cells()}
+    for node in heap.distinct_nodes():
+        for index, cell in enumerate(node.object.__closure__ or ()) if node.kind is NodeKind.FUNCTION else ():
+            if id(cell) in cells:
+                return ClosureSource(node.source, index, node.object.__code__.co_freevars[index])
+    return None
 
 
 def same_writes(writes: Sequence[Write], others: Sequence[Write]) -> bool:

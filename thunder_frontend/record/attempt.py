@@ -11,6 +11,7 @@ import torch
 from thunder_core.checks.varying_sizes import VaryingSizes
 from thunder_core.contract import AssumedValues, Retry
 from thunder_core.errors import EndsRecording
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import SourceLocation
 
 Key = int | type[torch.nn.Module]
@@ -70,7 +71,7 @@ class Attempt:
 def key_of(module: torch.nn.Module) -> Key:
     """The key of modules that run eagerly together: a user's class for all its modules, or one module of PyTorch's."""
     kind = type(module)
-    return id(module) if kind.__module__.startswith("torch.") else kind
+    return id(module) if module_of(kind).startswith("torch.") else kind
 
 
 class RecordAgain(EndsRecording):

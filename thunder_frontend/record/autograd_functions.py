@@ -100,6 +100,8 @@ def autograd_function(
     if subclasses.wrappers((*args, *kwargs.values())):
         return autograd_function_calls(recorder, cls, args, kwargs)
     _check_classes(cls, args, kwargs)
+    for name in ("forward", "setup_context") if recorder.mode is not None else ():  # `apply` calls them
+        recorder.mode.observer.calls_method(cls, name)
     symbol = callable_symbol(apply_of(cls), "Function_apply")
     # a branch of the function by a float that varies becomes a guarded condition of the program
     symbol = replace(symbol, tags=symbol.tags | {Tag.TAKES_FLOATS})

@@ -41,6 +41,11 @@ class BackwardCode:
         derivative = function.backward if has_backward else function.vjp
         return cls(_name(derivative), _may_change_objects(derivative))
 
+    @classmethod
+    def of_derivative(cls, function: Callable[..., Any]) -> BackwardCode:
+        """Of a formula that `register_autograd` has registered for an operator."""
+        return cls(_name(function), _may_change_objects(function))
+
 
 def _name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))

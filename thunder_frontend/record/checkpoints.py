@@ -19,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import map_leaves, tensors_in
 from thunder_core.private_names import is_missing
@@ -354,7 +355,7 @@ def enter_saved_tensors_hooks(recorder: Recorder, original: Callable[..., Any], 
     if not torch.is_grad_enabled():
         original(hooks)
         return
-    if is_missing(_EXPECTED) and type(hooks).__module__ == torch_checkpoint.__name__:
+    if is_missing(_EXPECTED) and module_of(type(hooks)) == torch_checkpoint.__name__:
         _EXPECTED()  # raises the error that this name is missing
     raise UnsupportedError(
         f"{type(hooks).__name__} inside a compiled program would run once, while the program is recorded, and not for "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.errors import PluginError, UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import user_location
 from thunder_frontend.record.subclasses import PLAIN_TENSORS
 from thunder_frontend.record.tensor_classes import RefusedCalls, TensorClasses, WrapperCalls
@@ -121,4 +122,4 @@ def _nearest(kind: type, bases: Iterable[type | None]) -> type | None:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{module_of(kind)}.{kind.__qualname__}"

@@ -19,7 +19,9 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import OpaqueProxy, TensorProxy
 from thunder_core.ir.trace import with_bodies
 from thunder_core.ir.tree import map_leaves
+from thunder_core.pytorch_internals import FakeTensor, storage_identity
 from thunder_frontend.observe.observer import Observer
+from thunder_frontend.observe.outside_code import outside_code
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.record.attempt import CONSTANT_NUMBERS, RecordAgain
 from thunder_frontend.record.prefix import real_calls
@@ -27,7 +29,7 @@ from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.tensors import Tensors
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
-from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable
+from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable, variable_of
 
 _NUMBERS: Final = frozenset({TracedNumber, TracedSize, torch.SymInt, torch.SymFloat, torch.SymBool})
 _PATIENCE: Final = 20
@@ -35,7 +37,12 @@ _PATIENCE: Final = 20
 
 
 def check_leaks(tensors: Tensors) -> None:
-    """Raise `LeakedTensorError` if a traced tensor or number is still referenced; containers are cleaned first."""
+    """Check that no traced tensor or number is still referenced.
+
+    Raises:
+        LeakedTensorError: one is; the containers that hold it are cleaned before.
+        RunEagerly: a class that the program defines holds it. Such a class is not created again for its results.
+    """
     if not _referenced(tensors):
         return
     gc.collect()  # reference cycles of the user's program (frames, closures) are not leaks
@@ -48,6 +55,11 @@ def check_leaks(tensors: Tensors) -> None:
         alive = _referenced(tensors)
     if not alive:
         return
+    kinds = [kind for item in alive for kind in _classes_holding(item)]
+    if kinds:
+        raise RunEagerly(
+            f"the program defines the class {kinds[0].__qualname__}, which holds a tensor that it computes"
+        )
     locations: list[SourceLocation | None] = []
     holders: list[str] = []
     while alive:
@@ -56,6 +68,12 @@ def check_leaks(tensors: Tensors) -> None:
         locations.append(variables[0].location if variables else None)
         holders.extend(_scrub(item, ignore=(alive, locals())))
     raise _leaked(", ".join(holders), locations[-1])
+
+
+def _classes_holding(value: Any) -> list[type]:
+    """The classes that have a value as an attribute."""
+    namespaces = [holder for holder in gc.get_referrers(value) if type(holder) is dict and "__module__" in holder]
+    return [kind for held in namespaces for kind in gc.get_referrers(held) if isinstance(kind, type)]
 
 
 def _referenced(tensors: Tensors) -> list[Any]:
@@ -184,6 +202,32 @@ def _writes_buffer(op: BoundSymbol, written: frozenset[int], objects: dict[str, 
         )
         result = op.symbol.target(*args, **kwargs)
         return any(shares_memory(value, result) for value in buffers)
+
+
+def check_kernels(recorder: Recorder, observer: Observer) -> None:
+    """Check the operators whose kernels are functions of Python: these run with the compiled program only.
+
+    Raises:
+        RunEagerly: a kernel may change an object that the program reads, or read a tensor to which it writes.
+    """
+    if not recorder.kernels:
+        return
+    written = written_storages(with_bodies(recorder.trace.ops))
+    inputs = [item for item in recorder.inputs if isinstance(item.proxy, TensorProxy) and item.proxy.storage in written]
+    for symbol, functions in recorder.kernels.items():
+        code, kernel = outside_code(functions), f"{symbol.name}, whose kernel is a function of Python,"
+        changed = observer.read_changed_by(code)
+        if changed is not None:
+            raise RunEagerly(f"{kernel} may change {changed.describe()}, which the program reads")
+        storages = {storage_identity(tensor.untyped_storage()) for tensor in code.tensors() if _is_plain(tensor)}
+        for item in inputs:
+            if _is_plain(item.value) and storage_identity(item.value.untyped_storage()) in storages:
+                raise RunEagerly(f"{kernel} may read {item.source.describe()}, to which the program writes")
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is real and has a storage."""
+    return variable_of(tensor) is None and tensor.layout is torch.strided and type(tensor) is not FakeTensor
 
 
 def check_generators(generators: TorchGenerators) -> None:

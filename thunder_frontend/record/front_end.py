@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from thunder_core.contract import Recording, Request
 from thunder_core.errors import InternalError, RunEagerly, UnsupportedError
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.tracebacks import free_frames
 from thunder_frontend.observe.stand_ins import recording_turn
 from thunder_frontend.record import module_calls
@@ -75,6 +76,8 @@ def _record(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         except InternalError:
             raise
         except Exception as error:
+            if of_signal_handler(error) is not None:
+                raise
             following = next_attempt(attempt, Failure(error, function, assumed))
             if following is None:
                 if first is None:

@@ -31,6 +31,7 @@ from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import IDENTITY
 from thunder_core.checks.source import AttributeSource, ConstantSource
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.pytorch_internals import TensorBase, VariableFunctions
 from thunder_core.symbols.naming import BUILTINS, evaluate
 from thunder_core.tracing.frames import PACKAGES, CodeKind, kind_of, user_location
@@ -163,7 +164,7 @@ def is_of_user(owner: ModuleType | type, name: str, value: Any) -> bool:
         return kind_of(value.__code__) is CodeKind.USER
     if isinstance(value, BuiltinFunctionType) and owner is torch:
         return getattr(VariableFunctions, name, value) is not value
-    package = type(value).__module__.partition(".")[0]
+    package = module_of(type(value)).partition(".")[0]
     return callable(value) and not isinstance(value, type) and package not in _PACKAGES | PACKAGES
 
 

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.errors import UnsupportedError
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.proxy import OpaqueProxy
 from thunder_core.ir.symbol import Symbol, Tag, as_recorded
 from thunder_core.pytorch_internals import DisableTorchFunction
@@ -106,7 +107,7 @@ class RecordedModuleCall:
         if (one.storage, one.geometry, one.dtype) != (other.storage, other.geometry, other.dtype):
             kind = type(value)
             raise UnsupportedError(
-                f"{kind.__module__}.{kind.__qualname__} overrides view_as, which modules with backward hooks call on "
+                f"{module_of(kind)}.{kind.__qualname__} overrides view_as, which modules with backward hooks call on "
                 "their arguments and results",
                 location=user_location(),
                 advice=("pass plain tensors to the module: tensor.as_subclass(torch.Tensor)",),

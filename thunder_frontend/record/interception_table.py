@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.checks.arrays import is_array, is_array_class
 from thunder_core.checks.originals import is_compiled
 from thunder_core.errors import RunEagerly
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import at
 from thunder_core.pytorch_internals import (
     RecursiveScriptModule,
@@ -325,7 +326,7 @@ _TENSORS: Final[Rows] = (
 
 def _enter_dispatch_mode(recorder: Recorder, original: Callable[..., Any], mode: Any, /) -> Any:
     """Eager PyTorch runs a program that enters a mode which changes or observes ATen operators: ops would bypass it."""
-    module = type(mode).__module__
+    module = module_of(type(mode))
     if is_compiled(mode) or module == checkpoint_module.__name__:  # contexts of selective checkpoints
         return original(mode)
     raise RunEagerly(f"the program enters {type(mode).__qualname__}, a mode of PyTorch's dispatcher")
@@ -338,6 +339,25 @@ def _set_stance(recorder: Recorder, original: Callable[..., Any], /, *args: Any)
 def _reset(recorder: Recorder, original: Callable[..., Any], /) -> NoReturn:
     raise RunEagerly(f"the program calls torch.compiler.reset{at(user_location())}")
 
+
+def _log_by_trainer(recorder: Recorder, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Eager PyTorch runs a program that logs by a trainer: it accumulates metrics that no program repeats."""
+    if vars(module).get("_trainer") is None and vars(module).get("_fabric") is None:
+        return original(module, *args, **kwargs)  # which only warns
+    raise RunEagerly(
+        f"the program logs by its trainer, with self.{original.__name__}{at(user_location())}; log what it returns in "
+        "training_step, outside of the compiled forward"
+    )
+
+
+_LOGS: Final[Rows] = tuple(
+    Interception(
+        f"{package}.core.module:LightningModule", name, _log_by_trainer, "it accumulates metrics", when=active_recorder
+    )
+    for package in ("lightning.pytorch", "pytorch_lightning")
+    for name in ("log", "log_dict")
+)
+"""Methods of Lightning."""
 
 _ENVIRONMENT: Final[Rows] = (
     Interception(
@@ -490,6 +510,7 @@ TABLE: Final[Rows] = (
     *_AUTOCAST,
     *_MATH,
     *_TEXT,
+    *_LOGS,
     *_TENSORS,
     *_ENVIRONMENT,
     *_ATTENTION,

@@ -13,6 +13,7 @@ from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
     peek_interpreter_stack,
 )
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.tracing.frames import calls_program, user_location
 from thunder_core.tracing.this_thread import this_thread
@@ -127,6 +128,8 @@ class AcquisitionMode(RecordingMode):
         except EndsRecording:
             raise
         except Exception as error:
+            if of_signal_handler(error) is not None:
+                raise
             # the program may catch it, and it may depend on sizes or numbers: with constants it equals eager's
             if self.recorder.attempt.converting:
                 raise RecordAgain("a call failed with numbers of the trace", converting=None) from error

@@ -20,6 +20,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from thunder_core.checks.source import FunctionSource
 from thunder_core.checks.stored_attributes import cached_by_class
 from thunder_core.errors import RunEagerly, UnsupportedError, advice_on_plugins
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import at
 from thunder_core.ir.size import as_constant
 from thunder_core.private_names import is_missing
@@ -193,7 +194,7 @@ def note_module(error: Exception) -> None:
     calls = [frame.f_locals for frame in frames if frame.f_code is call_module.__code__]
     if calls and calls[-1].get("path") and is_internal(frames[-1].f_code):
         module, args = calls[-1]["module"], map(_without_program, calls[-1]["args"])
-        of_torch = type(module).__module__.startswith("torch.nn.")  # the user's ``__repr__`` may do anything
+        of_torch = module_of(type(module)).startswith("torch.nn.")  # the user's ``__repr__`` may do anything
         described = repr(module) if of_torch and not any(module.children()) else type(module).__name__
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor | _Placeholder)]
         given = ", ".join([f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors])

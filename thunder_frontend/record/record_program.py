@@ -33,6 +33,7 @@ from thunder_core.pytorch_internals import (
     dispatch_tls_local_exclude_set,
     dispatch_tls_local_include_set,
 )
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.frames import calls_program, raising_location
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.tracebacks import free_frames, note
@@ -46,6 +47,7 @@ from thunder_frontend.record.final_checks import (
     check_buffers,
     check_cached_functions,
     check_generators,
+    check_kernels,
     check_leaks,
     check_outliving_generators,
 )
@@ -118,7 +120,11 @@ def _record(
         if raised is None:  # the frames of an exception hold tensors of the program
             recorder.inputs.created_objects.close()  # it holds functions over tensors of the program
             recorder.notes.clear()  # so do interceptions
-            check_leaks(recorder.tensors)
+            try:
+                check_leaks(recorder.tensors)
+            except RunEagerly:
+                advanced += observer.rewind()
+                raise
         gradients = gradients_of_inputs(recorder, observer) if raised is None else {}
         trace = _trace_of(recorder, outputs, raised)
         inputs = tuple(recorder.inputs)
@@ -254,6 +260,7 @@ def _run_checked(
         raise replaces_builtins(observer.replaced_builtins)
     check_cached_functions(recorder, observer)
     check_buffers(recorder, observer)
+    check_kernels(recorder, observer)
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised
@@ -267,7 +274,7 @@ def _computes_bools(recorder: Recorder) -> bool:
 
 def _may_repeat_changes(recorder: Recorder, observer: Observer) -> bool:
     """Whether changes of Python objects may be those of functions that are one op, whose inference repeats them."""
-    return recorder.calls_unwatched_functions and bool(observer.writes())
+    return recorder.changed_before_functions or (recorder.calls_unwatched_functions and bool(observer.writes()))
 
 
 def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> BaseException:
@@ -276,7 +283,7 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     Numbers of the trace in place of Python numbers, and repeated changes of Python objects, may be the cause of any
     exception.
     """
-    if isinstance(error, RecordAgain | RunEagerly):
+    if isinstance(error, RecordAgain | RunEagerly) or of_signal_handler(error) is not None:
         return error
     if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
         return replaces_builtins(observer.replaced_builtins)

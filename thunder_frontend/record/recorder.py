@@ -23,12 +23,15 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
+from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.symbols.opaque import called_name, is_of_pytorch
+from thunder_core.symbols.python_kernels import python_derivative, python_kernels
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.frames import calls_program, is_of_thunder, user_location
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
 from thunder_core.tracing.this_thread import this_thread
+from thunder_frontend.observe.outside_code import outside_code
 from thunder_frontend.observe.torch_generators import TorchGenerators
 from thunder_frontend.observe.writes import Write, same_writes
 from thunder_frontend.record import data_dependence, result_sizes
@@ -82,7 +85,9 @@ class Recorder:
         mode: the torch-function mode that passes calls to the recorder.
         calls_unwatched_functions: whether the program has called a function, not of PyTorch, that is one op of the
             trace, without `Attempt.watches_functions`.
+        changed_before_functions: whether objects of the program were changed when it called such a function.
         backward_code: the functions of the program that backward calls.
+        kernels: the Python kernels of operators.
         applied: the autograd.Function that PyTorch currently applies to wrappers.
         after_calls: functions to call after the current call of a module that a plugin records, even if it raises.
         notes: data of interceptions for this recording, by keys that they choose.
@@ -115,7 +120,9 @@ class Recorder:
         self.saw_strides = False
         self.mode: Any = None
         self.calls_unwatched_functions = False
+        self.changed_before_functions = False
         self.backward_code: list[BackwardCode] = []
+        self.kernels: dict[Symbol, tuple[Callable[..., Any], ...]] = {}
         self.applied: Any = None
         self.after_calls: list[Callable[[], None]] = []
         self.notes: dict[Any, Any] = {}
@@ -131,6 +138,7 @@ class Recorder:
         self.inputs.close()
         self.prefix.close()
         self.backward_code.clear()
+        self.kernels.clear()
         self.after_calls.clear()
         self.notes.clear()
         self.wrapper_calls = RefusedCalls()
@@ -191,6 +199,8 @@ class Recorder:
         """
         watches = self.attempt.watches_functions
         self.calls_unwatched_functions |= not watches
+        if not watches and self.mode is not None and (Tag.LOCAL in symbol.tags or python_kernels(symbol.target) != ()):
+            self.changed_before_functions |= self.mode.observer.has_changes()
         before = self.changes_of_objects() if watches else None
         hidden = None if self.mode is None else self.mode.observer.hidden_states
         states = {} if hidden is None else hidden.states()
@@ -202,6 +212,7 @@ class Recorder:
             self._check_unchanged(before, symbol)
             raise
         self._check_unchanged(before, symbol)
+        self._check_kernels(symbol, before)
         if before and self.mode is not None:
             changed = self.mode.observer.change_read_by(code)
             if changed is not None:  # the changes are made when the program ends, after all of its ops
@@ -210,6 +221,27 @@ class Recorder:
         if advanced:
             raise _not_one_op(symbol, f"takes values from {advanced[0]}")
         return result
+
+    def _check_kernels(self, symbol: Symbol, before: tuple[Write, ...] | None) -> None:
+        """Check that a Python kernel of an operator reads nothing that the program has changed before.
+
+        Raises:
+            RunEagerly: it may do so.
+        """
+        if self.mode is None:
+            return
+        derivative = python_derivative(symbol.target)
+        if derivative is not None:
+            self.backward_code.append(BackwardCode.of_derivative(derivative))
+        kernels = python_kernels(symbol.target)
+        if kernels:
+            self.kernels[symbol] = kernels
+        if not before or kernels == ():
+            return
+        seen = before[0].target if kernels is None else self.mode.observer.change_seen_by(outside_code(kernels))
+        if seen is not None:
+            kernel = f"{symbol.name}, whose kernel is a function of Python,"
+            raise RunEagerly(f"{kernel} may read {seen.describe()}, which the program has changed before")
 
     def _check_unchanged(self, before: tuple[Write, ...] | None, symbol: Symbol) -> None:
         if before is not None and not same_writes(self.changes_of_objects(), before):
@@ -372,7 +404,9 @@ class Recorder:
                     return outcome
                 except (*data_dependence.EXCEPTIONS, WrapperResultError, ThunderError):
                     raise
-                except Exception as error:  # noqa: BLE001 - of the call: kernels and the user's code may raise any
+                except Exception as error:  # of the call: kernels and the user's code may raise any
+                    if of_signal_handler(error) is not None:
+                        raise
                     if Tag.LOCAL in symbol.tags:  # a user's function, whose calls are not in the trace
                         self.trace.is_region_cut = True
                     raise data_dependence.as_eager_raises(symbol, fake_args, fake_kwargs, error) from None

@@ -270,7 +270,8 @@ def _with_numbers(recorder: Recorder, request: ValueRequest, *, also_fractions: 
         fraction = proxy.dtype.is_floating_point
         if len(proxy.shape) > (0 if fraction else 1) or proxy.dtype.is_complex or (fraction and not also_fractions):
             return leaf
-        if proxy.shape or fraction or proxy.dtype is torch.bool:
+        constant = recorder.attempt.guesses is None or not recorder.attempt.guesses.numbers
+        if proxy.shape or fraction or proxy.dtype is torch.bool or constant:
             return speculate(recorder, "tolist", (proxy,))
         value = recorder.call(Tensor.item, (leaf,), {})
         return value.size() if type(value) is TracedNumber else value

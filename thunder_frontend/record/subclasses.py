@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from thunder_core.errors import UnsupportedError, advice_on_plugins
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.tree import tensors_in
 from thunder_core.pytorch_internals import (
     DisableTorchFunction,
@@ -87,7 +88,7 @@ def refuse_classes(values: Any, described: str, refused: Callable[[torch.Tensor]
         if refused(tensor):
             kind = type(tensor)
             raise UnsupportedError(
-                f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which cannot be recorded",
+                f"{described} is of the class {module_of(kind)}.{kind.__qualname__}, which cannot be recorded",
                 location=user_location(),
                 advice=(
                     "give it a plain tensor: tensor.as_subclass(torch.Tensor)",
@@ -143,7 +144,7 @@ def explain(error: BaseException) -> None:
 def wrapper_error(described: str, kind: type) -> UnsupportedError:
     """The error about a tensor of the wrapper class ``kind``, where wrappers cannot be recorded."""
     return UnsupportedError(
-        f"{described} is of the class {kind.__module__}.{kind.__qualname__}, which has a __torch_dispatch__",
+        f"{described} is of the class {module_of(kind)}.{kind.__qualname__}, which has a __torch_dispatch__",
         location=user_location(),
         advice=(*advice_on_plugins(SUBJECT), *PLAIN_TENSORS),
     )

@@ -12,6 +12,7 @@ from thunder_core.autodiff.derivatives.by_executor import derive_by_executor
 from thunder_core.autodiff.derivatives.by_hook import calls_hooks_later, derive_by_hook
 from thunder_core.autodiff.derivatives.by_rule import derive_by_rule
 from thunder_core.autodiff.derivatives.derivative import Derivative, Query
+from thunder_core.autodiff.derivatives.formulas_in_python import reads_objects
 from thunder_core.autodiff.derivatives.rules import is_of_core, rule_name
 from thunder_core.errors import LoweringError
 from thunder_core.executors.decision import Declined
@@ -21,6 +22,7 @@ from thunder_core.executors.query import query_executors
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
+from thunder_core.symbols.python_kernels import python_derivative
 
 _OTHER_FIELDS: Final = tuple([field.name for field in fields(Derivative) if field.name not in ("bound", "forward")])
 
@@ -109,6 +111,9 @@ def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative
 
 def _without_executors(query: Query, key: Any) -> Derivative:
     """The derivative that does not depend on executors: read from disk, or derived."""
+    formula = python_derivative(query.bound.symbol.target)
+    if formula is not None and query.rule is None and reads_objects(formula):
+        return derive_by_eager(query, f"{formula.__qualname__} reads variables of the program, which may change")
     stored = read(key, query)
     if stored is not None:
         return stored

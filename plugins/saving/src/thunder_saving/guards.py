@@ -41,6 +41,7 @@ from thunder_core.checks.source import (
 )
 from thunder_core.checks.tensor_guard import CLASS, ROWS, TensorGuard, size_at
 from thunder_core.errors import SavedProgramError, TraceError, TraceSyntaxError, UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.literals import LiteralPrinter
 from thunder_core.ir.size import SizeExpr
 from thunder_core.tracing.sizes import SizeFact
@@ -52,7 +53,7 @@ _TENSOR_CLASSES: Final = {"torch.Tensor": torch.Tensor, "torch.nn.parameter.Para
 
 def class_path(kind: type) -> str:
     """The module and the name of a class."""
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{module_of(kind)}.{kind.__qualname__}"
 
 
 def path_of_class(value: Any) -> str:

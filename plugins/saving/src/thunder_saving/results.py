@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thunder_core.checks.stored_attributes import set_attributes, set_default_factory
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.symbol import Symbol
 from thunder_saving.guards import class_path, literal_of
 
@@ -104,8 +105,8 @@ def _holds_data(kind: type) -> bool:
     """Whether instances of a class are data: nothing runs when they are created from their parts, or freed."""
     if hasattr(kind, "__del__"):
         return False
-    named_tuple = issubclass(kind, tuple) and (hasattr(kind, "_fields") or kind.__module__ == "torch.return_types")
-    of_transformers = kind.__module__.startswith("transformers.") and any(
+    named_tuple = issubclass(kind, tuple) and (hasattr(kind, "_fields") or module_of(kind) == "torch.return_types")
+    of_transformers = module_of(kind).startswith("transformers.") and any(
         class_path(base) in _DATA_OF_TRANSFORMERS for base in kind.__mro__
     )
     return named_tuple or dataclasses.is_dataclass(kind) or of_transformers or kind in _BASES.values()

@@ -1,0 +1,30 @@
+"""Exceptions that a handler of a signal raises while Thunder compiles: they are for the caller, as in eager PyTorch."""
+
+from __future__ import annotations
+
+import signal
+from traceback import walk_tb
+from types import CodeType, FunctionType
+
+
+def of_signal_handler(error: BaseException) -> BaseException | None:
+    """The exception of a signal handler that ``error`` is, or that has led to it; None if there is none."""
+    codes = _codes_of_handlers()
+    seen, pending = set[int](), [error] if codes else []
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if any(frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)):
+            return one
+        pending += [other for other in (one.__cause__, one.__context__) if other is not None]
+    return None
+
+
+def _codes_of_handlers() -> set[CodeType]:
+    """The code of the handlers that are functions of Python."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    callables = [getattr(handler, "__func__", handler) for handler in handlers if callable(handler)]
+    functions = [one if type(one) is FunctionType else type(one).__call__ for one in callables]
+    return {function.__code__ for function in functions if type(function) is FunctionType}
