@@ -41,11 +41,13 @@ class ClassNeeded(EndsRecording):
 
     Attributes:
         location: the user's line.
+        namespace: the global variables of the code that reads it; None where it does not call ``type``.
     """
 
-    def __init__(self, location: SourceLocation | None) -> None:
+    def __init__(self, location: SourceLocation | None, reader: FrameType) -> None:
         super().__init__()
         self.location = location
+        self.namespace = reader.f_globals if "type" in reader.f_code.co_names else None
 
 
 class Numbers(ABC):
@@ -138,7 +140,7 @@ class _NumberClass(type):
 
     def __getattribute__(cls, name: str) -> Any:
         if name in CLASS_NAMES and called_by_program():
-            raise ClassNeeded(user_location())
+            raise ClassNeeded(user_location(), sys._getframe(1))
         return super().__getattribute__(name)
 
 
