@@ -227,17 +227,17 @@ def _run_checked(
         raised is not None or observer.reads_class_of or observer.may_catch_conversions
     ):
         raise RecordAgain("int and float are classes", converting=None)
+    readers = _readers_of_classes(recorder, observer)
+    if readers:
+        _replace_type(recorder, readers)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
         raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
     if _varies(input_sizes) and "int" in observer.class_readers:
-        _replace_type(recorder, observer.class_readers["int"])
         reason = "the function reads the class of a number that varies, which is not int"
         raise SizeVariesError(reason, location=observer.reads_class_of["int"])
     if input_sizes is not None and input_sizes.floats.any and "float" in observer.class_readers:
-        _replace_type(recorder, observer.class_readers["float"])
         raise input_sizes.floats.constants(observer.reads_class_of["float"])
-    if recorder.has_traced_numbers and (raised is not None or observer.class_readers):
-        _replace_type(recorder, [reader for readers in observer.class_readers.values() for reader in readers])
+    if recorder.has_traced_numbers and (raised is not None or readers):
         raise RecordAgain("a number of the trace cannot replace a Python number here", guesses=CONSTANT_NUMBERS)
     if observer.compares_bools is not None and _computes_bools(recorder):
         if recorder.attempt.guesses is None:
@@ -260,6 +260,21 @@ def _run_checked(
     communication().check(recorder, observer)
     check_arrays(recorder)
     return reconstruction, raised
+
+
+def _readers_of_classes(recorder: Recorder, observer: Observer) -> list[dict[str, Any]]:
+    """The global variables of code that can distinguish numbers of this recording from plain ones by ``type``."""
+    input_sizes, readers = recorder.inputs.input_sizes, observer.class_readers
+    wanted = {
+        "int": _varies(input_sizes),
+        "float": input_sizes is not None and input_sizes.floats.any,
+    }
+    return [
+        namespace
+        for name, namespaces in readers.items()
+        if wanted[name] or recorder.has_traced_numbers
+        for namespace in namespaces
+    ]
 
 
 def _replace_type(recorder: Recorder, namespaces: Sequence[dict[str, Any]]) -> None:
