@@ -134,6 +134,10 @@ class InputNumbers(Numbers):
         if not self._in_other_thread:
             super().convert(name, frame)
 
+    def formatted(self, number: Any, specification: str) -> str | None:
+        """As `Numbers`; None in other threads."""
+        return None if self._in_other_thread else super().formatted(number, specification)
+
     def of_numpy(self, function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """As `numpy_result`, for sizes."""
         return numpy_result(function, method, operands, options)

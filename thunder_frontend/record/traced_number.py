@@ -29,6 +29,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.frames import calls_program, user_location
 from thunder_frontend.observe.bytecode import CLASS_NAMES
 from thunder_frontend.observe.stand_ins import NUMBER_CLASSES
+from thunder_frontend.record import formatted_texts
 from thunder_frontend.record.traced_size import TracedSize, called_by_program
 from thunder_frontend.record.traced_tensor import Variable
 
@@ -94,6 +95,12 @@ class Numbers(ABC):
     @abstractmethod
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
         """The result of a predicate in this call, which each call or run checks. Raises as `value`."""
+
+    def formatted(self, number: Any, specification: str) -> str | None:
+        """The text of a traced number or size in what the program prints; None if it has to be that of the value."""
+        if self.recorder.mode is None:
+            return None
+        return formatted_texts.placeholder(self.recorder, number, operand_hint(number), specification)
 
     def traced(self, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...] = ()) -> TracedNumber:
         """The `TracedNumber` for a number of the trace; see there for the arguments."""
@@ -199,6 +206,10 @@ class TracedNumber(metaclass=_NumberClass):
     def __int__(self) -> int:
         self.numbers.convert("int", sys._getframe(1))
         return int(_integer(math.trunc, self))
+
+    def __format__(self, specification: str) -> str:
+        text = self.numbers.formatted(self, specification)
+        return format(self.value(), specification) if text is None else text
 
     def __round__(self, digits: Any = None) -> Any:
         if digits is None:
@@ -313,7 +324,7 @@ _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
 _INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("complex", "index", "str", "format", "hash", "invert"),
+    *("complex", "index", "str", "hash", "invert"),
     *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 

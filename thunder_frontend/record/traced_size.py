@@ -24,7 +24,7 @@ _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": Fa
 """Methods of floor division; the value is True if the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
-_BY_VALUE: Final = ("hash", "str", "repr", "format", "float")
+_BY_VALUE: Final = ("hash", "str", "repr", "float")
 """Methods that need the value of the size: the program is specialized to it."""
 _ARITHMETIC: Final = {
     "__add__": (operator.add, False),
@@ -394,6 +394,12 @@ def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
     return NotImplemented
 
 
+def _format(self: TracedSize, specification: str) -> str:
+    """A placeholder in a text that is only printed, otherwise the text of the value."""
+    text: str | None = self.node.shape_env.sizes().floats.formatted(self, specification)
+    return format(int(self), specification) if text is None else text
+
+
 def _by_value(name: str) -> Callable[..., Any]:
     return lambda self, *others: _at_value(self, name, *others)
 
@@ -425,6 +431,7 @@ def _define() -> None:
         "__rtruediv__": _division(swapped=True),
         "__pow__": _power,
         "__rpow__": _power_of,
+        "__format__": _format,
         "__divmod__": functools.partial(_divmod, swapped=False),
         "__rdivmod__": functools.partial(_divmod, swapped=True),
     }

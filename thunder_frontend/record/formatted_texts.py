@@ -1,0 +1,139 @@
+"""Numbers of the trace in texts that the program only prints or logs: ``print(f"loss {loss.item():.3f}")``.
+
+Python requires that formatting returns a string. Where the bytecode shows that the text is an argument of ``print`` or
+of a logger and nothing else, the number leaves a placeholder in it. The op that prints gets a format string in place of
+the text, and the numbers as further arguments, so that each run formats its own. Any other text has the value of this
+call, which each call checks.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import string
+import sys
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from thunder_core.tracing.frames import PACKAGES
+from thunder_frontend.observe.abstract_stack import Instruction, StackValue, consumers, variable_consumers
+from thunder_frontend.record.attempt import RecordAgain
+
+_OPEN, _CLOSE = "\U0010fde0", "\U0010fde1"
+"""The first and last character of a placeholder: noncharacters of a private plane."""
+_PLACEHOLDER: Final = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_METHODS: Final = frozenset({"debug", "info", "warning", "error", "critical"})
+_FORMATS: Final = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
+_CALLS: Final = frozenset({"CALL", "CALL_KW"})
+_STORES: Final = frozenset({"STORE_FAST"})
+_READS_VARIABLES: Final = frozenset({"locals", "eval", "exec", "vars", "dir"})
+_COMPILER: Final = frozenset({"torch", *PACKAGES})
+_BY_CODE: Final = frozenset("c")  # ``f"{n:c}"`` raises an exception for some numbers
+
+
+def placeholder(recorder: Any, number: Any, value: Any, specification: str) -> str | None:
+    """The text of a formatted number whose value is ``value`` in this call; None where the value has to be taken.
+
+    Raises:
+        Exception: of Python, for an invalid specification.
+    """
+    if not allowed(recorder, specification):
+        return None
+    format(value, specification)
+    texts = recorder.notes.setdefault(placeholder, [])
+    texts.append((number, specification))
+    return f"{_OPEN}{len(texts) - 1}{_CLOSE}"
+
+
+def allowed(recorder: Any, specification: str) -> bool:
+    """Whether the text that the program formats now may have a placeholder."""
+    if not recorder.attempt.formats or recorder.suspension.active or specification[-1:] in _BY_CODE:
+        return False
+    frame = _program_frame()
+    return frame is not None and _is_only_printed(frame)
+
+
+def template(recorder: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Values with format strings for texts, and the numbers in these; without placeholders the values and nothing."""
+    numbers: list[Any] = []
+
+    def formatted(text: str) -> str:
+        parts = _PLACEHOLDER.split(text)
+        for position in range(1, len(parts), 2):
+            number, specification = recorder.notes[placeholder][int(parts[position])]
+            parts[position] = f"{{{len(numbers)}:{specification}}}"
+            numbers.append(number)
+        parts[::2] = [part.replace("{", "{{").replace("}", "}}") for part in parts[::2]]
+        return "".join(parts)
+
+    if not has_placeholders(values):
+        return values, ()
+    changed = tuple([formatted(value) if type(value) is str else value for value in values])
+    return changed, tuple(numbers)
+
+
+def has_placeholders(values: Any) -> bool:
+    """Whether there are texts with placeholders among some values."""
+    return any(type(value) is str and _OPEN in value for value in values)
+
+
+def refuse(values: Any) -> None:
+    """Record again without placeholders if there are any among values that no op can format."""
+    if has_placeholders(values):
+        raise RecordAgain("a text with a number of the trace is printed by other code", formats=False)
+
+
+def _program_frame() -> FrameType | None:
+    """The innermost frame of neither Thunder nor PyTorch."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _COMPILER:
+        frame = frame.f_back
+    return frame
+
+
+def _is_only_printed(frame: FrameType) -> bool:
+    """Whether the text that the current instruction of a frame formats is only printed or logged."""
+    code = frame.f_code
+    instruction, taken = consumers(code, frame.f_lasti)
+    return _is_format(instruction) and _are_printed(taken, frame, code, through_variable=True)
+
+
+def _is_format(instruction: Instruction | None) -> bool:
+    """Whether an instruction formats a number, as part of a text that `str.format` does not change afterwards."""
+    if instruction is None:
+        return False
+    if instruction.operation in _FORMATS:
+        return True
+    callee = instruction.callee if instruction.operation in _CALLS else StackValue()
+    if callee.label != "format" or callee.owner is None or type(callee.owner.constant) is not str:
+        return False
+    fields = string.Formatter().parse(callee.owner.constant)
+    return all(conversion is None and "{" not in (specification or "") for _, _, specification, conversion in fields)
+
+
+def _are_printed(taken: list[Instruction], frame: FrameType, code: CodeType, *, through_variable: bool) -> bool:
+    return bool(taken) and all(
+        _is_printed(each, frame, code, through_variable=through_variable) for each in taken
+    )
+
+
+def _is_printed(taken: Instruction, frame: FrameType, code: CodeType, *, through_variable: bool) -> bool:
+    """Whether the instruction that takes a text prints it, or passes it to one that does."""
+    if taken.operation == "BUILD_STRING":
+        return _are_printed(consumers(code, taken.position)[1], frame, code, through_variable=through_variable)
+    if taken.operation in _STORES and through_variable and _READS_VARIABLES.isdisjoint(code.co_names):
+        name = code.co_varnames[taken.argument]
+        return name not in code.co_cellvars and _are_printed(
+            variable_consumers(code, name), frame, code, through_variable=False
+        )
+    return taken.operation in _CALLS and _prints(taken.callee, frame.f_globals)
+
+
+def _prints(callee: StackValue, namespace: dict[str, Any]) -> bool:
+    """Whether a called function is ``print`` or logs."""
+    if callee.chain == ("print",):
+        return "print" not in namespace
+    if len(callee.chain) != 2 or callee.chain[1] not in _METHODS:
+        return False
+    owner = namespace.get(callee.chain[0])
+    return owner is logging or type(owner) in (logging.Logger, logging.RootLogger)
