@@ -136,6 +136,11 @@ def consumers(code: CodeType, position: int) -> tuple[Instruction | None, list[I
     return own, [each for each in found if any(value is _MARKED for value in each.operands)]
 
 
+def is_marked(value: StackValue) -> bool:
+    """Whether a value is the one of which `consumers` returns the instructions."""
+    return value is _MARKED
+
+
 def variable_consumers(code: CodeType, name: str) -> list[Instruction]:
     """The instructions that take the value of a local variable from the stack."""
     return [

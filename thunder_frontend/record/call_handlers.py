@@ -141,16 +141,11 @@ def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _placeholder(recorder: Recorder, tensor: torch.Tensor, specification: str) -> str | None:
-    """As `Numbers.formatted`, for the number of a 0-d tensor."""
+    """The text of a 0-d tensor in what the program prints; None if it has to be that of its value."""
     if recorder.attempt.guesses is None or not formatted_texts.allowed(recorder, specification):
         return None
-    number = recorder.call(Tensor.item, (tensor,), {})
-    if type(number) is TracedNumber:
-        return number.numbers.formatted(number, specification)
-    if type(number) is not TracedSize:
-        return None
-    sizes = number.node.shape_env.sizes()
-    return None if sizes is None else sizes.floats.formatted(number, specification)
+    with recorder.mode:
+        return format(_read_value(recorder, Tensor.item, tensor), specification)
 
 
 def _represent(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:

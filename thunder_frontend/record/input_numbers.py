@@ -134,7 +134,7 @@ class InputNumbers(Numbers):
         if not self._in_other_thread:
             super().convert(name, frame)
 
-    def formatted(self, number: Any, specification: str) -> str | None:
+    def formatted(self, number: Any, specification: str | None) -> str | None:
         """As `Numbers`; None in other threads."""
         return None if self._in_other_thread else super().formatted(number, specification)
 

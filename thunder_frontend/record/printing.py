@@ -83,7 +83,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     original(file=io.StringIO(), **options)  # raises where the op would
     if file is trace.stderr and file is not None:
         options["to_stderr"] = True
-    values, numbers = formatted_texts.template(recorder, values)
+    values, numbers = formatted_texts.template(recorder, tuple([_shape_text(recorder, value) for value in values]))
     if numbers:
         options["numbers"] = numbers
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
@@ -133,8 +133,7 @@ def _log(
         if texts and logger.isEnabledFor(level):
             formatted_texts.refuse((message, *args, *options.values()))
         return False
-    if texts and (args or options or type(message) is not str):
-        formatted_texts.refuse((message, *args, *options.values()))
+    formatted_texts.refuse((*args, *options.values()))
     if not recorder.suspension.active:
         _log_values(recorder, caller, logger, level, message, args, options)
     return True
@@ -294,9 +293,17 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
     recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
+def _shape_text(recorder: Recorder, value: Any) -> Any:
+    """The text of a shape with sizes that vary; other values unchanged."""
+    if type(value) is not torch.Size or not any(type(size) is TracedSize for size in value):
+        return value
+    sizes = [formatted_texts.in_text(recorder, size) if type(size) is TracedSize else str(size) for size in value]
+    return f"torch.Size([{', '.join(sizes)}])"
+
+
 def _printable(value: Any) -> Any:
     """A value as the argument of an op: an object without tensors becomes its current text, which is guarded."""
-    return value if type(value) is TracedSize or _has_tensors(value) or _is_literal(value) else str(value)
+    return value if _has_tensors(value) or _is_literal(value) else str(value)
 
 
 def _has_tensors(value: Any) -> bool:
@@ -308,4 +315,4 @@ def _is_literal(value: Any) -> bool:
         return all(map(_is_literal, value))
     if type(value) is dict:
         return all(map(_is_literal, (*value, *value.values())))
-    return type(value) in _LITERAL  # the program may still change others, such as a Counter
+    return type(value) in _LITERAL or type(value) is TracedSize  # the program may still change others, such as a Counter

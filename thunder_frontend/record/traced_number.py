@@ -96,11 +96,17 @@ class Numbers(ABC):
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
         """The result of a predicate in this call, which each call or run checks. Raises as `value`."""
 
-    def formatted(self, number: Any, specification: str) -> str | None:
-        """The text of a traced number or size in what the program prints; None if it has to be that of the value."""
+    def formatted(self, number: Any, specification: str | None) -> str | None:
+        """The text of a traced number or size in what the program prints; None if it has to be that of the value.
+
+        Args:
+            specification: as for `thunder_frontend.record.formatted_texts.placeholder`.
+        """
         if self.recorder.mode is None:
             return None
-        return formatted_texts.placeholder(self.recorder, number, operand_hint(number), specification)
+        kind = number.proxy.python_type if type(number) is TracedNumber else int
+        example = kind(1) if kind in _PYTHON else operand_hint(number)  # a specification is for all numbers of a class
+        return formatted_texts.placeholder(self.recorder, number, example, specification)
 
     def traced(self, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...] = ()) -> TracedNumber:
         """The `TracedNumber` for a number of the trace; see there for the arguments."""
@@ -197,7 +203,15 @@ class TracedNumber(metaclass=_NumberClass):
         return self.numbers.decided(operator.truth, (self,), self)
 
     def __repr__(self) -> str:
-        return repr(self.value())
+        text = self._in_printed_text() if called_by_program() else None
+        return repr(self.value()) if text is None else text
+
+    def __str__(self) -> str:
+        text = self._in_printed_text() if called_by_program() else None
+        return str(self.value()) if text is None else text
+
+    def _in_printed_text(self) -> str | None:
+        return self.numbers.formatted(self, None) if self.proxy.python_type in _PYTHON else None
 
     def __float__(self) -> float:
         self.numbers.convert("float", sys._getframe(1))
@@ -294,7 +308,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         result = self.numbers.decided(function, (self, other), self)
-        return result if self.proxy.python_type in (float, int, bool) else sys.modules["numpy"].bool_(result)
+        return result if self.proxy.python_type in _PYTHON else sys.modules["numpy"].bool_(result)
 
     return method
 
@@ -316,6 +330,7 @@ def _by_value(name: str) -> Callable[..., Any]:
     return method
 
 
+_PYTHON: Final = (float, int, bool)
 _NUMBERS: Final = (TracedNumber, TracedSize, int, float, bool)
 _DIVISIONS: Final = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, *_DIVISIONS, operator.pow)
@@ -324,7 +339,7 @@ _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
 _INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("complex", "index", "str", "hash", "invert"),
+    *("complex", "index", "hash", "invert"),
     *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 

@@ -24,7 +24,7 @@ _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": Fa
 """Methods of floor division; the value is True if the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
-_BY_VALUE: Final = ("hash", "str", "repr", "float")
+_BY_VALUE: Final = ("hash", "float")
 """Methods that need the value of the size: the program is specialized to it."""
 _ARITHMETIC: Final = {
     "__add__": (operator.add, False),
@@ -400,6 +400,11 @@ def _format(self: TracedSize, specification: str) -> str:
     return format(int(self), specification) if text is None else text
 
 
+def _text(self: TracedSize) -> str:
+    text: str | None = self.node.shape_env.sizes().floats.formatted(self, None)
+    return repr(int(self)) if text is None else text
+
+
 def _by_value(name: str) -> Callable[..., Any]:
     return lambda self, *others: _at_value(self, name, *others)
 
@@ -432,6 +437,7 @@ def _define() -> None:
         "__pow__": _power,
         "__rpow__": _power_of,
         "__format__": _format,
+        **dict.fromkeys(("__str__", "__repr__"), _text),
         "__divmod__": functools.partial(_divmod, swapped=False),
         "__rdivmod__": functools.partial(_divmod, swapped=True),
     }
