@@ -1,7 +1,7 @@
-"""Functions whose number of elements is an int for PyTorch, not a size: `torch.linspace`, windows, `torch.tril_indices`.
+"""Functions that create tensors, and whose sizes are ints for PyTorch: `torch.linspace`, windows, `torch.tril_indices`.
 
-A call on a size that varies would make it a constant. Here the metadata of the result is that of a call with a small
-number of elements, with the size in its place.
+A call on a size that varies would make it a constant, or raise an exception. Here the metadata of the result is that of
+a call with a small number of elements, with the size in its place.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _STEPS: Final[dict[Callable[..., Any], tuple[int, str]]] = {
 """Functions of one number of elements, with its position and name."""
 _TRIANGLES: Final = frozenset({torch.tril_indices, torch.triu_indices})
 _EXAMPLE: Final = 2
+_TANGENT: Final[Any] = torch.ops.aten._new_zeros_with_same_feature_meta.default
+"""Zeros with the strides of another tensor: tangents in forward-mode differentiation."""
 
 
 def has_counted_size(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -36,7 +38,9 @@ def has_counted_size(function: Callable[..., Any], args: Sequence[Any], kwargs: 
 
 
 def created(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call of `has_counted_size` on fakes; NotImplemented for other calls."""
+    """The result of a call on fakes whose sizes vary; NotImplemented for calls that PyTorch infers."""
+    if function is _TANGENT:
+        return _tangent(*args, **kwargs)
     if not has_counted_size(function, args, kwargs):
         return NotImplemented
     if function in _TRIANGLES:
@@ -48,6 +52,17 @@ def created(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         count, kwargs = kwargs[name], {**kwargs, name: _EXAMPLE}
     result = function(*args, **kwargs)
     return _like(result, count)
+
+
+def _tangent(tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0) -> torch.Tensor:
+    count = other.untyped_storage().nbytes() // other.element_size()
+    batch = tuple(tensor.shape[:self_num_batch_dims])
+    strides = [count]
+    for size in reversed(batch[1:]):
+        strides.insert(0, strides[0] * size)
+    whole = torch.zeros((*batch, count), dtype=other.dtype, device=other.device)
+    shape, stride = (*batch, *other.shape), (*strides[: len(batch)], *other.stride())
+    return whole.as_strided(shape, stride, other.storage_offset())
 
 
 def _like(result: torch.Tensor, *shape: Any) -> torch.Tensor:
