@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
     BATCHED,
     current_interpreter,
@@ -65,16 +66,228 @@ def _layer_norm(
     return (result, mean, deviation), (out, at, at)
 
 
+def _layer_norm_backward(
+    info: Any,
+    dims: Any,
+    gradient: Tensor,
+    input: Tensor,
+    shape: Any,
+    mean: Tensor,
+    deviation: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mask: Sequence[bool],
+) -> Any:
+    size = info.batch_size
+    gradient, input, mean, deviation = (
+        _front(each, dim, size)
+        for each, dim in zip((gradient, input, mean, deviation), (dims[0], dims[1], dims[3], dims[4]), strict=True)
+    )
+    outer = list(range(1, gradient.ndim - len(shape)))  # the dimensions that parameters do not have
+    scaled = gradient
+    if weight is not None:
+        own = [size, *[1] * len(outer), *shape]
+        scaled = gradient * (weight if dims[5] is None else weight.movedim(dims[5], 0).reshape(own))
+    of_input = of_weight = of_bias = None
+    if mask[0]:
+        of_input, _, _ = _aten.native_layer_norm_backward.default(
+            scaled, input, shape, mean, deviation, None, None, [True, False, False]
+        )
+    if weight is not None and mask[1]:
+        product = (input - mean) * deviation * gradient
+        of_weight = product.sum(outer) if outer else product
+    if bias is not None and mask[2]:
+        of_bias = gradient.sum(outer) if outer else gradient
+    return (of_input, of_weight, of_bias), tuple([None if each is None else 0 for each in (of_input, of_weight, of_bias)])
+
+
+def _scattered(operator: Any) -> Callable[..., Any]:
+    """The rule of an operator that writes at indices: of a tensor, a dimension, indices, and a tensor or a number."""
+
+    def rule(info: Any, dims: Any, tensor: Tensor, dim: int, index: Tensor, source: Any, **options: Any) -> Any:
+        is_number = tensor.ndim - (dims[0] is not None) == 0
+        batched = [_front(tensor, dims[0], info.batch_size), _front(index, dims[2], info.batch_size)]
+        if isinstance(source, Tensor):
+            batched.append(_front(source, dims[3], info.batch_size))
+        batched = [each.unsqueeze(-1) if each.ndim == 1 else each for each in batched]
+        target, indices, *sources = batched
+        values = sources or [source]
+        result = operator(target, dim + 1 if dim >= 0 else dim, indices, *values, **options)
+        return (result.squeeze(-1) if is_number else result), 0
+
+    return rule
+
+
+def _merged(operator: Any) -> Callable[..., Any]:
+    """The rule of an operator of which dimension 0 of the first argument is a batch, and other arguments are numbers."""
+
+    def rule(info: Any, dims: Any, tensor: Tensor, *args: Any, **options: Any) -> Any:
+        results = operator(tensor.movedim(dims[0], 0).flatten(0, 1), *args, **options)
+        batch = (info.batch_size, -1)
+        if isinstance(results, tuple):
+            return tuple([each.unflatten(0, batch) for each in results]), (0,) * len(results)
+        return results.unflatten(0, batch), 0
+
+    return rule
+
+
+def _convolution(
+    info: Any, dims: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
+) -> Any:
+    if dims[0] is None or dims[1] is not None or dims[2] is not None:
+        return NotImplemented
+    result = _aten.convolution.default(input.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
+    return result.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _convolution_backward(
+    info: Any,
+    dims: Any,
+    gradient: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Sequence[bool],
+) -> Any:
+    if dims[0] is None or dims[1] is None or dims[2] is not None or transposed:
+        return NotImplemented
+    size = info.batch_size
+    options = (stride, padding, dilation, transposed, output_padding)
+    gradients, inputs = gradient.movedim(dims[0], 0), input.movedim(dims[1], 0)
+    of_input = of_weight = of_bias = None
+    if mask[0]:
+        merged = gradients.flatten(0, 1), inputs.flatten(0, 1)
+        of_input, _, _ = _aten.convolution_backward.default(
+            *merged, weight, None, *options, groups, [True, False, False]
+        )
+        of_input = of_input.unflatten(0, (size, -1))
+    if mask[1]:  # the examples are groups of channels
+        merged = gradients.movedim(0, 1).flatten(1, 2), inputs.movedim(0, 1).flatten(1, 2)
+        whole = weight.new_empty(1).expand(size * weight.shape[0], *weight.shape[1:])
+        _, of_weight, _ = _aten.convolution_backward.default(
+            *merged, whole, None, *options, groups * size, [False, True, False]
+        )
+        of_weight = of_weight.unflatten(0, (size, -1))
+    if mask[2]:
+        of_bias = gradients.sum([1, *range(3, gradients.ndim)])
+    return (of_input, of_weight, of_bias), tuple([None if each is None else 0 for each in (of_input, of_weight, of_bias)])
+
+
+def _embedding_backward(
+    info: Any, dims: Any, gradient: Tensor, index: Tensor, count: int, padding: int, scales: bool
+) -> Any:
+    if dims[1] is None or scales or padding >= 0:
+        return NotImplemented
+    size = info.batch_size
+    indices = index.movedim(dims[1], 0)
+    offsets = torch.arange(size, device=index.device).reshape(-1, *[1] * (indices.ndim - 1)) * count
+    result = _aten.embedding_dense_backward.default(
+        _front(gradient, dims[0], size), indices + offsets, size * count, -1, False
+    )
+    return result.unflatten(0, (size, count)), 0
+
+
+def _of_batches(operator: Any) -> Callable[..., Any]:
+    """The rule of an operator on tensors whose dimension 0 is a batch, without masks: examples are further batches."""
+
+    def rule(info: Any, dims: Any, *args: Any, attn_mask: Tensor | None = None, **options: Any) -> Any:
+        if attn_mask is not None:
+            return NotImplemented
+        merged = [
+            _front(arg, dim, info.batch_size).flatten(0, 1) if isinstance(arg, Tensor) else arg
+            for arg, dim in zip(args, dims, strict=False)
+        ]
+        results = operator(*merged, *args[len(merged) :], **options)
+        return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0,) * len(results)
+
+    return rule
+
+
+def _pointwise(operator: Any) -> Callable[..., Any]:
+    """The rule of an operator on tensors of one shape."""
+
+    def rule(info: Any, dims: Any, *args: Any, **options: Any) -> Any:
+        tensors = [
+            _front(arg, dim, info.batch_size) if isinstance(arg, Tensor) else arg
+            for arg, dim in zip(args, dims, strict=True)
+        ]
+        return operator(*tensors, **options), 0
+
+    return rule
+
+
 _RULES: Final[dict[Any, Callable[..., Any]]] = {
     _aten.cat.default: _cat,
     _aten.gather.default: _gather,
     _aten.native_layer_norm.default: _layer_norm,
+    _aten.native_layer_norm_backward.default: _layer_norm_backward,
+    _aten.convolution.default: _convolution,
+    _aten.convolution_backward.default: _convolution_backward,
+    _aten.embedding_dense_backward.default: _embedding_backward,
+    **{
+        operator: _scattered(operator)
+        for operator in (_aten.scatter.src, _aten.scatter.value, _aten.scatter_add.default)
+    },
+    **{
+        operator: _of_batches(operator)
+        for operator in (
+            _aten._scaled_dot_product_flash_attention_for_cpu.default,
+            _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+        )
+    },
+    **{
+        operator: _pointwise(operator)
+        for operator in (
+            *(_aten.gelu_backward.default, _aten.silu_backward.default, _aten.mish_backward.default),
+            *(_aten.elu_backward.default, _aten.leaky_relu_backward.default, _aten.softplus_backward.default),
+            *(_aten.hardtanh_backward.default, _aten.hardswish_backward.default, _aten.hardsigmoid_backward.default),
+            *(_aten.threshold_backward.default, _aten.log_sigmoid_backward.default),
+        )
+    },
+    **{
+        operator: _merged(operator)
+        for operator in (_aten.avg_pool2d.default, _aten.max_pool2d_with_indices.default)
+    },
 }
-"""Rules of `torch.library.register_vmap`: they return the results and their mapped dimensions."""
+"""Rules of `torch.library.register_vmap`: they return the results and their mapped dimensions.
+
+Those that return NotImplemented leave the call to PyTorch.
+"""
+
+
+class _LeftToPyTorch(Exception):
+    """A rule returned NotImplemented."""
 
 
 def _kernel(operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: vmap_helper(current_interpreter(), rule, operator, *args, **kwargs)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        if result is NotImplemented:
+            raise _LeftToPyTorch
+        return result
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        interpreter = current_interpreter()
+        tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not are_plain([interpreter.batch_size(), *[size for tensor in tensors for size in tensor.shape]]):
+            try:
+                return vmap_helper(interpreter, checked, operator, *args, **kwargs)
+            except _LeftToPyTorch:
+                pass
+        return operator._op_dk(BATCHED, *args, **kwargs)
+
+    return kernel
+
+
+def are_plain(sizes: Sequence[Any]) -> bool:
+    """Whether none of the sizes varies."""
+    return all(type(size) is int for size in sizes)
 
 
 _KERNELS: Final = {operator: _kernel(operator, rule) for operator, rule in _RULES.items()}
