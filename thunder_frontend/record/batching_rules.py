@@ -98,7 +98,61 @@ def _layer_norm_backward(
         of_weight = product.sum(outer) if outer else product
     if bias is not None and mask[2]:
         of_bias = gradient.sum(outer) if outer else gradient
-    return (of_input, of_weight, of_bias), tuple([None if each is None else 0 for each in (of_input, of_weight, of_bias)])
+    return _with_dims(of_input, of_weight, of_bias)
+
+
+def _group_norm(
+    info: Any, dims: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, count: Any, *options: Any
+) -> Any:
+    if dims[0] is None or dims[1] is not None or dims[2] is not None:
+        return NotImplemented
+    merged = input.movedim(dims[0], 0).flatten(0, 1)
+    results = _aten.native_group_norm.default(merged, weight, bias, count * info.batch_size, *options)
+    return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0, 0, 0)
+
+
+def _group_norm_backward(
+    info: Any,
+    dims: Any,
+    gradient: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    weight: Tensor | None,
+    count: Any,
+    channels: int,
+    elements: Any,
+    groups: int,
+    mask: Sequence[bool],
+) -> Any:
+    if dims[4] is not None:
+        return NotImplemented
+    size = info.batch_size
+    gradient, input, mean, deviation = (
+        _front(each, dim, size).flatten(0, 1)
+        for each, dim in zip((gradient, input, mean, deviation), dims[:4], strict=True)
+    )
+    one = [1] * (input.ndim - 2)
+    scaled = gradient if weight is None else gradient * weight.reshape(-1, *one)
+    of_input = of_weight = of_bias = None
+    if mask[0]:
+        of_input, _, _ = _aten.native_group_norm_backward.default(
+            scaled, input, mean, deviation, None, count * size, channels, elements, groups, [True, False, False]
+        )
+        of_input = of_input.unflatten(0, (size, -1))
+    others = [1, *range(3, input.ndim + 1)]
+    if mask[1]:
+        grouped = input.reshape(-1, groups, channels // groups, elements)
+        normalized = (grouped - mean[..., None, None]) * deviation[..., None, None]
+        of_weight = (normalized.reshape(input.shape) * gradient).unflatten(0, (size, -1)).sum(others)
+    if mask[2]:
+        of_bias = gradient.unflatten(0, (size, -1)).sum(others)
+    return _with_dims(of_input, of_weight, of_bias)
+
+
+def _with_dims(*gradients: Tensor | None) -> Any:
+    """Gradients, and 0 as the mapped dimension of each that is wanted."""
+    return gradients, tuple([None if each is None else 0 for each in gradients])
 
 
 def _scattered(operator: Any) -> Callable[..., Any]:
@@ -118,22 +172,7 @@ def _scattered(operator: Any) -> Callable[..., Any]:
     return rule
 
 
-def _merged(operator: Any) -> Callable[..., Any]:
-    """The rule of an operator of which dimension 0 of the first argument is a batch, and other arguments are numbers."""
-
-    def rule(info: Any, dims: Any, tensor: Tensor, *args: Any, **options: Any) -> Any:
-        results = operator(tensor.movedim(dims[0], 0).flatten(0, 1), *args, **options)
-        batch = (info.batch_size, -1)
-        if isinstance(results, tuple):
-            return tuple([each.unflatten(0, batch) for each in results]), (0,) * len(results)
-        return results.unflatten(0, batch), 0
-
-    return rule
-
-
-def _convolution(
-    info: Any, dims: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
-) -> Any:
+def _convolution(info: Any, dims: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Any:
     if dims[0] is None or dims[1] is not None or dims[2] is not None:
         return NotImplemented
     result = _aten.convolution.default(input.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
@@ -176,7 +215,7 @@ def _convolution_backward(
         of_weight = of_weight.unflatten(0, (size, -1))
     if mask[2]:
         of_bias = gradients.sum([1, *range(3, gradients.ndim)])
-    return (of_input, of_weight, of_bias), tuple([None if each is None else 0 for each in (of_input, of_weight, of_bias)])
+    return _with_dims(of_input, of_weight, of_bias)
 
 
 def _embedding_backward(
@@ -194,16 +233,18 @@ def _embedding_backward(
 
 
 def _of_batches(operator: Any) -> Callable[..., Any]:
-    """The rule of an operator on tensors whose dimension 0 is a batch, without masks: examples are further batches."""
+    """The rule of an operator on tensors whose dimension 0 is a batch: the examples are larger batches."""
 
     def rule(info: Any, dims: Any, *args: Any, attn_mask: Tensor | None = None, **options: Any) -> Any:
         if attn_mask is not None:
             return NotImplemented
         merged = [
             _front(arg, dim, info.batch_size).flatten(0, 1) if isinstance(arg, Tensor) else arg
-            for arg, dim in zip(args, dims, strict=False)
+            for arg, dim in zip(args, dims, strict=True)
         ]
-        results = operator(*merged, *args[len(merged) :], **options)
+        results = operator(*merged, **options)
+        if isinstance(results, Tensor):
+            return results.unflatten(0, (info.batch_size, -1)), 0
         return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0,) * len(results)
 
     return rule
@@ -227,6 +268,8 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     _aten.gather.default: _gather,
     _aten.native_layer_norm.default: _layer_norm,
     _aten.native_layer_norm_backward.default: _layer_norm_backward,
+    _aten.native_group_norm.default: _group_norm,
+    _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.embedding_dense_backward.default: _embedding_backward,
@@ -239,6 +282,8 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
         for operator in (
             _aten._scaled_dot_product_flash_attention_for_cpu.default,
             _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+            *(_aten.avg_pool2d.default, _aten.avg_pool2d_backward.default),
+            *(_aten.max_pool2d_with_indices.default, _aten.max_pool2d_with_indices_backward.default),
         )
     },
     **{
@@ -249,10 +294,6 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
             *(_aten.hardtanh_backward.default, _aten.hardswish_backward.default, _aten.hardsigmoid_backward.default),
             *(_aten.threshold_backward.default, _aten.log_sigmoid_backward.default),
         )
-    },
-    **{
-        operator: _merged(operator)
-        for operator in (_aten.avg_pool2d.default, _aten.max_pool2d_with_indices.default)
     },
 }
 """Rules of `torch.library.register_vmap`: they return the results and their mapped dimensions.

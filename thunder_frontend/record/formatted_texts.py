@@ -139,9 +139,7 @@ def _is_format(instruction: Instruction, namespace: dict[str, Any], *, whole: bo
 
 
 def _are_printed(taken: list[Instruction], frame: FrameType, code: CodeType, *, through_variable: bool) -> bool:
-    return bool(taken) and all(
-        _is_printed(each, frame, code, through_variable=through_variable) for each in taken
-    )
+    return bool(taken) and all(_is_printed(each, frame, code, through_variable=through_variable) for each in taken)
 
 
 def _is_printed(taken: Instruction, frame: FrameType, code: CodeType, *, through_variable: bool) -> bool:
