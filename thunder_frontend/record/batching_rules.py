@@ -1,8 +1,8 @@
 """Batching rules of `torch.vmap` for sizes that vary: PyTorch's own, in C++, read these sizes as plain numbers.
 
-They compute what PyTorch's rules compute, by the same operators on the same tensors. PyTorch's dispatcher calls them
-while its Python kernels are enabled in a thread (`thunder_core.tracing.sizes.kernels_for_sizes`), and they are installed
-while a call under a transformation is recorded.
+They compute what PyTorch's rules compute, by the same operators on the same tensors, and leave calls without sizes that
+vary to PyTorch's. The dispatcher calls them in threads whose Python kernels are enabled
+(`thunder_core.tracing.sizes.kernels_for_sizes`), while a call under a transformation is recorded.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from thunder_core.pytorch_internals import (
 
 _aten: Final[Any] = torch.ops.aten
 Tensor = torch.Tensor
-Dim = int | None
-"""The dimension of a tensor that is mapped; None for one that is the same in the whole batch."""
 
 
-def _front(tensor: Tensor, dim: Dim, size: Any) -> Tensor:
-    """The tensor with the mapped dimension in front, also if it has none."""
+def _front(tensor: Tensor, dim: int | None, size: Any) -> Tensor:
+    """The tensor with the mapped dimension in front; one that is the same in the whole batch is expanded."""
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
@@ -46,6 +44,9 @@ def _gather(info: Any, dims: Any, tensor: Tensor, dim: int, index: Tensor, *, sp
     return (result.squeeze(-1) if is_number else result), 0
 
 
+_SCALE_AND_SHIFT: Final[tuple[Callable[..., Tensor], ...]] = (torch.mul, torch.add)
+
+
 def _layer_norm(
     info: Any, dims: Any, input: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
@@ -57,7 +58,7 @@ def _layer_norm(
         return _aten.native_layer_norm.default(x, shape, weight, bias, eps), (at, at, at)
     result, mean, deviation = _aten.native_layer_norm.default(x, shape, None, None, eps)
     out = at
-    for (parameter, dim), combine in zip(parameters, (torch.mul, torch.add), strict=True):
+    for (parameter, dim), combine in zip(parameters, _SCALE_AND_SHIFT, strict=True):
         if parameter is not None and dim is not None:
             moved = parameter.movedim(dim, 0)
             parameter, out = moved.reshape(moved.shape[0], *[1] * (rank - len(shape)), *moved.shape[1:]), 0
@@ -109,45 +110,6 @@ def _group_norm(
     merged = input.movedim(dims[0], 0).flatten(0, 1)
     results = _aten.native_group_norm.default(merged, weight, bias, count * info.batch_size, *options)
     return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0, 0, 0)
-
-
-def _group_norm_backward(
-    info: Any,
-    dims: Any,
-    gradient: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    deviation: Tensor,
-    weight: Tensor | None,
-    count: Any,
-    channels: int,
-    elements: Any,
-    groups: int,
-    mask: Sequence[bool],
-) -> Any:
-    if dims[4] is not None:
-        return NotImplemented
-    size = info.batch_size
-    gradient, input, mean, deviation = (
-        _front(each, dim, size).flatten(0, 1)
-        for each, dim in zip((gradient, input, mean, deviation), dims[:4], strict=True)
-    )
-    one = [1] * (input.ndim - 2)
-    scaled = gradient if weight is None else gradient * weight.reshape(-1, *one)
-    of_input = of_weight = of_bias = None
-    if mask[0]:
-        of_input, _, _ = _aten.native_group_norm_backward.default(
-            scaled, input, mean, deviation, None, count * size, channels, elements, groups, [True, False, False]
-        )
-        of_input = of_input.unflatten(0, (size, -1))
-    others = [1, *range(3, input.ndim + 1)]
-    if mask[1]:
-        grouped = input.reshape(-1, groups, channels // groups, elements)
-        normalized = (grouped - mean[..., None, None]) * deviation[..., None, None]
-        of_weight = (normalized.reshape(input.shape) * gradient).unflatten(0, (size, -1)).sum(others)
-    if mask[2]:
-        of_bias = gradient.unflatten(0, (size, -1)).sum(others)
-    return _with_dims(of_input, of_weight, of_bias)
 
 
 def _with_dims(*gradients: Tensor | None) -> Any:
@@ -269,7 +231,6 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
     _aten.native_layer_norm.default: _layer_norm,
     _aten.native_layer_norm_backward.default: _layer_norm_backward,
     _aten.native_group_norm.default: _group_norm,
-    _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.embedding_dense_backward.default: _embedding_backward,
@@ -316,7 +277,7 @@ def _kernel(operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         interpreter = current_interpreter()
         tensors = [leaf for leaf in iterate_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not are_plain([interpreter.batch_size(), *[size for tensor in tensors for size in tensor.shape]]):
+        if not _are_plain([interpreter.batch_size(), *[size for tensor in tensors for size in tensor.shape]]):
             try:
                 return vmap_helper(interpreter, checked, operator, *args, **kwargs)
             except _LeftToPyTorch:
@@ -326,7 +287,7 @@ def _kernel(operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def are_plain(sizes: Sequence[Any]) -> bool:
+def _are_plain(sizes: Sequence[Any]) -> bool:
     """Whether none of the sizes varies."""
     return all(type(size) is int for size in sizes)
 

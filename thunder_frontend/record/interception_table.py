@@ -60,6 +60,7 @@ from thunder_frontend.record import (
     tensor_state,
 )
 from thunder_frontend.record.communication import SUBJECT
+from thunder_frontend.record.integer_functions import OF_MATH
 from thunder_frontend.record.interception import (
     ApplyInterception,
     Interception,
@@ -71,7 +72,6 @@ from thunder_frontend.record.interception import (
     run_once,
     setting_for_private_name,
 )
-from thunder_frontend.record.integer_functions import OF_MATH
 from thunder_frontend.record.recorder import Recorder, active_recorder, program_recorder
 from thunder_frontend.record.traced_number import exact_sum
 from thunder_frontend.record.traced_size import integer_of_math, larger_or_smaller

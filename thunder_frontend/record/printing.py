@@ -295,9 +295,12 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
 
 def _shape_text(recorder: Recorder, value: Any) -> Any:
     """The text of a shape with sizes that vary; other values unchanged."""
-    if type(value) is not torch.Size or not any(type(size) is TracedSize for size in value):
+    if type(value) is not torch.Size:
         return value
-    sizes = [formatted_texts.in_text(recorder, size) if type(size) is TracedSize else str(size) for size in value]
+    items: list[Any] = list(value)
+    if not any(type(size) is TracedSize for size in items):
+        return value
+    sizes = [formatted_texts.in_text(recorder, size) if type(size) is TracedSize else str(size) for size in items]
     return f"torch.Size([{', '.join(sizes)}])"
 
 

@@ -90,7 +90,6 @@ class Member:
         return min([timer.device() for timer in self.of(Stage.LAUNCHES, Mode.IDLE, Mode.AHEAD)])
 
 
-
 class Trial:
     """The trial of the programs of one compilation: inference alone, or forward with its backwards.
 
