@@ -102,10 +102,10 @@ ROWS: Final = (
     Name("torch._functorch.autograd_function.custom_function_call_vmap_helper", _BATCHING, name="vmap_helper"),
     Name("torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter", _BATCHING, name="current_interpreter"),
     Name("torch._C.DispatchKey.FuncTorchBatched", _BATCHING, name="BATCHED"),
-    *[Name(f"torch._ops.OpOverload.{name}", _BATCHING, kind=Kind.NAME_ONLY)
-      for name in ("py_impl", "_get_dispatch")],
     Name("torch._functorch.eager_transforms._wrap_for_grad", _FUNCTORCH, kind=Kind.ENTRY_POINT),
     Name("torch.Tensor._is_zerotensor", _FUNCTORCH),
+    Name("torch.ops.aten._new_zeros_with_same_feature_meta.default", "torch.func.jacfwd of sizes that vary between calls",
+         name="zero_tangent"),
     *[Name(f"torch._C.{name}", "leaving the transformations of torch.func of a program that raises an exception")
       for name in ("_ForceDispatchKeyGuard", "_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set")],
     Name("torch._C._dispatch_keys", "computing lazy tensors before a compiled region gets them"),

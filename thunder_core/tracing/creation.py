@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.pytorch_internals import zero_tangent
+
 _STEPS: Final[dict[Callable[..., Any], tuple[int, str]]] = {
     **dict.fromkeys((torch.linspace, torch.logspace), (2, "steps")),
     **dict.fromkeys(
@@ -24,8 +26,6 @@ _STEPS: Final[dict[Callable[..., Any], tuple[int, str]]] = {
 """Functions of one number of elements, with its position and name."""
 _TRIANGLES: Final = frozenset({torch.tril_indices, torch.triu_indices})
 _EXAMPLE: Final = 2
-_TANGENT: Final[Any] = torch.ops.aten._new_zeros_with_same_feature_meta.default
-"""Zeros with the strides of another tensor: tangents in forward-mode differentiation."""
 
 
 def has_counted_size(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -39,8 +39,8 @@ def has_counted_size(function: Callable[..., Any], args: Sequence[Any], kwargs: 
 
 def created(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call on fakes whose sizes vary; NotImplemented for calls that PyTorch infers."""
-    if function is _TANGENT:
-        return _tangent(*args, **kwargs)
+    if function is zero_tangent:
+        return _zero_tangent(*args, **kwargs)
     if not has_counted_size(function, args, kwargs):
         return NotImplemented
     if function in _TRIANGLES:
@@ -54,7 +54,7 @@ def created(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return _like(result, count)
 
 
-def _tangent(tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0) -> torch.Tensor:
+def _zero_tangent(tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0) -> torch.Tensor:
     count = other.untyped_storage().nbytes() // other.element_size()
     batch = tuple(tensor.shape[:self_num_batch_dims])
     strides = [count]
