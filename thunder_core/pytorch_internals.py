@@ -104,7 +104,7 @@ ROWS: Final = (
     Name("torch._C.DispatchKey.FuncTorchBatched", _BATCHING, name="BATCHED"),
     Name("torch._functorch.eager_transforms._wrap_for_grad", _FUNCTORCH, kind=Kind.ENTRY_POINT),
     Name("torch.Tensor._is_zerotensor", _FUNCTORCH),
-    Name("torch.ops.aten._new_zeros_with_same_feature_meta.default", "torch.func.jacfwd of sizes that vary between calls",
+    Name("torch.ops.aten._new_zeros_with_same_feature_meta.default", "torch.func.jacfwd of sizes that vary",
          name="zero_tangent"),
     *[Name(f"torch._C.{name}", "leaving the transformations of torch.func of a program that raises an exception")
       for name in ("_ForceDispatchKeyGuard", "_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set")],

@@ -31,7 +31,8 @@ _ADD: Final = 0
 _CALLS: Final = frozenset({"CALL", "CALL_KW"})
 _STORES: Final = frozenset({"STORE_FAST"})
 _READS_VARIABLES: Final = frozenset({"locals", "eval", "exec", "vars", "dir"})
-_COMPILER: Final = frozenset({"torch", *PACKAGES})
+_OF_TENSORS: Final = frozenset({"torch._tensor", "torch.overrides"})
+"""The modules of PyTorch with the code that runs between ``f"{tensor}"`` and its handler."""
 _BY_CODE: Final = frozenset({"c"})  # ``f"{n:c}"`` raises an exception for some numbers
 
 
@@ -98,9 +99,11 @@ def refuse(values: Any) -> None:
 
 
 def _program_frame() -> FrameType | None:
-    """The innermost frame of neither Thunder nor PyTorch."""
+    """The frame that formats a number, or a tensor."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _COMPILER:
+    while frame is not None and (module := str(frame.f_globals.get("__name__"))):
+        if module.partition(".")[0] not in PACKAGES and module not in _OF_TENSORS:
+            break
         frame = frame.f_back
     return frame
 

@@ -318,6 +318,5 @@ def _is_literal(value: Any) -> bool:
         return all(map(_is_literal, value))
     if type(value) is dict:
         return all(map(_is_literal, (*value, *value.values())))
-    return (
-        type(value) in _LITERAL or type(value) is TracedSize
-    )  # the program may still change others, such as a Counter
+    # the program may still change others, such as a Counter
+    return type(value) in _LITERAL or type(value) is TracedSize

@@ -13,8 +13,8 @@ GAIN: Final = 0.02
 LOSS: Final = 0.01
 """The share of the time of a call that graphs may cost if they at least halve the time of the host.
 
-The host may be slower later than in the calls that were timed: GPT-2 medium on an H200 was launched in 34 ms then, for 48 ms
-of the device, and later steps took 62 ms, with graphs 54.
+The host may be slower later than in the calls that were timed: GPT-2 medium on an H200 was launched in 34 ms then, for
+48 ms of the device, and later steps took 62 ms, with graphs 54.
 """
 NEAR: Final = 0.5
 """Graphs are tried if the host needs at least this share of the time of the device: its time is that of the launches
