@@ -280,7 +280,11 @@ def _readers_of_classes(recorder: Recorder, observer: Observer) -> list[dict[str
 def _replace_type(recorder: Recorder, namespaces: Sequence[dict[str, Any]]) -> None:
     """Raise `RecordAgain` if ``type`` can be replaced in code with these global variables, where it is not yet."""
     typed = recorder.attempt.typed
-    others = [namespace for namespace in namespaces if not any(namespace is known for known in typed)]
+    others = [
+        namespace
+        for namespace in namespaces
+        if "type" not in namespace and not any(namespace is known for known in typed)
+    ]
     if others:
         distinct = {id(namespace): namespace for namespace in others}
         raise RecordAgain("type of a number of the trace", typed=(*typed, *distinct.values()), converting=None)
