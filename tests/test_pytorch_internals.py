@@ -503,6 +503,43 @@ def keys_of_dispatch(keys: Any) -> None:
     assert keys(torch.ones(3, 4, requires_grad=True)).raw_repr() == plain != lazy
 
 
+def batched_key(key: Any) -> None:
+    """The key of batching rules; with Python kernels enabled, the dispatcher calls those of ``py_kernels``."""
+    operator, calls = _aten.cumsum.default, []
+    operator.py_kernels[key] = lambda tensor, *args: calls.append(args) or tensor
+    operator._dispatch_cache.pop(key, None)
+    try:
+        with pytorch_internals.EnablePythonDispatcher():
+            torch.vmap(lambda x: x.cumsum(0))(torch.ones(2, 3))
+    finally:
+        del operator.py_kernels[key]
+        operator._dispatch_cache.pop(key, None)
+    _equal(calls, [(0,)])
+    _equal(torch.vmap(lambda x: operator._op_dk(key, x, 0))(torch.ones(2, 3)).tolist(), [[1, 2, 3]] * 2)
+
+
+def current_interpreters(current: Any) -> None:
+    found = []
+    torch.vmap(lambda x: found.append((current().batch_size(), current().level())) or x)(torch.ones(3))
+    _equal(found, [(3, 1)])
+
+
+def zero_tangents(zeros: Any) -> None:
+    """Zeros with the strides of another tensor, and the batch of a first one."""
+    result = zeros(torch.ones(3, 5), torch.ones(2, 4).t(), self_num_batch_dims=1)
+    _equal((tuple(result.shape), result.stride(), result.any().item()), ((3, 4, 2), (8, 1, 4), False))
+
+
+def maps_functions(helper: Any) -> None:
+    def rule(info: Any, dims: Any, x: torch.Tensor, number: int) -> Any:
+        _equal((info.batch_size, dims, tuple(x.shape)), (3, (1, None), (2, 3)))
+        return x * number, 1
+
+    current = pytorch_internals.current_interpreter
+    double = torch.vmap(lambda x: helper(current(), rule, _aten.mul.Scalar, x, 2), in_dims=1)
+    _equal(double(torch.ones(2, 3)).tolist(), [[2, 2]] * 3)
+
+
 def forces_dispatch_keys(guard: Any) -> None:
     before = _dispatch_keys()
     with guard(*map(torch._C.DispatchKeySet, (torch._C.DispatchKey.Python, torch._C.DispatchKey.Conjugate))):
@@ -1382,6 +1419,10 @@ CHECKS: dict[str, Callable[..., object]] = {
     "TransformType": transform_types,
     "is_zerotensor": zero_tensor,
     "dispatch_keys": keys_of_dispatch,
+    "BATCHED": batched_key,
+    "zero_tangent": zero_tangents,
+    "current_interpreter": current_interpreters,
+    "vmap_helper": maps_functions,
     "ForceDispatchKeyGuard": forces_dispatch_keys,
     "dispatch_tls_local_include_set": included_keys,
     "dispatch_tls_local_exclude_set": excluded_keys,

@@ -25,6 +25,7 @@ _SIZES = "sizes that vary between the calls of a compiled program"
 _GUARD = "detecting that a setting of PyTorch changed between calls"
 _KERNELS = "detecting that the choice of attention kernels changed between calls"
 _FUNCTORCH = "programs under transformations of torch.func"
+_BATCHING = "torch.vmap in compiled programs, of sizes that vary between calls"
 _SAVED_HOOKS = "saved-tensor hooks around compiled programs"
 _BACKWARD = "backward of compiled programs"
 _CHECKPOINT = "torch.utils.checkpoint in compiled programs"
@@ -99,8 +100,13 @@ ROWS: Final = (
       for name in ("get_interpreter_stack", "get_unwrapped", "is_batchedtensor", "maybe_get_level", "unwrap_if_dead",
                    "TransformType")],
     Name("torch._functorch.vmap._add_batch_dim", _FUNCTORCH, kind=Kind.ENTRY_POINT),
+    Name("torch._functorch.autograd_function.custom_function_call_vmap_helper", _BATCHING, name="vmap_helper"),
+    Name("torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter", _BATCHING, name="current_interpreter"),
+    Name("torch._C.DispatchKey.FuncTorchBatched", _BATCHING, name="BATCHED"),
     Name("torch._functorch.eager_transforms._wrap_for_grad", _FUNCTORCH, kind=Kind.ENTRY_POINT),
     Name("torch.Tensor._is_zerotensor", _FUNCTORCH),
+    Name("torch.ops.aten._new_zeros_with_same_feature_meta.default", "torch.func.jacfwd of sizes that vary",
+         name="zero_tangent"),
     *[Name(f"torch._C.{name}", "leaving the transformations of torch.func of a program that raises an exception")
       for name in ("_ForceDispatchKeyGuard", "_dispatch_tls_local_include_set", "_dispatch_tls_local_exclude_set")],
     Name("torch._C._dispatch_keys", "computing lazy tensors before a compiled region gets them"),

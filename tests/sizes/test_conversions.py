@@ -59,7 +59,44 @@ def _matched(x: torch.Tensor, m: float) -> Any:
             return x
 
 
-ONE: tuple[Program, ...] = (_numbers, _sizes, _tensors, _gradients, _mapped, _classes, _others, _matched)
+def _types(x: torch.Tensor, m: float) -> Any:
+    n, value = x.shape[0], x.sum().item()
+    kinds = type(n) is int, type(m) is float, type(value) in (int, float), {int: 1, float: 2}[type(n)]
+    return x * m, kinds, type(n), type(m).__name__, n.__class__ is int, type(n + 1) is int, type(x) is torch.Tensor
+
+
+def _types_of_items(x: torch.Tensor, m: float) -> Any:
+    def doubled(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(map(doubled, value))
+        return value * 2 if type(value) is int or isinstance(value, float) else value
+
+    return doubled((m, [x.shape[0], x], "text")), type, isinstance(int, type)
+
+
+def _metaclass(x: torch.Tensor, m: float) -> Any:
+    class Meta(type):
+        def __call__(cls, *args: Any) -> Any:
+            return len(args)
+
+    kind: Any = Meta("kind", (), {})
+    facts = isinstance(kind, Meta), isinstance(int, Meta), issubclass(Meta, type), type(kind) is Meta, type(m) is float
+    return x * m, kind(1, 2), facts, type("plain", (), {"one": 1})().one
+
+
+ONE: tuple[Program, ...] = (
+    _numbers,
+    _sizes,
+    _tensors,
+    _gradients,
+    _mapped,
+    _classes,
+    _others,
+    _matched,
+    _types,
+    _types_of_items,
+    _metaclass,
+)
 
 
 def _dtype(x: torch.Tensor, m: float) -> Any:
@@ -114,7 +151,7 @@ def test_as_eager(program: Program) -> None:
         x = torch.randn(4 + index, generator=torch.Generator().manual_seed(index)).abs()
         m = 2.25 + index / 8
         _assert_same(compiled(x, m), program(x, m))
-        assert not {"int", "float"} & globals().keys()
+        assert not {"int", "float", "type"} & globals().keys()
         assert type(index) is builtins.int
     many = program in MANY or (program is _mapped and sys.version_info >= (3, 12))  # their comprehensions are inlined
     assert many or thunder.cache_misses(compiled) <= 3

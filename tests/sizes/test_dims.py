@@ -115,9 +115,9 @@ def test_constants_by_another_size_and_after_a_call_with_size_one() -> None:
     with pytest.raises(DeclaredSizeError, match=r"y.shape\[0\] is declared"):
         f(torch.ones(5), torch.ones(5))
 
-    def mapped(x: torch.Tensor) -> torch.Tensor:
-        return x.sin() if type(x.shape[0]) is int else x
-
+    namespace: dict[str, Any] = {"type": type}  # the name cannot lead to another function
+    exec("def mapped(x):\n    return x.sin() if type(x.shape[0]) is int else x\n", namespace)
+    mapped = namespace["mapped"]
     g = compiled(mapped, {"x": {0: BATCH}})
     assert check(g, mapped, torch.randn(1, 4)) == 1
     for _ in range(2):

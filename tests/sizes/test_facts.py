@@ -67,9 +67,9 @@ def test_sizes_zero_and_one_are_compiled_apart() -> None:
         lambda n: list(range(n)),
         lambda n: f"{n} {n:3d} {n!r} {n!s}",
         lambda n: {n: 1},
-        lambda n: math.ceil(n / 2) + 2**n,
+        lambda n: math.ceil(n / 2) + math.factorial(n),
         lambda n: [0] * n,
-        lambda n: (n.bit_length(), divmod(n, 2), n & 3, round(n / 3)),
+        lambda n: (n.to_bytes(2, "big"), divmod(n, 2), n & 3, round(n / 3)),
         lambda n: hash(n),
         lambda n: bytes(n),
     ],
@@ -208,9 +208,10 @@ def test_marks() -> None:
 
 
 def test_what_cannot_be_recorded_with_symbols_takes_constants_and_says_why() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if type(x.shape[0]) is int else x
-
+    namespace: dict[str, Any] = {"type": type}  # the name cannot lead to another function
+    source = "def program(x):\n    return x * 2 if type(x.shape[0]) is int else x\n"
+    exec(compile(source, "test_facts.py", "exec"), namespace)
+    program = namespace["program"]
     f = compiled(program)
     assert misses(f, [(3, 4), (5, 4), (5, 4)], program) == [1, 2, 2]
     assert "class" in sizes_of(f).reason
@@ -285,7 +286,7 @@ def test_functions_that_tell_the_class_of_ints_get_ints() -> None:
     for size in (4, 5):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
-    assert "reads the class" in str(thunder.explain(compiled).programs)
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_what_was_found_out_later_counts_for_all_ops() -> None:
@@ -362,7 +363,7 @@ def _returned(x: torch.Tensor) -> Any:
 LAYERS = Layers()
 
 
-@pytest.mark.parametrize(("program", "misses"), [(_another_object, 2), (_names, 2), (_key, 4), (_returned, 4)])
+@pytest.mark.parametrize(("program", "misses"), [(_another_object, 2), (_names, 2), (_key, 2), (_returned, 2)])
 def test_classes_of_numbers(program: Callable[[torch.Tensor], Any], misses: int) -> None:
     compiled = thunder.jit(program)
     for length in (3, 4, 5, 6):

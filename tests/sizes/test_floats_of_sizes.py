@@ -59,6 +59,7 @@ VARYING: list[tuple[Program, int]] = [
     (lambda x: x * 2.0 ** x.shape[0], 2),
     (lambda x: torch.full((x.shape[0],), x.shape[0] / 2), 2),
     (lambda x: torch.nn.functional.layer_norm(x, x.shape[1:], eps=1 / x.shape[0]), 2),
+    (lambda x: x * (x.shape[0] / 2) if type(x.shape[0] / 2).__name__ == "float" else x, 2),
     (returned, 2),
     (of_two, 2),
     (guarded, 3),
@@ -69,7 +70,6 @@ CONSTANT: list[Program] = [
     lambda x: x * hash(x.shape[0] * 0.7),
     lambda x: (x, {x.shape[0] / 2: 1}),
     lambda x: f"{x.shape[0] / 2:.2f}",
-    lambda x: (type(x.shape[0] / 2).__name__, x * (x.shape[0] / 2)),
 ]
 
 

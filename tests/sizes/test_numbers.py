@@ -188,7 +188,49 @@ def _constant_form(x: torch.Tensor, n: int) -> Any:
     )
 
 
+def _bits(x: torch.Tensor, n: int) -> Any:
+    rounded = (n + 7) & ~7
+    return x * (n & 1), n | 5, n ^ 5, 6 & n, n & 10, n << 2, n >> 1, -9 & n, rounded, n.bit_length(), n.bit_count()
+
+
+def _powers(x: torch.Tensor, n: int) -> Any:
+    padded = torch.nn.functional.pad(x, (0, (1 << (n - 1).bit_length()) - n))
+    return (
+        padded,
+        2**n,
+        n**6,
+        n**-2,
+        100 >> n,
+        pow(3, n),
+        math.isqrt(n),
+        math.gcd(n, 12),
+        math.lcm(n, 4),
+        math.comb(n, 2),
+    )
+
+
+def _undefined(x: torch.Tensor, n: int) -> Any:
+    functions = lambda: 1 << n, lambda: 1 >> n, lambda: 2**n, lambda: math.isqrt(n), lambda: n << 60, lambda: n**-1
+    return x, [_outcome(function) for function in functions]
+
+
+def _created(x: torch.Tensor, n: int) -> Any:
+    windows = torch.hann_window(n, periodic=False), torch.kaiser_window(n), torch.bartlett_window(window_length=n)
+    row, column = torch.triu_indices(n, n, 1)
+    return torch.linspace(0, 1, n), torch.logspace(0, 2, steps=n, dtype=torch.float64), windows, row * column
+
+
+def _triangles(x: torch.Tensor, n: int) -> Any:
+    below = [torch.tril_indices(n, columns, offset) for columns in (3, 5) for offset in (-4, -1, 0, 2)]
+    return below, [torch.triu_indices(4, n, offset=offset) for offset in (-5, 0, 1)]
+
+
 CASES: dict[str, tuple[Program, list[int], int | None]] = {
+    "bits": (_bits, [3, 9, *range(4, 20), -3, 0, 1, -8], 8),
+    "powers": (_powers, [3, *range(4, 20)], 6),
+    "undefined": (_undefined, [3, 5, 70, -1, 0, 1000], None),
+    "created": (_created, [3, 9, *range(4, 20), 1, 0], 4),
+    "triangles": (_triangles, [3, 9, *range(4, 20), 1, 0, 2], 10),
     "integer tensor": (_integer_tensor, [*range(3, 20), -3, 0, 1], 4),
     "arithmetic": (_arithmetic, [*range(2, 20), 0, -1, -7, 1], 4),
     "size": (_as_size, [5, 8, 6, 1, 0, 9], None),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -120,3 +122,103 @@ def test_format_with_a_specification_raises_as_in_eager() -> None:
         thunder.jit(program)(torch.ones(2))
     with pytest.raises(TypeError, match="unsupported format string"):
         thunder.jit(program)(torch.ones(2, requires_grad=True))
+
+
+logger = logging.getLogger("thunder_tests.texts")
+
+
+class ToOutput(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stdout.write(self.format(record) + "\n")
+
+
+@pytest.fixture
+def logs_to_output() -> Iterator[None]:
+    handler = ToOutput()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield
+    logger.removeHandler(handler)
+
+
+def step(x: torch.Tensor, rate: float) -> Any:
+    loss = (x * rate).sum()
+    print(f"{x.shape[0]:>4} of {{10}}: loss {loss.item():.3f}, {loss:10.2e}, {loss}, rate {rate:.2g}", "{}", flush=True)
+    loss.add_(1)
+    return loss, rate
+
+
+def through_a_variable(x: torch.Tensor, rate: float) -> Any:
+    total = x.sum()
+    text = f"{total:.3f} {rate=}"
+    total.add_(1)
+    for index in range(2):
+        line = f"{index}: {total * index:.1f}"
+        print(line, text)
+    return total
+
+
+def other_forms(x: torch.Tensor, rate: float) -> Any:
+    print("{:.3f}|{}".format(x.sum().item(), rate), "rate " + str(rate) + "%")  # noqa: UP032
+    print(x.shape, [x.shape[0], 2], {"rate": rate}, f"{x.shape} {[x.shape[0], rate]!r} {torch.equal(x, x)}")
+    return x
+
+
+def logged(x: torch.Tensor, rate: float) -> Any:
+    logger.info(f"loss {x.sum().item():.3f} 100% {{}}")
+    logger.debug(f"loss {x.sum().item():.3f}")
+    logger.warning(f"rate {rate:.2f} of %d", x.shape[0])
+    return x
+
+
+def of_two_uses(x: torch.Tensor, rate: float) -> Any:
+    text = f"{rate:.3f}"
+    print(text)
+    return x, text
+
+
+def padded(x: torch.Tensor, rate: float) -> Any:
+    print(f"{rate!s:>20}|{x.shape!s:>30}", "{:>20}".format(f"{rate:.2f}"), f"{rate:.2f}".upper())
+    return x
+
+
+def own_print(x: torch.Tensor, rate: float) -> Any:
+    def print(text: str) -> int:
+        return len(text)
+
+    return x, print(f"{rate:.12f}")
+
+
+def other_options(x: torch.Tensor, rate: float) -> Any:
+    print("a", f"{rate:.2f}", sep=f"{rate:.1f}")
+    return x
+
+
+def refused_by_python(x: torch.Tensor, rate: float) -> Any:
+    try:
+        print(f"{rate:d}")
+    except ValueError as error:
+        print(error)
+    return x
+
+
+PRINTED: dict[Callable[..., Any], int | None] = {
+    **dict.fromkeys((step, through_a_variable, other_forms, logged, refused_by_python), 2),
+    **dict.fromkeys((of_two_uses, padded, own_print, other_options), None),
+}
+"""Programs, with the number of compilations; None where the text is a value."""
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.usefixtures("logs_to_output")
+@pytest.mark.parametrize("program", PRINTED, ids=lambda program: program.__name__)
+def test_numbers_in_printed_texts(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = thunder.jit(program)
+    for index in range(2, 10):
+        results, outputs = [], []
+        for function in (compiled, program):
+            results.append(function(torch.arange(float(index)) / 7, index / 8))
+            outputs.append(capsys.readouterr().out)
+        same(*results)
+        assert outputs[0] == outputs[1]
+    assert PRINTED[program] in (None, thunder.cache_misses(compiled))

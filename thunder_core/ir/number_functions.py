@@ -21,6 +21,10 @@ _OPERATORS: Final[dict[Callable[..., Any], str]] = {
     operator.neg: "(-{})",
     operator.pos: "(+{})",
     operator.abs: "abs({})",
+    operator.rshift: "({} >> {})",
+    operator.and_: "({} & {})",
+    operator.or_: "({} | {})",
+    operator.xor: "({} ^ {})",
     operator.truth: "bool({})",
     operator.eq: "({} == {})",
     operator.ne: "({} != {})",
@@ -65,7 +69,39 @@ def numpy_function(name: str, *numbers: float) -> Any:
     return getattr(sys.modules["numpy"], name)(*numbers)
 
 
-_BY_NAME: Final = (is_defined, is_integer, is_close, sum_of, numpy_function, round, float)
+_LARGEST_EXPONENT: Final = 63
+"""The largest exponent of a power of two that is the size of a tensor, or a shift that is applied to one."""
+
+
+def shifted_left(number: int, count: int) -> int:
+    """``number << count``. Raises OverflowError, without computing it, for counts that exceed any size."""
+    return power(2, count) * number
+
+
+def power(base: int, exponent: int) -> int:
+    """``base ** exponent`` of ints. Raises OverflowError, without computing it, where it exceeds any size.
+
+    It also raises this for a negative exponent, with which the power is not an int.
+    """
+    if exponent < 0 or (abs(base) > 1 and exponent > _LARGEST_EXPONENT):
+        raise OverflowError("a power of ints that is not a size")
+    return int(base**exponent)
+
+
+def bit_length(number: int) -> int:
+    """``number.bit_length()``."""
+    return number.bit_length()
+
+
+def bit_count(number: int) -> int:
+    """``number.bit_count()``."""
+    return number.bit_count()
+
+
+_BY_NAME: Final = (
+    *(is_defined, is_integer, is_close, sum_of, numpy_function, round, float),
+    *(shifted_left, power, bit_length, bit_count),
+)
 """Functions whose calls consist of the name and the operands."""
 NAMES: Final = {"math": math, **{function.__name__: function for function in _BY_NAME}}
 """The globals of calls as text."""

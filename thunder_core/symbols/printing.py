@@ -14,17 +14,28 @@ _print: Final = builtins.print  # not what replaces it while a program is record
 _warn_explicit: Final = warnings.warn_explicit
 
 
-def print_values(*values: Any, to_stderr: bool = False, **options: Any) -> None:
-    """``print(*values, **options)``, to the standard output or error stream of the moment."""
+def print_values(*values: Any, to_stderr: bool = False, numbers: tuple[Any, ...] = (), **options: Any) -> None:
+    """``print(*values, **options)``, to the standard output or error stream of the moment.
+
+    Args:
+        numbers: if there are any, the strings among the values are format strings of them.
+    """
+    if numbers:
+        values = tuple([value.format(*numbers) if type(value) is str else value for value in values])
     _print(*values, file=sys.stderr if to_stderr else sys.stdout, **options)
 
 
-def log_values(logger: str, level: int, place: tuple[str, int, str], message: Any, *args: Any) -> None:
+def log_values(
+    logger: str, level: int, place: tuple[str, int, str], message: Any, *args: Any, numbers: tuple[Any, ...] = ()
+) -> None:
     """Log ``message % args``, if the logger of that name is enabled for the level.
 
     Args:
         place: file, line and function that the record names.
+        numbers: if there are any, the message is a format string of them.
     """
+    if numbers:
+        message = message.format(*numbers)
     target = logging.getLogger(logger)
     if target.isEnabledFor(level):
         file, line, function = place

@@ -15,6 +15,7 @@ from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_internals import FakeTensor, view_base
+from thunder_core.tracing.creation import created
 from thunder_core.tracing.fake_tensors import Observed, storage_address
 from thunder_core.tracing.frames import calls_program, user_location
 from thunder_core.tracing.recurrent import inferred_results
@@ -122,6 +123,8 @@ def infer(
     """
     with kernels_for_sizes(target, args, kwargs):
         value = inferred_results(target, args, kwargs)
+        if value is NotImplemented:
+            value = created(target, args, kwargs)
         if value is NotImplemented:
             value = target(*args, **kwargs)
     try:

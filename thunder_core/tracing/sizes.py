@@ -24,6 +24,7 @@ from thunder_core.ir.location import SourceLocation, at
 from thunder_core.ir.size import SIZE_NAMES, Size, SizeExpr, on_fakes
 from thunder_core.pytorch_errata import preserving_symbolic_sizes, returns_argument
 from thunder_core.pytorch_internals import EnablePythonDispatcher, size_settings
+from thunder_core.tracing.creation import has_counted_size
 from thunder_core.tracing.frames import raising_location, user_location
 
 SMALLEST: Final = 2
@@ -451,12 +452,16 @@ def kernels_for_sizes(
 
 
 def operators_for_sizes(line: BoundSymbol) -> AbstractContextManager[Any]:
-    """For recording the operators of an op, which must be those that run without symbols."""
-    return (
-        nullcontext()
-        if _active.sizes is None
-        else preserving_symbolic_sizes(line.symbol.target, line.args, line.kwargs)
-    )
+    """For recording the operators of an op, which must be those that run without symbols.
+
+    Raises:
+        RuntimeError: PyTorch would make a size of it a constant.
+    """
+    if _active.sizes is None:
+        return nullcontext()
+    if has_counted_size(line.symbol.target, line.args, line.kwargs):
+        raise RuntimeError("its number of elements is an int for PyTorch")
+    return preserving_symbolic_sizes(line.symbol.target, line.args, line.kwargs)
 
 
 def active_symbols(names: Sequence[str]) -> list[Size]:

@@ -133,8 +133,40 @@ _PLAIN = StackValue(is_plain=True)
 _NULL = StackValue(constant=None)  # pushed together with a function that is not a bound method
 
 
-def instructions(code: CodeType) -> Iterator[Instruction]:
-    """The instructions of ``code`` in order, including unreachable ones."""
+_MARKED = StackValue("<marked>")  # a label that no variable has
+
+
+def consumers(code: CodeType, position: int) -> tuple[Instruction | None, list[Instruction]]:
+    """The instruction at an offset, as ``frame.f_lasti`` has it, and those that take its result from the stack.
+
+    A `JOIN` among these means that not all of them are known.
+    """
+    start = max([each for each, _, _ in _decoded(code) if each <= position])
+    found = list(instructions(code, start))
+    own = next((each for each in found if each.position == start and each.operation != JOIN), None)
+    return own, [each for each in found if any(value is _MARKED for value in each.operands)]
+
+
+def is_marked(value: StackValue) -> bool:
+    """Whether a value is the one of which `consumers` returns the instructions."""
+    return value is _MARKED
+
+
+def variable_consumers(code: CodeType, name: str) -> list[Instruction]:
+    """The instructions that take the value of a local variable from the stack."""
+    return [
+        each
+        for each in instructions(code)
+        if any(value.label == name and not value.chain and value.owner is None for value in each.operands)
+    ]
+
+
+def instructions(code: CodeType, marked: int = -1) -> Iterator[Instruction]:
+    """The instructions of ``code`` in order, including unreachable ones.
+
+    Args:
+        marked: the offset of an instruction whose result gets the label of a marked value.
+    """
     stack: list[StackValue] = []
     known = True  # False in code without a known predecessor: the stack has a sufficient size and unknown values
     ended = False
@@ -178,6 +210,8 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
             stack += load(code, argument, name, operands)
         elif pushed:
             stack += [_ANY] * pushed
+        if position == marked and pushed:
+            stack[-1] = _MARKED
         if keywords is not None:
             operation, operands, keywords = "CALL_KW", [*operands, keywords], None
         yield Instruction(position, operation, argument, name, operands)

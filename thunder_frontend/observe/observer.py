@@ -104,6 +104,7 @@ class Observer:
         reads_class_of: for ``"int"`` and ``"float"`` the first function that reads classes of objects, and has this
             name in its code or such a number as an argument. It can distinguish a number from a symbol:
             ``type(n) is int``.
+        class_readers: for the same names, the global variables of all such functions in which ``type`` is the builtin.
         reads_classes: the first function of the user's that reads the class of any object, for more than its name.
         may_catch_conversions: whether code uses a class of `CONVERSIONS` other than by calls, and may catch the
             exception that PyTorch raises for it: ``torch.zeros(3, dtype=float)``.
@@ -125,6 +126,7 @@ class Observer:
         self._heap = Heap(stand_in, args, kwargs)
         self.generators = self._heap.generators
         self.reads_class_of: dict[str, SourceLocation] = {}
+        self.class_readers: dict[str, list[dict[str, Any]]] = {}
         self.reads_classes: SourceLocation | None = None
         self.compares_bools: SourceLocation | None = None
         self._following = Following(self._heap)
@@ -512,6 +514,8 @@ class Observer:
             for name in classes:
                 place = SourceLocation(code.co_filename, frame.f_lineno, code.co_qualname)
                 self.reads_class_of.setdefault(name, place)
+                if not is_conversion(frame.f_globals.get("type")):
+                    self.class_readers.setdefault(name, []).append(frame.f_globals)
         if kind is CodeKind.MODULE:
             return
         reads.function_entered(code, names)

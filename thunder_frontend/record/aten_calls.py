@@ -25,6 +25,7 @@ from thunder_core.symbols.operators import torch_call
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.sizes import kernels_for_sizes
+from thunder_frontend.record import batching_rules
 from thunder_frontend.record.arguments import CallArguments
 from thunder_frontend.record.communication import communication
 from thunder_frontend.record.data_dependence import ValueNeeded, ValueRequest
@@ -146,7 +147,8 @@ def call_transformed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
         with DisableTorchFunctionSubclass(), _with_versions(func):
             return func(*args, **kwargs)
     args, kwargs = map_leaves(partial(_with_symbols, recorder), (args, kwargs))
-    with DisableTorchFunctionSubclass(), _with_versions(func), kernels_for_sizes(func, args, kwargs):
+    kernels = kernels_for_sizes(func, args, kwargs)
+    with DisableTorchFunctionSubclass(), _with_versions(func), batching_rules.installed(), kernels:
         return traced(func(*args, **kwargs))
 
 

@@ -38,6 +38,9 @@ class Attempt:
         general: whether PyTorch then prefers results that hold for all sizes, including 0 and 1.
         converting: the global variables of the code in which calls of ``int`` and ``float`` return numbers of the trace
             (`thunder_frontend.record.conversions`); None where they return plain numbers.
+        typed: the global variables of the code in which calls of ``type`` return the classes of plain numbers.
+        formats: whether texts that the program prints have placeholders for numbers of the trace
+            (`thunder_frontend.record.formatted_texts`).
         constant_sizes: why an attempt with symbols failed; empty if there was none.
         constant_floats: the paths of floats that should vary and are constants, each with the line that needs it.
         retries: how this attempt and those before came about, for the report.
@@ -54,6 +57,8 @@ class Attempt:
     defines_sizes: bool = False
     general: bool = True
     converting: tuple[dict[str, Any], ...] | None = field(default=(), compare=False)
+    typed: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    formats: bool = True
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)
     retries: tuple[Retry, ...] = ()

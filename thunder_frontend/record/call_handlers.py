@@ -30,7 +30,7 @@ from thunder_core.symbols.metadata import value_readers
 from thunder_core.symbols.opaque import property_name
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import called_outside_of_program, calls_program, user_location
-from thunder_frontend.record import profiler_ranges, subclasses
+from thunder_frontend.record import formatted_texts, profiler_ranges, subclasses
 from thunder_frontend.record.arguments import CallArguments
 from thunder_frontend.record.aten_calls import FROM_DATA
 from thunder_frontend.record.constants import evaluate
@@ -136,7 +136,16 @@ def _format(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     if type(tensor) is not Tensor or tensor.dim() or tensor.is_meta:
         with recorder.mode:  # PyTorch formats the number of a 0-d tensor, and the repr of others
             return object.__format__(*args)
-    return _read_value(recorder, func, *args, **kwargs)
+    text = _placeholder(recorder, tensor, *args[1:])
+    return _read_value(recorder, func, *args, **kwargs) if text is None else text
+
+
+def _placeholder(recorder: Recorder, tensor: torch.Tensor, specification: str) -> str | None:
+    """The text of a 0-d tensor in what the program prints; None if it has to be that of its value."""
+    if recorder.attempt.guesses is None or not formatted_texts.allowed(recorder, specification):
+        return None
+    with recorder.mode:
+        return format(_read_value(recorder, Tensor.item, tensor), specification)
 
 
 def _represent(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,10 @@
-"""``float(n)`` and ``int(n)`` of numbers of the trace, of varying sizes and of tensors, which need no value.
+"""``float(n)``, ``int(n)`` and ``type(n)`` of numbers of the trace, of varying sizes and of tensors.
 
-Python requires that the classes return plain numbers. So a call that would specialize the program ends the recording
-(`thunder_frontend.record.recorder.Recorder.convert`); in the next one, the name leads to another class in the module
-that contains the call.
+Python requires that ``int`` and ``float`` return plain numbers, and ``type`` returns the class of the trace's numbers.
+So a call that would specialize the program ends the recording (`thunder_frontend.record.recorder.Recorder.convert`,
+`thunder_frontend.record.record_program`); in the next one, the name leads to another class in the module that contains
+the call. As the classes that replace ``int`` and ``float`` are other objects than these, a program in which ``type`` is
+replaced calls the builtin ``int`` and ``float``.
 """
 
 from __future__ import annotations
@@ -24,30 +26,37 @@ Namespaces = Iterable[dict[str, Any]]
 
 
 class _Conversion(type):
-    """The metaclass of classes that programs call in place of ``int`` and ``float``, as which they appear to be."""
+    """The metaclass of classes that programs call in place of builtin ones, as which they appear to be.
+
+    Subclasses, which a program may define while it is recorded, are like those of the builtin class.
+    """
 
     builtin: Any
 
     @calls_program
     def __call__(cls, *args: Any, **options: Any) -> Any:
+        if not _is_placed(cls):
+            return super().__call__(*args, **options)
         number = _converted(cls.builtin, args[0]) if len(args) == 1 and not options else NotImplemented
         return cls.builtin(*args, **options) if number is NotImplemented else number
 
     def __instancecheck__(cls, value: Any) -> bool:
+        if not _is_placed(cls):
+            return super().__instancecheck__(value)
         kind = value.proxy.python_type if type(value) is TracedNumber else type(value)
         return issubclass(int if kind is TracedSize else kind, cls.builtin) or isinstance(value, cls.builtin)
 
     def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, cls.builtin)
+        return issubclass(kind, cls.builtin) if _is_placed(cls) else super().__subclasscheck__(kind)
 
     def __eq__(cls, other: object) -> bool:
-        return other is cls or other is cls.builtin
+        return other is cls or (other is cls.builtin and _is_placed(cls))
 
     def __hash__(cls) -> int:
-        return hash(cls.builtin)
+        return hash(cls.builtin) if _is_placed(cls) else super().__hash__()
 
     def __repr__(cls) -> str:
-        return repr(cls.builtin)
+        return repr(cls.builtin) if _is_placed(cls) else super().__repr__()
 
     @property
     def dtype(cls) -> Any:
@@ -56,7 +65,10 @@ class _Conversion(type):
 
 
 def _converted(kind: type, value: Any) -> Any:
-    """The number of the trace for ``kind(value)``; `NotImplemented` where the builtin decides."""
+    """The number of the trace for ``kind(value)``, or its class; `NotImplemented` where the builtin decides."""
+    if kind is type:
+        number = value.proxy.python_type if type(value) is TracedNumber else type(value)
+        return int if number is TracedSize else number
     if isinstance(value, torch.Tensor) and variable_of(value) is not None and _is_number(value):
         value = value.item()
         if type(value) not in (TracedNumber, TracedSize):
@@ -75,6 +87,11 @@ def _is_number(tensor: torch.Tensor) -> bool:
     return type(count) is int and count == 1 and tensor.dtype is not torch.bool and not tensor.dtype.is_complex
 
 
+def _is_placed(kind: type) -> bool:
+    """Whether a class is one that replaces a builtin class, rather than a subclass of it."""
+    return "builtin" in vars(kind)
+
+
 def _class(builtin: type) -> type:
     members = {"builtin": builtin, "__slots__": (), "__module__": "builtins", "__qualname__": builtin.__name__}
     kind: type = _Conversion(builtin.__name__, (builtin,), members)
@@ -82,13 +99,20 @@ def _class(builtin: type) -> type:
     return kind
 
 
-_CLASSES: Final = {"int": _class(int), "float": _class(float)}
+_CLASSES: Final = {"int": _class(int), "float": _class(float), "type": _class(type)}
 
 
 @contextmanager
-def placed(namespaces: Namespaces) -> Iterator[None]:
-    """A context in which the code with these global variables calls the other classes."""
-    names = [(namespace, name) for namespace in namespaces for name in _CLASSES if name not in namespace]
+def placed(converting: Namespaces, typed: Namespaces) -> Iterator[None]:
+    """A context in which code calls the other classes.
+
+    Args:
+        converting: the global variables of the code that calls those of ``int`` and ``float``.
+        typed: likewise for ``type``.
+    """
+    wanted = [(namespace, name) for namespace in converting for name in ("int", "float")]
+    wanted += [(namespace, "type") for namespace in typed]
+    names = [(namespace, name) for namespace, name in wanted if name not in namespace]
     for namespace, name in names:
         namespace[name] = _CLASSES[name]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -133,6 +134,10 @@ class InputNumbers(Numbers):
         if not self._in_other_thread:
             super().convert(name, frame)
 
+    def formatted(self, number: Any, specification: str | None) -> str | None:
+        """As `Numbers`; None in other threads."""
+        return None if self._in_other_thread else super().formatted(number, specification)
+
     def of_numpy(self, function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """As `numpy_result`, for sizes."""
         return numpy_result(function, method, operands, options)
@@ -145,7 +150,9 @@ class InputNumbers(Numbers):
             return function(*map(operand_hint, operands))
         read, text = self._read(operands), self._text(function, operands)
         number = read or next((item for item in operands if type(item) is TracedNumber), None)
-        if number is not None and (read is not None or not text) and self.recorder.attempt.guesses is not None:
+        if (read is not None or not text) and self.recorder.attempt.guesses is not None:
+            if number is None:
+                number = self.computed(operator.pos, operands[:1])
             return TensorNumbers(self.recorder).integer(function, operands, number)
         sizes = self.recorder.inputs.input_sizes
         value = function(*map(operand_hint, operands))

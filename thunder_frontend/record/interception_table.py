@@ -61,6 +61,7 @@ from thunder_frontend.record import (
     tensor_state,
 )
 from thunder_frontend.record.communication import SUBJECT
+from thunder_frontend.record.integer_functions import OF_MATH
 from thunder_frontend.record.interception import (
     ApplyInterception,
     Interception,
@@ -74,7 +75,7 @@ from thunder_frontend.record.interception import (
 )
 from thunder_frontend.record.recorder import Recorder, active_recorder, program_recorder
 from thunder_frontend.record.traced_number import exact_sum
-from thunder_frontend.record.traced_size import larger_or_smaller
+from thunder_frontend.record.traced_size import integer_of_math, larger_or_smaller
 from thunder_frontend.record.watched_float import function_of_numbers
 
 Rows = tuple[Interception | Setting, ...]
@@ -256,6 +257,7 @@ _MATH: Final[Rows] = tuple(
         Interception(math, "isclose", deferred.close, "numbers that ops compute", when=active_recorder),
         Interception(math, "fsum", exact_sum, "floats that ops compute", when=active_recorder),
     ]
+    + [Interception(math, name, integer_of_math, "ints of sizes", when=active_recorder) for name in OF_MATH]
     + [
         Interception(builtins, name, larger_or_smaller, "sizes stay sizes", when=active_recorder)
         for name in ("max", "min")

@@ -29,6 +29,7 @@ from thunder_core.symbols.printing import LOG_VALUES, PRINT_VALUES, WARN
 from thunder_core.tracing.frames import CodeKind, calls_program, is_of_thunder, kind_of, user_location
 from thunder_frontend.observe.hidden_state import caller_of_logging
 from thunder_frontend.observe.observer import Observer
+from thunder_frontend.record import formatted_texts
 from thunder_frontend.record.arguments import CallArguments
 from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.subclasses import is_computed, refuse_classes
@@ -59,7 +60,9 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
     """
+    formatted_texts.refuse(options.values())
     if recorder.suspension.active:
+        formatted_texts.refuse(values)
         if kind_of(sys._getframe(_CALLER_OF_BUILTIN).f_code) is not CodeKind.USER:
             original(*values, **options)
         return
@@ -69,6 +72,8 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
         file = sys.stdout
     standard = file is None or file is trace.stdout or file is trace.stderr
     tensors = _has_tensors(values)
+    if not standard or peek_interpreter_stack() is not None:
+        formatted_texts.refuse(values)
     if tensors and peek_interpreter_stack() is not None:
         original(*values, file=file, **options)  # inside a transformation of torch.func, the repr of a tensor raises
         return
@@ -78,6 +83,9 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     original(file=io.StringIO(), **options)  # raises where the op would
     if file is trace.stderr and file is not None:
         options["to_stderr"] = True
+    values, numbers = formatted_texts.template(recorder, tuple([_shape_text(recorder, value) for value in values]))
+    if numbers:
+        options["numbers"] = numbers
     _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
 
 
@@ -120,8 +128,12 @@ def _log(
 ) -> bool:
     """Record a call of a logger's method, if it has to become an op."""
     caller = caller_of_logging(sys._getframe(1))
+    texts = formatted_texts.has_placeholders((message, *args, *options.values()))
     if caller is None or not _is_logged_by_line(caller, logger, level, (message, args), options):
+        if texts and logger.isEnabledFor(level):
+            formatted_texts.refuse((message, *args, *options.values()))
         return False
+    formatted_texts.refuse((*args, *options.values()))
     if not recorder.suspension.active:
         _log_values(recorder, caller, logger, level, message, args, options)
     return True
@@ -169,7 +181,9 @@ def _log_values(
         record = logger.makeRecord(logger.name, level, "", 0, message, args, None)
         message, args = record.getMessage(), ()
     place = (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name)
-    _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), {})
+    (message,), numbers = formatted_texts.template(recorder, (message,))
+    options = {"numbers": numbers} if numbers else {}
+    _record(recorder, LOG_VALUES, (logger.name, level, place, message, *args), options)
 
 
 @calls_program
@@ -279,9 +293,20 @@ def _record(recorder: Recorder, symbol: Symbol, args: tuple[Any, ...], kwargs: d
     recorder.trace.write(symbol, call.args, call.kwargs, effects=Effects(external=True))
 
 
+def _shape_text(recorder: Recorder, value: Any) -> Any:
+    """The text of a shape with sizes that vary; other values unchanged."""
+    if type(value) is not torch.Size:
+        return value
+    items: list[Any] = list(value)
+    if not any(type(size) is TracedSize for size in items):
+        return value
+    sizes = [formatted_texts.in_text(recorder, size) if type(size) is TracedSize else str(size) for size in items]
+    return f"torch.Size([{', '.join(sizes)}])"
+
+
 def _printable(value: Any) -> Any:
     """A value as the argument of an op: an object without tensors becomes its current text, which is guarded."""
-    return value if type(value) is TracedSize or _has_tensors(value) or _is_literal(value) else str(value)
+    return value if _has_tensors(value) or _is_literal(value) else str(value)
 
 
 def _has_tensors(value: Any) -> bool:
@@ -293,4 +318,5 @@ def _is_literal(value: Any) -> bool:
         return all(map(_is_literal, value))
     if type(value) is dict:
         return all(map(_is_literal, (*value, *value.values())))
-    return type(value) in _LITERAL  # the program may still change others, such as a Counter
+    # the program may still change others, such as a Counter
+    return type(value) in _LITERAL or type(value) is TracedSize

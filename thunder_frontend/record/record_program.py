@@ -233,14 +233,17 @@ def _run_checked(
         raised is not None or observer.reads_class_of or observer.may_catch_conversions
     ):
         raise RecordAgain("int and float are classes", converting=None)
+    readers = _readers_of_classes(recorder, observer)
+    if readers:
+        _replace_type(recorder, readers)
     if raised is not None and (recorder.attempt.varying is not None or _varies(input_sizes)):
         raise SizeVariesError(f"the program raises {type(raised).__name__}") from raised
-    if _varies(input_sizes) and "int" in observer.reads_class_of:
+    if _varies(input_sizes) and "int" in observer.class_readers:
         reason = "the function reads the class of a number that varies, which is not int"
         raise SizeVariesError(reason, location=observer.reads_class_of["int"])
-    if input_sizes is not None and input_sizes.floats.any and "float" in observer.reads_class_of:
+    if input_sizes is not None and input_sizes.floats.any and "float" in observer.class_readers:
         raise input_sizes.floats.constants(observer.reads_class_of["float"])
-    if recorder.has_traced_numbers and (raised is not None or observer.reads_class_of):
+    if recorder.has_traced_numbers and (raised is not None or readers):
         raise RecordAgain("a number of the trace cannot replace a Python number here", guesses=CONSTANT_NUMBERS)
     if observer.compares_bools is not None and _computes_bools(recorder):
         if recorder.attempt.guesses is None:
@@ -266,6 +269,34 @@ def _run_checked(
     return reconstruction, raised
 
 
+def _readers_of_classes(recorder: Recorder, observer: Observer) -> list[dict[str, Any]]:
+    """The global variables of code that can distinguish numbers of this recording from plain ones by ``type``."""
+    input_sizes, readers = recorder.inputs.input_sizes, observer.class_readers
+    wanted = {
+        "int": _varies(input_sizes),
+        "float": input_sizes is not None and input_sizes.floats.any,
+    }
+    return [
+        namespace
+        for name, namespaces in readers.items()
+        if wanted[name] or recorder.has_traced_numbers
+        for namespace in namespaces
+    ]
+
+
+def _replace_type(recorder: Recorder, namespaces: Sequence[dict[str, Any]]) -> None:
+    """Raise `RecordAgain` if ``type`` can be replaced in code with these global variables, where it is not yet."""
+    typed = recorder.attempt.typed
+    others = [
+        namespace
+        for namespace in namespaces
+        if "type" not in namespace and not any(namespace is known for known in typed)
+    ]
+    if others:
+        distinct = {id(namespace): namespace for namespace in others}
+        raise RecordAgain("type of a number of the trace", typed=(*typed, *distinct.values()), converting=None)
+
+
 def _computes_bools(recorder: Recorder) -> bool:
     """Whether an op has returned a bool to the program: `torch.equal`, for example."""
     outputs = (proxy for op in recorder.trace.ops for proxy in op.outputs())
@@ -288,6 +319,9 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
         return replaces_builtins(observer.replaced_builtins)
     if isinstance(error, ClassNeeded):
+        if error.namespace is not None and not any(error.namespace is known for known in recorder.attempt.typed):
+            typed = (*recorder.attempt.typed, error.namespace)
+            return RecordAgain("type of a number of the trace", typed=typed, converting=None)
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:
             return input_sizes.floats.constants(error.location)
@@ -383,7 +417,7 @@ def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observ
     """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
     sizes = recorder.inputs.input_sizes
     watched = nullcontext() if sizes is None else sizes.sizes.watched_by(observer)
-    with conversions.placed(recorder.attempt.converting or ()), observer, watched:
+    with conversions.placed(recorder.attempt.converting or (), recorder.attempt.typed), observer, watched:
         try:
             return observer.run(function), None
         except data_dependence.EXCEPTIONS as error:

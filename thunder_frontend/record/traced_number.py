@@ -29,6 +29,7 @@ from thunder_core.ir.symbol import Symbol
 from thunder_core.tracing.frames import calls_program, user_location
 from thunder_frontend.observe.bytecode import CLASS_NAMES
 from thunder_frontend.observe.stand_ins import NUMBER_CLASSES
+from thunder_frontend.record import formatted_texts
 from thunder_frontend.record.traced_size import TracedSize, called_by_program
 from thunder_frontend.record.traced_tensor import Variable
 
@@ -41,11 +42,13 @@ class ClassNeeded(EndsRecording):
 
     Attributes:
         location: the user's line.
+        namespace: the global variables of the code that reads it; None where it does not call ``type``.
     """
 
-    def __init__(self, location: SourceLocation | None) -> None:
+    def __init__(self, location: SourceLocation | None, reader: FrameType) -> None:
         super().__init__()
         self.location = location
+        self.namespace = reader.f_globals if "type" in reader.f_code.co_names else None
 
 
 class Numbers(ABC):
@@ -93,6 +96,18 @@ class Numbers(ABC):
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...], first: TracedNumber) -> bool:
         """The result of a predicate in this call, which each call or run checks. Raises as `value`."""
 
+    def formatted(self, number: Any, specification: str | None) -> str | None:
+        """The text of a traced number or size in what the program prints; None if it has to be that of the value.
+
+        Args:
+            specification: as for `thunder_frontend.record.formatted_texts.placeholder`.
+        """
+        if self.recorder.mode is None:
+            return None
+        kind = number.proxy.python_type if type(number) is TracedNumber else int
+        example = kind(1) if kind in _PYTHON else operand_hint(number)  # a specification is for all numbers of a class
+        return formatted_texts.placeholder(self.recorder, number, example, specification)
+
     def traced(self, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...] = ()) -> TracedNumber:
         """The `TracedNumber` for a number of the trace; see there for the arguments."""
         number = TracedNumber(self, proxy, symbol, variables)
@@ -138,7 +153,7 @@ class _NumberClass(type):
 
     def __getattribute__(cls, name: str) -> Any:
         if name in CLASS_NAMES and called_by_program():
-            raise ClassNeeded(user_location())
+            raise ClassNeeded(user_location(), sys._getframe(1))
         return super().__getattribute__(name)
 
 
@@ -188,7 +203,15 @@ class TracedNumber(metaclass=_NumberClass):
         return self.numbers.decided(operator.truth, (self,), self)
 
     def __repr__(self) -> str:
-        return repr(self.value())
+        text = self._in_printed_text() if called_by_program() else None
+        return repr(self.value()) if text is None else text
+
+    def __str__(self) -> str:
+        text = self._in_printed_text() if called_by_program() else None
+        return str(self.value()) if text is None else text
+
+    def _in_printed_text(self) -> str | None:
+        return self.numbers.formatted(self, None) if self.proxy.python_type in _PYTHON else None
 
     def __float__(self) -> float:
         self.numbers.convert("float", sys._getframe(1))
@@ -197,6 +220,10 @@ class TracedNumber(metaclass=_NumberClass):
     def __int__(self) -> int:
         self.numbers.convert("int", sys._getframe(1))
         return int(_integer(math.trunc, self))
+
+    def __format__(self, specification: str) -> str:
+        text = self.numbers.formatted(self, specification)
+        return format(self.value(), specification) if text is None else text
 
     def __round__(self, digits: Any = None) -> Any:
         if digits is None:
@@ -281,7 +308,7 @@ def _comparison(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if kind not in _NUMBERS:
             return getattr(self.value(), name)(other)
         result = self.numbers.decided(function, (self, other), self)
-        return result if self.proxy.python_type in (float, int, bool) else sys.modules["numpy"].bool_(result)
+        return result if self.proxy.python_type in _PYTHON else sys.modules["numpy"].bool_(result)
 
     return method
 
@@ -303,6 +330,7 @@ def _by_value(name: str) -> Callable[..., Any]:
     return method
 
 
+_PYTHON: Final = (float, int, bool)
 _NUMBERS: Final = (TracedNumber, TracedSize, int, float, bool)
 _DIVISIONS: Final = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _ARITHMETIC: Final = (operator.add, operator.sub, operator.mul, *_DIVISIONS, operator.pow)
@@ -311,7 +339,7 @@ _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
 _INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("complex", "index", "str", "format", "hash", "invert"),
+    *("complex", "index", "hash", "invert"),
     *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 

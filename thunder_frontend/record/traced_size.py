@@ -17,16 +17,14 @@ from thunder_core.ir.size import Size, SizeExpr, from_fake, least_of
 from thunder_core.tracing.frames import PACKAGES, calls_program, user_location
 from thunder_frontend.observe.bytecode import CLASS_NAMES
 from thunder_frontend.observe.stand_ins import NUMBER_CLASSES
+from thunder_frontend.record import integer_functions
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": False, "__rmod__": True}
 """Methods of floor division; the value is True if the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
-_BY_VALUE: Final = (
-    *("lshift", "rlshift", "rshift", "rrshift"),
-    *("and", "rand", "or", "ror", "xor", "rxor", "invert", "hash", "str", "repr", "format", "float"),
-)
+_BY_VALUE: Final = ("hash", "float")
 """Methods that need the value of the size: the program is specialized to it."""
 _ARITHMETIC: Final = {
     "__add__": (operator.add, False),
@@ -256,19 +254,77 @@ def _division(*, swapped: bool) -> Callable[..., Any]:
 
 
 def _power(self: TracedSize, exponent: Any, modulus: Any = None) -> Any:
-    """``n ** m``: a product for a small positive int, a float that ops compute for a float, by value otherwise."""
+    """``n ** m``: a product for a small positive int; a float for a float or a negative int; otherwise an int."""
     if type(exponent) is int and 0 < exponent <= _LARGEST_EXPONENT and modulus is None:
         return functools.reduce(operator.mul, (self,) * exponent)
-    if type(exponent) is float and modulus is None:
+    if modulus is None and (type(exponent) is float or (type(exponent) is int and exponent < 0)):
         return _float_power(self, self, exponent)
-    return _at_value(self, "__pow__", exponent, *([] if modulus is None else [modulus]))
+    return _integer_power(self, "__pow__", self, exponent, modulus)
 
 
 def _power_of(self: TracedSize, base: Any, modulus: Any = None) -> Any:
-    """``m ** n``: a float that ops compute for a float, by value otherwise."""
+    """``m ** n``: a float that ops compute for a float, otherwise an int."""
     if type(base) is float and modulus is None:
         return _float_power(self, base, self)
-    return _at_value(self, "__rpow__", base, *([] if modulus is None else [modulus]))
+    return _integer_power(self, "__rpow__", base, self, modulus)
+
+
+def _integer_power(size: TracedSize, name: str, base: Any, exponent: Any, modulus: Any) -> Any:
+    """``base ** exponent`` as an int; by value for a negative exponent, a modulus, or other classes of numbers."""
+    other = base if exponent is size else exponent
+    if modulus is None and type(other) in (int, TracedSize) and exponent >= 0:
+        result = integer_functions.power(_integer, base, exponent)
+        if result is not NotImplemented:
+            return result
+    return _at_value(size, name, other, *([] if modulus is None else [modulus]))
+
+
+def _integer(function: Callable[..., int], *operands: Any) -> Any:
+    """The int that a Python function computes from sizes and ints, as a symbol.
+
+    NotImplemented where it raises an error, or the result exceeds the range of sizes.
+    """
+    size = next(operand for operand in operands if type(operand) is TracedSize)
+    try:
+        return size.node.shape_env.sizes().floats.integer(function, operands)
+    except OverflowError:
+        return NotImplemented
+
+
+def _integer_operator(name: str, function: Callable[..., Any], *, swapped: bool = False) -> Callable[..., Any]:
+    """A shift or bitwise operator, of which the size is the second operand if ``swapped``."""
+
+    def operation(self: TracedSize, other: Any) -> Any:
+        if type(other) in (int, bool, TracedSize):
+            other = _as_int(other)
+            result = function(_integer, *((other, self) if swapped else (self, other)))
+            if result is not NotImplemented:
+                return result
+        return _at_value(self, name, other)
+
+    return operation
+
+
+def _integer_method(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: function(_integer, self)
+
+
+@calls_program
+def integer_of_math(recorder: Any, function: Callable[..., int], *operands: Any) -> Any:
+    """The interception of functions of `math` that return ints: a symbol for sizes, Python's result for others."""
+    size = next((operand for operand in operands if type(operand) is TracedSize), None)
+    if size is None or not all(type(operand) in (int, TracedSize) for operand in operands):
+        return function(*operands)
+
+    def operation(_: TracedSize, *numbers: Any) -> Any:
+        defined = integer_functions.OF_MATH[function.__name__](*numbers)
+        result = _integer(function, *numbers) if defined else NotImplemented
+        return function(*[int(number) for number in numbers]) if result is NotImplemented else result
+
+    sizes = size.node.shape_env.sizes()
+    if sizes is None or sizes.thread != threading.get_ident():
+        return function(*map(_plain, operands))
+    return _unobserved(function.__name__, operation)(size, *operands)
 
 
 def _float_power(size: TracedSize, base: Any, exponent: Any) -> Any:
@@ -338,6 +394,17 @@ def _with_other_number(size: TracedSize, name: str, other: Any) -> Any:
     return NotImplemented
 
 
+def _format(self: TracedSize, specification: str) -> str:
+    """A placeholder in a text that is only printed, otherwise the text of the value."""
+    text: str | None = self.node.shape_env.sizes().floats.formatted(self, specification)
+    return format(int(self), specification) if text is None else text
+
+
+def _text(self: TracedSize) -> str:
+    text: str | None = self.node.shape_env.sizes().floats.formatted(self, None)
+    return repr(int(self)) if text is None else text
+
+
 def _by_value(name: str) -> Callable[..., Any]:
     return lambda self, *others: _at_value(self, name, *others)
 
@@ -357,11 +424,20 @@ def _define() -> None:
         **{f"__{name}__": _symbolic(f"__{name}__") for name in _SYMBOLIC},
         **{f"__{name}__": _comparison(f"__{name}__") for name in _COMPARISONS},
         **{f"__{name}__": _by_value(f"__{name}__") for name in _BY_VALUE},
+        **{
+            f"__{prefix}{name}__": _integer_operator(f"__{prefix}{name}__", function, swapped=prefix == "r")
+            for name, function in integer_functions.OPERATORS.items()
+            for prefix in ("", "r")
+        },
+        **{name: _integer_method(function) for name, function in integer_functions.METHODS.items()},
+        "__invert__": lambda self: -self - 1,
         **{name: getattr(TracedSize, name) for name in ("__neg__", "__pos__", "__int__", "__index__")},
         "__truediv__": _division(swapped=False),
         "__rtruediv__": _division(swapped=True),
         "__pow__": _power,
         "__rpow__": _power_of,
+        "__format__": _format,
+        **dict.fromkeys(("__str__", "__repr__"), _text),
         "__divmod__": functools.partial(_divmod, swapped=False),
         "__rdivmod__": functools.partial(_divmod, swapped=True),
     }
