@@ -216,6 +216,15 @@ def compilations_of(implementation: str, compiled: Any) -> int | None:
     return int(counters["stats"]["unique_graphs"])
 
 
+def notes_of(implementation: str, compiled: Any) -> list[str]:
+    """The notes in Thunder's report on the last program, such as why ``cudagraphs`` captures it or not."""
+    if jit_options(implementation) is None:
+        return []
+    import thunder
+
+    return list(thunder.explain(compiled).entries[-1].notes)
+
+
 def reported_stages(report: CompileReport) -> Stages:
     """The stages of the last compilation in a report."""
     return [(stage.name, stage.seconds, stage.lines) for stage in report.entries[-1].stages]

@@ -42,14 +42,14 @@ def measure(
 
     Returns:
         ``losses`` of the compared steps; seconds of the ``first`` step, compilation included; Thunder's ``stages``;
-        number of ``compilations``, see `compilations_of`;
+        number of ``compilations`` and ``notes``, see `compilations_of` and `notes_of`;
         seconds of the timed ``steps`` (from CUDA events on a GPU); seconds that the ``host`` needs to enqueue a step on
         an idle device (on a GPU; it waits for the device if more than a thousand kernels are queued); ``items`` of a
         step; and ``memory`` in bytes.
     """
     import torch
 
-    from benchmarks.implementations import compilations_of, stages_of
+    from benchmarks.implementations import compilations_of, notes_of, stages_of
     from benchmarks.losses import OTHER_KERNELS
     from benchmarks.tasks import TASKS
 
@@ -90,6 +90,7 @@ def measure(
             "first": first,
             "stages": stages,
             "compilations": compilations_of(implementation, compiled),
+            "notes": notes_of(implementation, compiled),
             "steps": times,
             "host": _host_seconds(task, compiled, work.steps) if _enqueues(work) and not first_only else [],
             "items": task.items,

@@ -55,6 +55,7 @@ def test_train_step(here, tmp_path, capsys):
     assert content["device"]["name"] == "CPU"
     assert content["command"].startswith("python -m benchmarks")
     assert [run["implementation"] for run in content["runs"]] == ["eager", "thunder[]", "eager"] * 2
+    assert [type(run["result"]["notes"]) for run in content["runs"]] == [list] * 6
     whats = [row["what"] for row in content["rows"]]
     assert whats[:2] == ["training step", "tokens or samples"]
     assert len(set(whats)) == 6
