@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import thunder
+from tests.sizes import numbers_by_type
 
 Program = Callable[[torch.Tensor, float], Any]
 
@@ -59,19 +60,11 @@ def _matched(x: torch.Tensor, m: float) -> Any:
             return x
 
 
-def _types(x: torch.Tensor, m: float) -> Any:
-    n, value = x.shape[0], x.sum().item()
-    kinds = type(n) is int, type(m) is float, type(value) in (int, float), {int: 1, float: 2}[type(n)]
-    return x * m, kinds, type(n), type(m).__name__, n.__class__ is int, type(n + 1) is int, type(x) is torch.Tensor
+def _type_as_value(x: torch.Tensor, m: float) -> Any:
+    def inner(kind: type[int]) -> int:
+        return kind(1)
 
-
-def _types_of_items(x: torch.Tensor, m: float) -> Any:
-    def doubled(value: Any) -> Any:
-        if type(value) in (list, tuple):
-            return type(value)(map(doubled, value))
-        return value * 2 if type(value) is int or isinstance(value, float) else value
-
-    return doubled((m, [x.shape[0], x], "text")), type, isinstance(int, type)
+    return x * m, type(m) is float, inner(int), type(torch.Tensor) is type, type, isinstance(int, type)
 
 
 def _metaclass(x: torch.Tensor, m: float) -> Any:
@@ -93,9 +86,9 @@ ONE: tuple[Program, ...] = (
     _classes,
     _others,
     _matched,
-    _types,
-    _types_of_items,
-    _metaclass,
+    numbers_by_type.types,
+    numbers_by_type.types_of_items,
+    numbers_by_type.created,
 )
 
 
@@ -126,7 +119,7 @@ def _refused(x: torch.Tensor, m: float) -> Any:
     return errors, x * float(m)
 
 
-MANY: tuple[Program, ...] = (_dtype, _caught_dtype, _by_type, _refused)
+MANY: tuple[Program, ...] = (_dtype, _caught_dtype, _by_type, _refused, _type_as_value, _metaclass)
 
 
 def _assert_same(one: Any, other: Any) -> None:
@@ -151,7 +144,7 @@ def test_as_eager(program: Program) -> None:
         x = torch.randn(4 + index, generator=torch.Generator().manual_seed(index)).abs()
         m = 2.25 + index / 8
         _assert_same(compiled(x, m), program(x, m))
-        assert not {"int", "float", "type"} & globals().keys()
+        assert not {"int", "float", "type"} & {*globals(), *vars(numbers_by_type)}
         assert type(index) is builtins.int
     many = program in MANY or (program is _mapped and sys.version_info >= (3, 12))  # their comprehensions are inlined
     assert many or thunder.cache_misses(compiled) <= 3

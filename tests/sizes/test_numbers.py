@@ -220,6 +220,12 @@ def _created(x: torch.Tensor, n: int) -> Any:
     return torch.linspace(0, 1, n), torch.logspace(0, 2, steps=n, dtype=torch.float64), windows, row * column
 
 
+def _created_in_place(x: torch.Tensor, n: int) -> Any:
+    out = torch.empty(0)
+    torch.linspace(0, 1, n, out=out)
+    return x, out.shape[0], out
+
+
 def _triangles(x: torch.Tensor, n: int) -> Any:
     below = [torch.tril_indices(n, columns, offset) for columns in (3, 5) for offset in (-4, -1, 0, 2)]
     return below, [torch.triu_indices(4, n, offset=offset) for offset in (-5, 0, 1)]
@@ -230,6 +236,7 @@ CASES: dict[str, tuple[Program, list[int], int | None]] = {
     "powers": (_powers, [3, *range(4, 20)], 6),
     "undefined": (_undefined, [3, 5, 70, -1, 0, 1000], None),
     "created": (_created, [3, 9, *range(4, 20), 1, 0], 4),
+    "created in place": (_created_in_place, [3, 9, 4, 1, 0, 5], None),
     "triangles": (_triangles, [3, 9, *range(4, 20), 1, 0, 2], 10),
     "integer tensor": (_integer_tensor, [*range(3, 20), -3, 0, 1], 4),
     "arithmetic": (_arithmetic, [*range(2, 20), 0, -1, -7, 1], 4),

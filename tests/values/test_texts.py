@@ -202,9 +202,20 @@ def refused_by_python(x: torch.Tensor, rate: float) -> Any:
     return x
 
 
+def with_braces(x: torch.Tensor, rate: float) -> Any:
+    print(f"{rate:.2f}", {1, 2}, {"{0}"}, "{1}")
+    return x
+
+
+def by_value(x: torch.Tensor, rate: float) -> Any:
+    brace = "{"
+    print(f"{rate!a} {x.shape!a} {rate:{brace}>8}")
+    return x
+
+
 PRINTED: dict[Callable[..., Any], int | None] = {
-    **dict.fromkeys((step, through_a_variable, other_forms, logged, refused_by_python), 2),
-    **dict.fromkeys((of_two_uses, padded, own_print, other_options), None),
+    **dict.fromkeys((step, through_a_variable, other_forms, logged, refused_by_python, with_braces), 2),
+    **dict.fromkeys((of_two_uses, padded, own_print, other_options, by_value), None),
 }
 """Programs, with the number of compilations; None where the text is a value."""
 

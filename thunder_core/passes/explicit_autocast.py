@@ -50,9 +50,9 @@ def explicit_form(bound: BoundSymbol, context: Context) -> Form:
 
 
 def _is_stored_form(value: Any) -> bool:
-    """Whether this is what `_stored` stores: the fields of a `Rewrite`, a trace, or nothing."""
+    """Whether this is what `_stored` stores: the fields of a `Rewrite`, or a trace."""
     if type(value) is not tuple:
-        return value is None or is_form(value)
+        return is_form(value)
     kinds = ((str,), (torch.dtype, type(None)), (torch.dtype, type(None)), (bool,))
     return len(value) == len(kinds) and all(map(isinstance, value, kinds))
 
@@ -68,7 +68,8 @@ def _stored(key: Hashable, bound: BoundSymbol, context: Context) -> Form:
         _, value = entry
         return Rewrite(*value) if isinstance(value, tuple) else value
     form = _decide(bound, context)
-    _TABLE.write(key, bound, astuple(form) if isinstance(form, Rewrite) else form)
+    if form is not None:  # None may be due to an exception of this process
+        _TABLE.write(key, bound, astuple(form) if isinstance(form, Rewrite) else form)
     return form
 
 

@@ -29,7 +29,9 @@ _EXAMPLE: Final = 2
 
 
 def has_counted_size(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a number of elements in a call varies, which PyTorch would make a constant."""
+    """Whether a number of elements in a call varies, which PyTorch would make a constant; not of a tensor ``out``."""
+    if kwargs.get("out") is not None:
+        return False
     if function in _STEPS:
         position, name = _STEPS[function]
         count = args[position] if len(args) > position else kwargs.get(name)

@@ -38,7 +38,8 @@ class Attempt:
         general: whether PyTorch then prefers results that hold for all sizes, including 0 and 1.
         converting: the global variables of the code in which calls of ``int`` and ``float`` return numbers of the trace
             (`thunder_frontend.record.conversions`); None where they return plain numbers.
-        typed: the global variables of the code in which calls of ``type`` return the classes of plain numbers.
+        typed: the global variables of the code in which calls of ``type`` return the classes of plain numbers; None
+            where no ``type`` may be replaced.
         formats: whether texts that the program prints have placeholders for numbers of the trace
             (`thunder_frontend.record.formatted_texts`).
         constant_sizes: why an attempt with symbols failed; empty if there was none.
@@ -57,7 +58,7 @@ class Attempt:
     defines_sizes: bool = False
     general: bool = True
     converting: tuple[dict[str, Any], ...] | None = field(default=(), compare=False)
-    typed: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    typed: tuple[dict[str, Any], ...] | None = field(default=(), compare=False)
     formats: bool = True
     constant_sizes: str = ""
     constant_floats: Mapping[str, SourceLocation | None] = field(default_factory=dict)

@@ -12,11 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 import torch
 
 from thunder_core.tracing.frames import calls_program
+from thunder_frontend.observe.abstract_stack import uses_as_value
 from thunder_frontend.observe.stand_ins import CONVERSIONS
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
@@ -37,6 +39,9 @@ class _Conversion(type):
     def __call__(cls, *args: Any, **options: Any) -> Any:
         if not _is_placed(cls):
             return super().__call__(*args, **options)
+        if cls.builtin is type and len(args) == 3:  # a class is of the module that calls `type`
+            name, bases, members = args
+            return type(name, bases, {"__module__": sys._getframe(1).f_globals.get("__name__"), **members}, **options)
         number = _converted(cls.builtin, args[0]) if len(args) == 1 and not options else NotImplemented
         return cls.builtin(*args, **options) if number is NotImplemented else number
 
@@ -100,6 +105,35 @@ def _class(builtin: type) -> type:
 
 
 _CLASSES: Final = {"int": _class(int), "float": _class(float), "type": _class(type)}
+
+
+def may_replace_type(namespace: dict[str, Any]) -> bool:
+    """Whether ``type`` is the builtin in a module, whose functions and methods use it only by calling it.
+
+    ``type[int]`` and ``type(x) is type`` need the builtin itself.
+    """
+    return "type" not in namespace and not any(uses_as_value(code, "type") for code in _codes_of(namespace))
+
+
+def _codes_of(namespace: dict[str, Any]) -> Iterator[CodeType]:
+    """The code of the functions of a module, and of the methods of its classes."""
+    pending = [*namespace.values()]
+    name, classes = namespace.get("__name__"), set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, CodeType):
+            yield value
+            pending += [constant for constant in value.co_consts if isinstance(constant, CodeType)]
+        elif isinstance(value, FunctionType):
+            pending += [value.__code__] if value.__globals__ is namespace else []
+            pending += [value.__wrapped__] if "__wrapped__" in vars(value) else []
+        elif isinstance(value, property):
+            pending += [value.fget, value.fset, value.fdel]
+        elif isinstance(value, classmethod | staticmethod):
+            pending.append(value.__func__)
+        elif issubclass(type(value), type) and value.__module__ == name and id(value) not in classes:
+            classes.add(id(value))
+            pending += vars(value).values()
 
 
 @contextmanager

@@ -24,6 +24,10 @@ _OPEN, _CLOSE = "\U0010fde0", "\U0010fde1"
 _PLACEHOLDER: Final = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _METHODS: Final = frozenset({"debug", "info", "warning", "error", "critical"})
 _FORMATS: Final = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
+_CONVERSION: Final = 3
+"""The bits of the argument of ``FORMAT_VALUE`` that name a conversion."""
+_BY_ASCII: Final = 3
+"""The conversion of ``f"{n!a}"``, which escapes placeholders."""
 _HAS_SPECIFICATION: Final = 4
 """The bit of the argument of ``FORMAT_VALUE``."""
 _ADD: Final = 0
@@ -62,10 +66,15 @@ def in_text(recorder: Any, number: Any, field: str = "") -> str:
 
 def allowed(recorder: Any, specification: str | None) -> bool:
     """Whether the text that the program formats now may have a placeholder."""
-    if not recorder.attempt.formats or recorder.suspension.active or (specification or "")[-1:] in _BY_CODE:
+    if not recorder.attempt.formats or recorder.suspension.active or not _fits(specification or ""):
         return False
     frame = _program_frame()
     return frame is not None and _is_only_printed(frame, whole=specification is None)
+
+
+def _fits(specification: str) -> bool:
+    """Whether a field of a format string can have a specification, and it formats each number."""
+    return specification[-1:] not in _BY_CODE and "{" not in specification and "}" not in specification
 
 
 def template(recorder: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -126,8 +135,10 @@ def _is_format(instruction: Instruction, namespace: dict[str, Any], *, whole: bo
     """Whether an instruction formats a number, as part of a text that it does not change afterwards."""
     operation = instruction.operation
     if operation == "CONVERT_VALUE":
-        return whole
+        return whole and instruction.argument != _BY_ASCII
     if operation in _FORMATS:
+        if operation == "FORMAT_VALUE" and instruction.argument & _CONVERSION == _BY_ASCII:
+            return False
         padded = operation == "FORMAT_WITH_SPEC" or (
             operation == "FORMAT_VALUE" and instruction.argument & _HAS_SPECIFICATION
         )

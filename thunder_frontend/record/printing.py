@@ -83,10 +83,11 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     original(file=io.StringIO(), **options)  # raises where the op would
     if file is trace.stderr and file is not None:
         options["to_stderr"] = True
-    values, numbers = formatted_texts.template(recorder, tuple([_shape_text(recorder, value) for value in values]))
+    texts = tuple([_printable(_shape_text(recorder, value)) for value in values])
+    values, numbers = formatted_texts.template(recorder, texts)
     if numbers:
         options["numbers"] = numbers
-    _record(recorder, PRINT_VALUES, tuple(map(_printable, values)), options)
+    _record(recorder, PRINT_VALUES, values, options)
 
 
 def log(

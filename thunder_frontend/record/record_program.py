@@ -244,7 +244,8 @@ def _run_checked(
     if input_sizes is not None and input_sizes.floats.any and "float" in observer.class_readers:
         raise input_sizes.floats.constants(observer.reads_class_of["float"])
     if recorder.has_traced_numbers and (raised is not None or readers):
-        raise RecordAgain("a number of the trace cannot replace a Python number here", guesses=CONSTANT_NUMBERS)
+        reason = "a number of the trace cannot replace a Python number here"
+        raise RecordAgain(reason, guesses=CONSTANT_NUMBERS, typed=None)
     if observer.compares_bools is not None and _computes_bools(recorder):
         if recorder.attempt.guesses is None:
             raise DataDependentError(
@@ -287,10 +288,12 @@ def _readers_of_classes(recorder: Recorder, observer: Observer) -> list[dict[str
 def _replace_type(recorder: Recorder, namespaces: Sequence[dict[str, Any]]) -> None:
     """Raise `RecordAgain` if ``type`` can be replaced in code with these global variables, where it is not yet."""
     typed = recorder.attempt.typed
+    if typed is None:
+        return
     others = [
         namespace
         for namespace in namespaces
-        if "type" not in namespace and not any(namespace is known for known in typed)
+        if not any(namespace is known for known in typed) and conversions.may_replace_type(namespace)
     ]
     if others:
         distinct = {id(namespace): namespace for namespace in others}
@@ -319,9 +322,10 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     if observer.replaced_builtins:  # whatever Thunder or PyTorch did with them may be the cause
         return replaces_builtins(observer.replaced_builtins)
     if isinstance(error, ClassNeeded):
-        if error.namespace is not None and not any(error.namespace is known for known in recorder.attempt.typed):
-            typed = (*recorder.attempt.typed, error.namespace)
-            return RecordAgain("type of a number of the trace", typed=typed, converting=None)
+        typed, namespace = recorder.attempt.typed, error.namespace
+        known = typed is None or namespace is None or any(namespace is one for one in typed)
+        if typed is not None and not known and conversions.may_replace_type(namespace):
+            return RecordAgain("type of a number of the trace", typed=(*typed, namespace), converting=None)
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:
             return input_sizes.floats.constants(error.location)
@@ -337,7 +341,10 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
     if recorder.attempt.converting and not isinstance(error, DataDependentError):
         return RecordAgain("int and float are classes", converting=None)
     if recorder.has_traced_numbers:
-        return RecordAgain("a number of the trace may be the cause of an exception", guesses=CONSTANT_NUMBERS)
+        reason = "a number of the trace may be the cause of an exception"
+        return RecordAgain(reason, guesses=CONSTANT_NUMBERS, typed=None)
+    if recorder.attempt.typed and not isinstance(error, DataDependentError):
+        return RecordAgain("type is another class", typed=None)
     if _may_repeat_changes(recorder, observer):
         return RecordAgain(_REPEATED, watches_functions=True)
     return error
@@ -417,7 +424,7 @@ def _observed(function: Callable[..., Any], recorder: Recorder, observer: Observ
     """Run the program under the observer; returns its result, or the contents of an exception and the exception."""
     sizes = recorder.inputs.input_sizes
     watched = nullcontext() if sizes is None else sizes.sizes.watched_by(observer)
-    with conversions.placed(recorder.attempt.converting or (), recorder.attempt.typed), observer, watched:
+    with conversions.placed(recorder.attempt.converting or (), recorder.attempt.typed or ()), observer, watched:
         try:
             return observer.run(function), None
         except data_dependence.EXCEPTIONS as error:

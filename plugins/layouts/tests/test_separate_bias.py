@@ -98,6 +98,9 @@ def test_convolutions(program: Any, image: torch.Tensor, monkeypatch: pytest.Mon
     assert separate(*arguments).stride() == expected.stride()
     (line,) = [one for one in thunder.last_traces(separate)[-1].symbols if "conv" in one.symbol.name]
     assert not _has_bias(line)
+    depthwise = compile(lambda x, w, b: F.conv2d(x, w[:, :1], b, groups=4).sin())
+    depthwise(IMAGES, *arguments[1:])
+    assert _has_bias(next(one for one in thunder.last_traces(depthwise)[-1].symbols if "conv" in one.symbol.name))
     returned = compile(lambda x, w, b: F.conv2d(x, w, b))
     returned(IMAGES, *arguments[1:])
     assert _has_bias(next(one for one in thunder.last_traces(returned)[-1].symbols if "conv" in one.symbol.name))

@@ -33,14 +33,15 @@ class SeparateBias(Transform):
     - Linear layers on a CPU whose result only elementwise operations read: BLAS first fills the result with copies of
       the bias. Measured with nanoGPT (6 layers of width 192, 2x64 tokens, float32, one thread): these copies take
       1.1 ms of a step of 46 ms. On a GPU cuBLAS adds a bias without cost.
-    - Convolutions on a GPU: PyTorch adds the bias by a kernel of its own, and sums its gradient by another one. In a
+    - Convolutions on a GPU by cuDNN: PyTorch adds the bias by a kernel of its own, and sums its gradient by another one. In a
       training step of ConvNeXt-B (64 images, bfloat16 autocast) on an H200 these take 2.3 of 34.8 ms of kernels. On a
-      CPU oneDNN adds a bias without cost.
+      CPU oneDNN adds a bias without cost, and so do PyTorch's own kernels, which compute depthwise convolutions of
+      contiguous images in float32.
 
     A layer that an executor claims is not changed.
 
     Rounding: in float16 and bfloat16 the matmul of a linear layer is rounded before the bias is added, which eager does
-    in one step. Convolutions round as in eager.
+    in one step. Convolutions by cuDNN round as in eager.
     """
 
     name: ClassVar[str] = "separate_bias"
@@ -68,9 +69,12 @@ def _adds_bias_apart(op: BoundSymbol) -> bool:
     device = next((device for tag, device in SEPARATE.items() if tag in op.symbol.tags), None)
     if device is None or len(op.args) <= _BIAS or op.kwargs or not op.effects.pure:
         return False
-    return all(
-        isinstance(argument, TensorProxy) and argument.device.type == device for argument in op.args[: _BIAS + 1]
-    )
+    tensors = op.args[: _BIAS + 1]
+    if not all(isinstance(tensor, TensorProxy) and tensor.device.type == device for tensor in tensors):
+        return False
+    weight: TensorProxy = tensors[1]
+    depthwise = Tag.CONVOLUTION in op.symbol.tags and weight.shape[0] > 1 and weight.shape[1] == 1
+    return not depthwise or weight.dtype in (torch.float16, torch.bfloat16)
 
 
 def _fuses(op: BoundSymbol, trace: Trace) -> bool:
