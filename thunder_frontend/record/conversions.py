@@ -126,7 +126,7 @@ def _codes_of(namespace: dict[str, Any]) -> Iterator[CodeType]:
             pending += [constant for constant in value.co_consts if isinstance(constant, CodeType)]
         elif isinstance(value, FunctionType):
             pending += [value.__code__] if value.__globals__ is namespace else []
-            pending += [value.__wrapped__] if "__wrapped__" in vars(value) else []
+            pending.append(vars(value).get("__wrapped__"))
         elif isinstance(value, property):
             pending += [value.fget, value.fset, value.fdel]
         elif isinstance(value, classmethod | staticmethod):

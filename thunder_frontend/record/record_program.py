@@ -323,8 +323,12 @@ def _ending(error: BaseException, recorder: Recorder, observer: Observer) -> Bas
         return replaces_builtins(observer.replaced_builtins)
     if isinstance(error, ClassNeeded):
         typed, namespace = recorder.attempt.typed, error.namespace
-        known = typed is None or namespace is None or any(namespace is one for one in typed)
-        if typed is not None and not known and conversions.may_replace_type(namespace):
+        if (
+            typed is not None
+            and namespace is not None
+            and not any(namespace is known for known in typed)
+            and conversions.may_replace_type(namespace)
+        ):
             return RecordAgain("type of a number of the trace", typed=(*typed, namespace), converting=None)
         input_sizes = recorder.inputs.input_sizes
         if input_sizes is not None and input_sizes.floats.any:

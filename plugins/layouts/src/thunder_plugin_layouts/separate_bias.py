@@ -33,10 +33,10 @@ class SeparateBias(Transform):
     - Linear layers on a CPU whose result only elementwise operations read: BLAS first fills the result with copies of
       the bias. Measured with nanoGPT (6 layers of width 192, 2x64 tokens, float32, one thread): these copies take
       1.1 ms of a step of 46 ms. On a GPU cuBLAS adds a bias without cost.
-    - Convolutions on a GPU by cuDNN: PyTorch adds the bias by a kernel of its own, and sums its gradient by another one. In a
-      training step of ConvNeXt-B (64 images, bfloat16 autocast) on an H200 these take 2.3 of 34.8 ms of kernels. On a
-      CPU oneDNN adds a bias without cost, and so do PyTorch's own kernels, which compute depthwise convolutions of
-      contiguous images in float32.
+    - Convolutions on a GPU by cuDNN: PyTorch adds the bias by a kernel of its own, and sums its gradient by another
+      one. In a training step of ConvNeXt-B (64 images, bfloat16 autocast) on an H200 these take 2.3 of 34.8 ms of
+      kernels. On a CPU oneDNN adds a bias without cost, and so do PyTorch's own kernels, which compute depthwise
+      convolutions of contiguous images in float32.
 
     A layer that an executor claims is not changed.
 
