@@ -15,6 +15,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 from torch.nn import functional as F
 
 import thunder
+from thunder_core.pytorch_internals import BATCHED, python_kernels
 from thunder_frontend.record import batching_rules
 
 Program = Callable[[torch.Tensor], Any]
@@ -90,10 +91,12 @@ def test_a_batch_of_any_size(name: str) -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_rules_are_installed_while_a_call_is_recorded() -> None:
-    def rules() -> int:
-        return sum(batching_rules.BATCHED in operator.py_kernels for operator in batching_rules._KERNELS)
+def rules() -> int:
+    """How many rules are installed."""
+    return sum(BATCHED in python_kernels(operator) for operator in batching_rules._KERNELS)
 
+
+def test_rules_are_installed_while_a_call_is_recorded() -> None:
     assert rules() == 0
     with batching_rules.installed(), batching_rules.installed():
         assert rules() == len(batching_rules._KERNELS)
@@ -167,16 +170,13 @@ def left_to_pytorch() -> dict[str, Program]:
 def test_calls_that_rules_leave_to_pytorch(name: str) -> None:
     program = left_to_pytorch()[name]
     compiled = thunder.jit(program, executors=[])
-    for size in SIZES:
+    for size in (3, 4, 6):  # a batch of 4 in the place of the rows' dimension raises no exception
         x = torch.randn(size, 4, generator=torch.Generator().manual_seed(size)) * 4
         torch.testing.assert_close(compiled(x), program(x))
 
 
 def test_a_forked_child_has_no_rules_of_other_threads() -> None:
     """The child lacks the thread that would remove them, and the lock may be held when it is forked."""
-
-    def rules() -> int:
-        return sum(batching_rules.BATCHED in operator.py_kernels for operator in batching_rules._KERNELS)
 
     def in_child() -> None:
         before = rules()
