@@ -518,6 +518,44 @@ def batched_key(key: Any) -> None:
     _equal(torch.vmap(lambda x: operator._op_dk(key, x, 0))(torch.ones(2, 3)).tolist(), [[1, 2, 3]] * 2)
 
 
+def kernels_in_python(read: Any) -> None:
+    """Those of one operator, by key; the dispatcher calls them where Python kernels are enabled."""
+    operator, key, calls = _aten.cumsum.default, pytorch_internals.BATCHED, []
+    assert read(operator) is not read(_aten.cumprod.default)
+    assert key not in read(operator)
+    pytorch_internals.dispatch_cache(operator).pop(key, None)
+    kernels = {key: lambda tensor, *args: calls.append(args) or tensor}
+    with mock.patch.dict(read(operator), kernels), pytorch_internals.EnablePythonDispatcher():
+        torch.vmap(lambda x: x.cumsum(0))(torch.ones(2, 3))
+    pytorch_internals.dispatch_cache(operator).pop(key, None)
+    _equal(calls, [(0,)])
+
+
+def cache_of_dispatch(read: Any) -> None:
+    """The kernel that was called for a key; the dispatcher looks for one again once it is removed."""
+    operator, key, calls = _aten.cumprod.default, pytorch_internals.BATCHED, []
+
+    def mapped() -> list[Any]:
+        with pytorch_internals.EnablePythonDispatcher():
+            torch.vmap(lambda x: x.cumprod(0))(torch.ones(2, 3))
+        return calls
+
+    read(operator).pop(key, None)
+    _equal(mapped(), [])
+    assert key in read(operator)
+    with mock.patch.dict(operator.py_kernels, {key: lambda tensor, *args: calls.append(args) or tensor}):
+        _equal(mapped(), [])
+        del read(operator)[key]
+        _equal(mapped(), [(0,)])
+    del read(operator)[key]
+
+
+def kernel_for_a_key(read: Any) -> None:
+    call = read(_aten.cumsum.default)
+    mapped = torch.vmap(lambda x: call(pytorch_internals.BATCHED, x, 0))
+    _equal(mapped(torch.ones(2, 3)).tolist(), [[1, 2, 3]] * 2)
+
+
 def current_interpreters(current: Any) -> None:
     found = []
     torch.vmap(lambda x: found.append((current().batch_size(), current().level())) or x)(torch.ones(3))
@@ -1420,6 +1458,9 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_zerotensor": zero_tensor,
     "dispatch_keys": keys_of_dispatch,
     "BATCHED": batched_key,
+    "python_kernels": kernels_in_python,
+    "dispatch_cache": cache_of_dispatch,
+    "kernel_for_key": kernel_for_a_key,
     "zero_tangent": zero_tangents,
     "current_interpreter": current_interpreters,
     "vmap_helper": maps_functions,

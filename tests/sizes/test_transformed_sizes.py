@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 from torch.nn import functional as F
 
 import thunder
+from thunder_core.pytorch_internals import BATCHED, python_kernels
 from thunder_frontend.record import batching_rules
 
 Program = Callable[[torch.Tensor], Any]
@@ -49,7 +53,9 @@ ROWS: dict[str, Program] = {
     "layer norm": vmap(lambda row: F.layer_norm(row, (4,), WEIGHT, BIAS)),
     "layer norm of batched weights": vmap(lambda row: F.layer_norm(row, (4,), row * 2, BIAS)),
     "layer norm with batched weights": vmap(lambda row: F.layer_norm(WEIGHT.expand(3, 4), (4,), row, row)),
+    "gradients of columns": lambda x: vmap(grad(lambda row: F.layer_norm(row, (4,), WEIGHT).pow(3).sum()), 1, 1)(x.t()),
     "cat": vmap(lambda row: torch.cat([row, WEIGHT, row[:2]], -1)),
+    "cat of an empty tensor": vmap(lambda row: torch.cat([torch.zeros(0), row])),
     "cat of a closure": lambda x: vmap(lambda row: torch.cat([row[None], x]).sum(0))(x),
     "nested": lambda x: vmap(lambda a: vmap(lambda b: torch.cat([a, b]))(x))(x),
     "gather": vmap(lambda row: row.gather(-1, row.argsort()) + row.gather(0, row.argmax())),
@@ -84,12 +90,117 @@ def test_a_batch_of_any_size(name: str) -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_rules_are_installed_while_a_call_is_recorded() -> None:
-    def rules() -> int:
-        return sum(batching_rules.BATCHED in operator.py_kernels for operator in batching_rules._KERNELS)
+def rules() -> int:
+    """How many rules are installed."""
+    return sum(BATCHED in python_kernels(operator) for operator in batching_rules._KERNELS)
 
+
+def test_rules_are_installed_while_a_call_is_recorded() -> None:
     assert rules() == 0
     with batching_rules.installed(), batching_rules.installed():
         assert rules() == len(batching_rules._KERNELS)
         torch.testing.assert_close(vmap(lambda row: torch.cat([row, row]))(torch.eye(2)), torch.eye(2).repeat(1, 2))
+    assert rules() == 0
+
+
+IMAGES, POOL = torch.randn(2, 4, 6, 6), ([2, 2], [2, 2], [0, 0])
+POOLED, INDICES = torch.ops.aten.max_pool2d_with_indices(IMAGES, *POOL)
+HEADS = tuple(torch.randn(2, 2, 5, 8) for _ in range(3))
+ATTENDED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*HEADS)
+NORM = torch.ops.aten.native_layer_norm(ROW := torch.randn(3, 4), [4], WEIGHT, BIAS, 1e-5)
+FILTERS, CONVOLUTION = torch.randn(6, 4, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+CALLS: dict[str, tuple[Any, ...]] = {  # how many of the first tensors are batched, and arguments of one example
+    "native_layer_norm": (1, ROW, [4], WEIGHT, BIAS, 1e-5),
+    "native_layer_norm_backward": (6, NORM[0], ROW, [4], NORM[1], NORM[2], WEIGHT, BIAS, [True] * 3),
+    "native_group_norm": (1, IMAGES[:1], torch.ones(4), torch.zeros(4), 1, 4, 36, 2, 1e-5),
+    "convolution": (1, IMAGES[:1], FILTERS, torch.ones(6), *CONVOLUTION),
+    "convolution_backward": (2, torch.randn(1, 6, 6, 6), IMAGES[:1], FILTERS, [6], *CONVOLUTION, [True] * 3),
+    "embedding_dense_backward": (2, torch.randn(5, 3), torch.arange(5), 8, -1, False),
+    "avg_pool2d": (1, IMAGES, *POOL),
+    "avg_pool2d_backward": (2, POOLED, IMAGES, *POOL, False, True, None),
+    "max_pool2d_with_indices": (1, IMAGES, *POOL),
+    "max_pool2d_with_indices_backward": (3, POOLED, IMAGES, *POOL, [1, 1], False, INDICES),
+    "_scaled_dot_product_flash_attention_for_cpu": (3, *HEADS),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (6, HEADS[0], *HEADS, *ATTENDED, 0.0, False),
+    "gelu_backward": (2, ROW, ROW + 1),
+    "threshold_backward": (2, ROW, ROW, 0),
+    "log_sigmoid_backward": (3, ROW, ROW + 1, torch.exp(-ROW.abs())),
+}
+
+
+def test_jacobian_of_a_batch() -> None:
+    """Its gradients are batched, and what the forward saved is not. PyTorch 2.11 reads the sizes as plain numbers."""
+    program = jacrev(lambda x: F.layer_norm(x, (4,), WEIGHT, BIAS))
+    compiled = thunder.jit(program, executors=[])
+    for size in (3, 4, 6):
+        x = torch.randn(size, 4, generator=torch.Generator().manual_seed(size))
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("name", CALLS)
+def test_layouts_of_arguments(name: str, dim: int) -> None:
+    """Rules give what the operator gives for each example: of batches in any dimension, and of tensors without one."""
+    operator = getattr(torch.ops.aten, name).default
+    count, *args = CALLS[name]
+    tensors = [index for index, arg in enumerate(args) if isinstance(arg, torch.Tensor)][:count]
+    choices = [{*tensors}, *[{*tensors} - {index} for index in tensors], *[{index} for index in tensors]]
+    called = 0
+    for batched in filter(None, choices):
+        examples = [
+            [arg.flip(0), arg, arg.flip(-1)] if index in batched else [arg] * 3 for index, arg in enumerate(args)
+        ]
+        given = [torch.stack(each, dim) if index in batched else each[0] for index, each in enumerate(examples)]
+        dims = [dim if index in batched else None for index in range(len(args))]
+        result = batching_rules._RULES[operator](SimpleNamespace(batch_size=3), dims, *given)
+        if result is NotImplemented:
+            continue
+        found, at = (each if isinstance(each, tuple) else (each,) for each in result)
+        expected = [operator(*example) for example in zip(*examples, strict=True)]
+        rows = zip(*[each if isinstance(each, tuple) else (each,) for each in expected], strict=True)
+        for value, position, row in zip(found, at, rows, strict=True):
+            assert position == 0
+            torch.testing.assert_close(value, torch.stack(row))
+        called += 1
+    assert called
+
+
+def left_to_pytorch() -> dict[str, Program]:
+    return {
+        "gradient of a number": vmap(lambda row: torch.ops.aten.silu_backward(row[0], row)),
+        "cat of an empty tensor": vmap(lambda row: torch.cat([torch.zeros(0), row.long()])),
+        "cat of numbers of other types": vmap(lambda row: torch.cat([row.long(), row.double(), row[:0]])),
+    }
+
+
+@pytest.mark.parametrize("name", left_to_pytorch())
+def test_calls_that_rules_leave_to_pytorch(name: str) -> None:
+    program = left_to_pytorch()[name]
+    compiled = thunder.jit(program, executors=[])
+    for size in (3, 4, 6):  # a batch of 4 in the place of the rows' dimension raises no exception
+        x = torch.randn(size, 4, generator=torch.Generator().manual_seed(size)) * 4
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_forked_child_has_no_rules_of_other_threads() -> None:
+    """The child lacks the thread that would remove them, and the lock may be held when it is forked."""
+
+    def in_child() -> None:
+        before = rules()
+        with batching_rules.installed():
+            found = (before, rules())
+        results.put((*found, rules()))
+
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    with batching_rules.installed(), batching_rules._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that the process has threads
+        child = context.Process(target=in_child)
+        child.start()
+        child.join(20)
+        ended = not child.is_alive()
+        child.kill()
+    assert ended
+    assert results.get() == (0, len(batching_rules._KERNELS), 0)
     assert rules() == 0

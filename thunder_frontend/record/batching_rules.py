@@ -7,6 +7,7 @@ vary to PyTorch's. The dispatcher calls them in threads whose Python kernels are
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,14 @@ from typing import Any, Final
 
 import torch
 
+from thunder_core.forking import in_child, renew_in_child
 from thunder_core.ir.tree import iterate_leaves
 from thunder_core.pytorch_internals import (
     BATCHED,
     current_interpreter,
+    dispatch_cache,
+    kernel_for_key,
+    python_kernels,
     vmap_helper,
 )
 
@@ -30,9 +35,16 @@ def _front(tensor: Tensor, dim: int | None, size: Any) -> Tensor:
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
+def _laid_out(tensor: Tensor, dim: int | None, size: Any) -> Tensor:
+    """`_front`, contiguous: PyTorch's kernels of some operators take the layout of these arguments for granted."""
+    return _front(tensor, dim, size).contiguous()
+
+
 def _cat(info: Any, dims: Any, tensors: Sequence[Tensor], dim: int = 0) -> Any:
     batched = [_front(tensor, index, info.batch_size) for tensor, index in zip(tensors, dims[0], strict=True)]
     kept = [tensor for tensor in batched if tensor.ndim != 2 or tensor.shape[1] != 0] or batched[:1]
+    if len(kept) < len(batched) and any(tensor.dtype != batched[0].dtype for tensor in batched):
+        return NotImplemented  # an empty tensor counts for the type of the result
     return _aten.cat.default(kept, dim + 1 if dim >= 0 else dim), 0
 
 
@@ -81,7 +93,7 @@ def _layer_norm_backward(
 ) -> Any:
     size = info.batch_size
     gradient, input, mean, deviation = (
-        _front(each, dim, size)
+        _laid_out(each, dim, size)
         for each, dim in zip((gradient, input, mean, deviation), (dims[0], dims[1], dims[3], dims[4]), strict=True)
     )
     outer = list(range(1, gradient.ndim - len(shape)))  # the dimensions that parameters do not have
@@ -92,7 +104,7 @@ def _layer_norm_backward(
     of_input = of_weight = of_bias = None
     if mask[0]:
         of_input, _, _ = _aten.native_layer_norm_backward.default(
-            scaled, input, shape, mean, deviation, None, None, [True, False, False]
+            scaled.contiguous(), input, shape, mean, deviation, None, None, [True, False, False]
         )
     if weight is not None and mask[1]:
         product = (input - mean) * deviation * gradient
@@ -107,7 +119,7 @@ def _group_norm(
 ) -> Any:
     if dims[0] is None or dims[1] is not None or dims[2] is not None:
         return NotImplemented
-    merged = input.movedim(dims[0], 0).flatten(0, 1)
+    merged = _laid_out(input, dims[0], info.batch_size).flatten(0, 1)
     results = _aten.native_group_norm.default(merged, weight, bias, count * info.batch_size, *options)
     return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0, 0, 0)
 
@@ -137,7 +149,8 @@ def _scattered(operator: Any) -> Callable[..., Any]:
 def _convolution(info: Any, dims: Any, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Any:
     if dims[0] is None or dims[1] is not None or dims[2] is not None:
         return NotImplemented
-    result = _aten.convolution.default(input.movedim(dims[0], 0).flatten(0, 1), weight, bias, *options)
+    merged = _laid_out(input, dims[0], info.batch_size).flatten(0, 1)
+    result = _aten.convolution.default(merged, weight, bias, *options)
     return result.unflatten(0, (info.batch_size, -1)), 0
 
 
@@ -160,7 +173,7 @@ def _convolution_backward(
         return NotImplemented
     size = info.batch_size
     options = (stride, padding, dilation, transposed, output_padding)
-    gradients, inputs = gradient.movedim(dims[0], 0), input.movedim(dims[1], 0)
+    gradients, inputs = _laid_out(gradient, dims[0], size), _laid_out(input, dims[1], size)
     of_input = of_weight = of_bias = None
     if mask[0]:
         merged = gradients.flatten(0, 1), inputs.flatten(0, 1)
@@ -189,7 +202,7 @@ def _embedding_backward(
     indices = index.movedim(dims[1], 0)
     offsets = torch.arange(size, device=index.device).reshape(-1, *[1] * (indices.ndim - 1)) * count
     result = _aten.embedding_dense_backward.default(
-        _front(gradient, dims[0], size), indices + offsets, size * count, -1, False
+        _laid_out(gradient, dims[0], size), indices + offsets, size * count, -1, False
     )
     return result.unflatten(0, (size, count)), 0
 
@@ -201,7 +214,7 @@ def _of_batches(operator: Any) -> Callable[..., Any]:
         if attn_mask is not None:
             return NotImplemented
         merged = [
-            _front(arg, dim, info.batch_size).flatten(0, 1) if isinstance(arg, Tensor) else arg
+            _laid_out(arg, dim, info.batch_size).flatten(0, 1) if isinstance(arg, Tensor) else arg
             for arg, dim in zip(args, dims, strict=True)
         ]
         results = operator(*merged, **options)
@@ -213,14 +226,16 @@ def _of_batches(operator: Any) -> Callable[..., Any]:
 
 
 def _pointwise(operator: Any) -> Callable[..., Any]:
-    """The rule of an operator on tensors of one shape."""
+    """The rule of an operator on tensors that are broadcast to one shape."""
 
     def rule(info: Any, dims: Any, *args: Any, **options: Any) -> Any:
-        tensors = [
+        batched = [
             _front(arg, dim, info.batch_size) if isinstance(arg, Tensor) else arg
             for arg, dim in zip(args, dims, strict=True)
         ]
-        return operator(*tensors, **options), 0
+        if len({arg.ndim for arg in batched if isinstance(arg, Tensor)}) > 1:
+            return NotImplemented  # the batch would be aligned with another dimension
+        return operator(*batched, **options), 0
 
     return rule
 
@@ -282,7 +297,7 @@ def _kernel(operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
                 return vmap_helper(interpreter, checked, operator, *args, **kwargs)
             except _LeftToPyTorch:
                 pass
-        return operator._op_dk(BATCHED, *args, **kwargs)
+        return kernel_for_key(operator)(BATCHED, *args, **kwargs)
 
     return kernel
 
@@ -294,6 +309,7 @@ def _are_plain(sizes: Sequence[Any]) -> bool:
 
 _KERNELS: Final = {operator: _kernel(operator, rule) for operator, rule in _RULES.items()}
 _lock: Final = threading.Lock()
+renew_in_child(sys.modules[__name__], "_lock")
 _depth = 0
 
 
@@ -305,14 +321,26 @@ def installed() -> Iterator[None]:
         _depth += 1
         if _depth == 1:
             for operator, kernel in _KERNELS.items():
-                operator._dispatch_cache.pop(BATCHED, None)
-                operator.py_kernels[BATCHED] = kernel
+                dispatch_cache(operator).pop(BATCHED, None)
+                python_kernels(operator)[BATCHED] = kernel
     try:
         yield
     finally:
         with _lock:
-            _depth -= 1
+            _depth = max(_depth - 1, 0)  # 0 already in a child that was forked in the context
             if _depth == 0:
-                for operator in _KERNELS:
-                    operator.py_kernels.pop(BATCHED, None)
-                    operator._dispatch_cache.pop(BATCHED, None)
+                _uninstall()
+
+
+def _uninstall() -> None:
+    for operator in _KERNELS:
+        python_kernels(operator).pop(BATCHED, None)
+        dispatch_cache(operator).pop(BATCHED, None)
+
+
+@in_child
+def _uninstall_in_child() -> None:
+    """Remove the rules that other threads have installed."""
+    global _depth
+    _depth = 0
+    _uninstall()
