@@ -76,6 +76,7 @@ class Following:
         self._dynamic = DynamicReads(heap, self)
         self._namespaces: set[tuple[int, int]] = set()
         self._absent_variables: set[tuple[int, str]] = set()
+        self._open_modules: set[int] = set()
 
     def follow(self, node: Node, names: CodeNames, label: str | None) -> None:
         """Guard the attributes and items that ``names`` reads from a node, and follow their values."""
@@ -275,12 +276,16 @@ class Following:
         """Read variables of a Python module that the code has as an object."""
         held, package = vars(module), module.__name__.partition(".")[0]
         self.module_written(module, names)
-        if package in PACKAGES:
+        if package in PACKAGES or id(module) in self._open_modules:
             return
-        for name in sorted(held.keys() & wanted):
-            value = held[name]
-            self._heap.read_global((id(held), name), value, module_variable(module, name), late=is_library(package))
-            self.follow_all((value,), names, name)
+        self._open_modules.add(id(module))  # they refer to one another, and ``torch.torch`` to itself
+        try:
+            for name in sorted(held.keys() & wanted):
+                value = held[name]
+                self._heap.read_global((id(held), name), value, module_variable(module, name), late=is_library(package))
+                self.follow_all((value,), names, name)
+        finally:
+            self._open_modules.discard(id(module))
 
     def probe_python_module(self, module: ModuleType, names: CodeNames, label: str | None) -> None:
         """Read variables of a Python module by computed names, and guard the absence of those with a default."""
