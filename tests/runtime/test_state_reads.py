@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
 import contextvars
 import copy
 import enum
@@ -2072,6 +2073,30 @@ def proxy_of_an_object_that_is_gone(jit: Wrap) -> Iterator[Any]:
     o = Scales(4.0)
     holder.held = weakref.proxy(o)
     yield g(X)
+
+
+GONE = Box(2.0)
+
+
+def held_by_a_gone_proxy(f: Any, jit: Wrap) -> Iterator[Any]:
+    o = Scales(3.0)
+    GONE.held = weakref.proxy(o)
+    del o
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+
+
+def passed_to_contextlib(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.nullcontext(GONE.held):
+        return x * 2
+
+
+cases(
+    held_by_a_gone_proxy,
+    gone_proxy_formatted=lambda x: x * len(f"{type(GONE.held).__name__}"),
+    gone_proxy_passed=passed_to_contextlib,
+)
 
 
 class ModuleIsProperty(Box):
