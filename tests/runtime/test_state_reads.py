@@ -15,6 +15,7 @@ import gc
 import operator
 import os
 import pathlib
+import reprlib
 import sys
 import tempfile
 import threading
@@ -2094,7 +2095,7 @@ def passed_to_contextlib(x: torch.Tensor) -> torch.Tensor:
 
 cases(
     held_by_a_gone_proxy,
-    gone_proxy_formatted=lambda x: x * len(f"{type(GONE.held).__name__}"),
+    gone_proxy_formatted=lambda x: (reprlib.repr(GONE.held), x * 2)[1],
     gone_proxy_passed=passed_to_contextlib,
 )
 
