@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import types
 import warnings
 
@@ -12,6 +13,7 @@ import torch
 import thunder
 from tests.subjects import SUBJECT, eager
 from thunder_core.errors import UnsupportedError
+from thunder_core.symbols.python_kernels import python_kernels
 
 _number = itertools.count()
 
@@ -302,3 +304,98 @@ def test_formulas_of_gradients_read_variables_when_backward_runs(jit):
         state.of_gradient = factor
         y.backward()
         assert x.grad.tolist() == [factor] * 2
+
+
+def helper(g):
+    return g * 2
+
+
+def tripling(g):
+    return g * 3
+
+
+FACTOR = [2.0]
+VALUE = 2.0
+SCALE = helper
+
+
+def keeps_value(ctx, inputs, output):
+    ctx.value = VALUE
+
+
+def with_option(ctx, g, *, option=FACTOR):
+    return g * option[0]
+
+
+def imports_random(ctx, g):
+    import random
+
+    return g * random.uniform(1.0, 2.0)
+
+
+STDLIB = random.uniform
+
+FORMULAS = {
+    "setup_context": (lambda ctx, g: g * ctx.value, keeps_value),
+    "default": (lambda ctx, g, option=FACTOR: g * option[0], None),
+    "default of a keyword": (with_option, None),
+    "rebound function": (lambda ctx, g: SCALE(g), None),
+    "module of the standard library": (lambda ctx, g: g * random.uniform(1.0, 2.0), None),
+    "function of the standard library": (lambda ctx, g: g * STDLIB(1.0, 2.0), None),
+    "import": (imports_random, None),
+}
+
+
+def formula_of_operator(formula, setup):
+    @torch.library.custom_op(new_name(), mutates_args=())
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    scale.register_fake(torch.empty_like)
+    scale.register_autograd(formula, setup_context=setup)
+    return scale
+
+
+def formula_of_schema(formula, setup):
+    name = new_name()
+    torch.library.define(name, "(Tensor x) -> Tensor")
+    torch.library.impl(name, "CompositeExplicitAutograd", lambda x: x * 2)
+    torch.library.register_fake(name, torch.empty_like)
+    torch.library.register_autograd(name, formula, setup_context=setup)
+    return getattr(torch.ops.thunder_tests_first_call, name.partition("::")[2])
+
+
+@pytest.mark.parametrize("make", [formula_of_operator, formula_of_schema])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_of_gradients_use_what_the_program_has_changed(jit, monkeypatch, make, name):
+    runs = []
+    for wrap in (lambda function: function, jit):
+        with monkeypatch.context() as changes:
+            operator = make(*FORMULAS[name])
+            run = wrap(lambda x, operator=operator: operator(x) + 1)
+            gradients = []
+            random.seed(0)
+            for factor, scale in ((2.0, helper), (5.0, tripling)):
+                FACTOR[0] = factor
+                changes.setitem(globals(), "VALUE", factor)
+                changes.setitem(globals(), "SCALE", scale)
+                x = torch.ones(2, requires_grad=True)
+                gradients += torch.autograd.grad(run(x).sum(), x)
+        runs.append([gradient.tolist() for gradient in gradients])
+    assert runs[0] == runs[1]
+    assert runs[0][0] != runs[0][1]
+
+
+def test_kernels_of_a_library_in_place_of_another():
+    """As many functions are registered as before, but for another operator."""
+    first, second = (f"operator{next(_number)}" for _ in range(2))
+    with torch.library._scoped_library("thunder_tests_first_call", "FRAGMENT") as definitions:
+        for name in (first, second):
+            definitions.define(f"{name}(Tensor x) -> Tensor")
+        operators = [getattr(torch.ops.thunder_tests_first_call, name).default for name in (first, second)]
+        found = []
+        for name in (first, second):
+            with torch.library._scoped_library("thunder_tests_first_call", "FRAGMENT") as library:
+                library.impl(name, torch.clone, "CPU")
+                found.append([python_kernels(operator) for operator in operators])
+    assert found == [[None, ()], [(), None]]

@@ -18,8 +18,14 @@ import torch
 import thunder
 from tests.interrupts import PROGRAMS as INTERRUPTED
 from tests.interrupts import RECORDED, Called, count_points, in_another_thread, left_by, raised_with
-from thunder_core.errors import UncacheableWarning
+from thunder_core.autodiff.derivatives import by_autograd, by_rule, derive
+from thunder_core.autodiff.derivatives.derivative import PLAIN
+from thunder_core.errors import DataDependentError, InternalError, UncacheableWarning
+from thunder_core.ir.bounded_cache import BoundedCache
+from thunder_core.passes import autocast_rewrites
 from thunder_core.pytorch_internals import len_torch_dispatch_stack, len_torch_function_stack
+from thunder_core.runtime import program_cache
+from thunder_core.tracing import lowering, trace_call
 
 ORIGINALS = dict(vars(builtins))
 X = torch.tensor([1.0, -2.0])
@@ -484,3 +490,76 @@ def test_exceptions_of_signal_handlers_are_those_of_the_call(name: str) -> None:
         assert any(place for place, _ in raised)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def late() -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, _late)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def _interrupts(*_: Any, **__: Any) -> Any:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+def _in_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x
+
+
+_CALL: Any = types.SimpleNamespace(symbol=types.SimpleNamespace(name="sin"), args=(), kwargs={})
+PASSES: dict[str, tuple[types.ModuleType, str, Callable[[], Any]]] = {
+    "autograd": (by_autograd, "split_log", lambda: thunder.jit(torch.special.i1e)(torch.ones(7, requires_grad=True))),
+    "rule": (by_rule, "split_log", lambda: thunder.jit(torch.mean)(torch.ones(7, requires_grad=True))),
+    "autocast": (autocast_rewrites, "_LoggedCall", lambda: thunder.jit(_in_autocast)(torch.ones(7, 7))),
+    "lowering": (lowering, "trace_call", lambda: lowering._trace(_CALL, torch.sin, PLAIN)),
+    "rewrite": (trace_call, "trace_call", lambda: trace_call._record(_CALL, torch.sin, PLAIN)),
+}
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_lose_no_exceptions_of_signal_handlers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They try another way where one fails."""
+    module, function, call = PASSES[name]
+    monkeypatch.setattr(derive, "_cache", BoundedCache(8))
+    monkeypatch.setattr(module, function, _interrupts)
+    with pytest.raises(Late):
+        call()
+
+
+def _late_with_cause(number: int, frame: Any) -> None:
+    raise Late from KeyError("cause")
+
+
+def test_exceptions_of_signal_handlers_keep_their_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGUSR1, _late_with_cause)
+
+    def fails(*_: Any, **__: Any) -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except Late as error:
+            raise InternalError("a failure") from error
+
+    fails.__code__ = fails.__code__.replace(co_filename=program_cache.__file__)
+    monkeypatch.setattr(program_cache, "compile_program", fails)
+    try:
+        with pytest.raises(Late) as caught:
+            thunder.jit(torch.sin)(X)
+        assert type(caught.value.__cause__) is KeyError
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("late")
+def test_errors_of_thunder_while_a_program_handles_an_exception_of_a_signal_handler() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except Late:
+            return x[x > 0]
+        return x
+
+    with pytest.raises(DataDependentError):
+        thunder.jit(program, sharp_edges="error")(X)

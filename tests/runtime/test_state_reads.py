@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
 import contextvars
 import copy
 import enum
@@ -14,6 +15,7 @@ import gc
 import operator
 import os
 import pathlib
+import reprlib
 import sys
 import tempfile
 import threading
@@ -2072,6 +2074,30 @@ def proxy_of_an_object_that_is_gone(jit: Wrap) -> Iterator[Any]:
     o = Scales(4.0)
     holder.held = weakref.proxy(o)
     yield g(X)
+
+
+GONE = Box(2.0)
+
+
+def held_by_a_gone_proxy(f: Any, jit: Wrap) -> Iterator[Any]:
+    o = Scales(3.0)
+    GONE.held = weakref.proxy(o)
+    del o
+    g = jit(f)
+    yield g(X)
+    yield g(X)
+
+
+def passed_to_contextlib(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.nullcontext(GONE.held):
+        return x * 2
+
+
+cases(
+    held_by_a_gone_proxy,
+    gone_proxy_formatted=lambda x: (reprlib.repr(GONE.held), x * 2)[1],
+    gone_proxy_passed=passed_to_contextlib,
+)
 
 
 class ModuleIsProperty(Box):

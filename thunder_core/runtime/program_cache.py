@@ -29,8 +29,8 @@ from thunder_core.runtime.recompilations import Recompilations
 from thunder_core.runtime.size_policy import SizePolicy
 from thunder_core.runtime.warm_up import WarmUp
 from thunder_core.settings import Settings
-from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.frames import calls_program, warn_user
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.this_thread import this_thread
 from thunder_core.tracing.tracebacks import folded, is_defect
 
@@ -126,7 +126,7 @@ class ProgramCache:
             raised.__traceback__ = folded(raised)
             self._notify_transforms(error)
             if raised is not error:
-                raise raised from None
+                raise raised from raised.__cause__
             raise
 
     def _notify_transforms(self, error: Exception) -> None:

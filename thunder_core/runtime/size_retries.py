@@ -12,7 +12,7 @@ from thunder_core.executors.states import States
 from thunder_core.passes.pass_manager import PassManager
 from thunder_core.runtime.transform import ExecutableProgram, transform
 from thunder_core.settings import Settings
-from thunder_core.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.sizes import Sizes, compiling_with, why_constant
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from thunder_core.pytorch_internals import (
     custom_operators,
@@ -13,8 +12,12 @@ from thunder_core.pytorch_internals import (
     kernels_by_device,
     python_kernel_keys,
     schema_of,
+    setup_context_of,
 )
 from thunder_core.symbols.schema import overloads_of
+
+_OF_PYTORCH: Final = frozenset({"prims", "rngprims"})
+"""Namespaces whose formulas are PyTorch's own functions of Python, which read no variables of programs."""
 
 
 def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] | None:
@@ -29,16 +32,15 @@ def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] |
         if defined is not None:
             functions += [kernel_of(defined), *kernels_by_device(defined).values()]
             continue
-        name = ".".join(filter(None, (schema.name.replace("::", "/"), schema.overload_name)))
-        if _is_registered(name, len(python_kernel_keys)):
+        if any(key != "Meta" for key in _registered_keys(schema)):
             return None
     return tuple(functions)
 
 
-@cache
-def _is_registered(name: str, count: int) -> bool:
-    """Whether `torch.library.Library.impl` got a kernel for an operator; ``count`` is that of all such kernels."""
-    return any(key.startswith(f"{name}/") and not key.endswith("/Meta") for key in python_kernel_keys)
+def _registered_keys(schema: Any) -> list[str]:
+    """The dispatch keys for which `torch.library.Library.impl` has got functions for an operator."""
+    name = ".".join(filter(None, (schema.name.replace("::", "/"), schema.overload_name))) + "/"
+    return [key.removeprefix(name) for key in tuple(python_kernel_keys) if key.startswith(name)]
 
 
 def python_derivative(func: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -49,3 +51,19 @@ def python_derivative(func: Callable[..., Any]) -> Callable[..., Any] | None:
             function: Callable[..., Any] = derivative_of(defined)
             return function
     return None
+
+
+def python_formulas(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] | None:
+    """The functions of Python that run for the gradients of an operator, in forward and in backward; empty if none do.
+
+    None if they are not known: PyTorch holds in C++ those of an operator that `torch.library.define` defines.
+    """
+    functions: list[Callable[..., Any]] = []
+    for overload in overloads_of(func) or ():
+        schema = schema_of(overload)
+        defined = custom_operators.get(schema.name)
+        if defined is not None:
+            functions += filter(None, (setup_context_of(defined), derivative_of(defined)))
+        elif schema.name.partition("::")[0] not in _OF_PYTORCH and "Autograd" in _registered_keys(schema):
+            return None
+    return tuple(functions)

@@ -439,9 +439,10 @@ class DynamicReads:
 
     def _show(self, node: Node) -> None:
         """Read an object that is formatted or compared by methods of C, which no frame shows."""
-        if isinstance(node.object, SimpleNamespace):
+        kind = type(node.object)  # reading `__class__` may run code of the program
+        if issubclass(kind, SimpleNamespace):
             self._heap.objects.read_everything(node, names=True)
-        elif isinstance(node.object, BaseException):
+        elif issubclass(kind, BaseException):
             self._heap.hidden_states.called(node.source.describe())
 
     def _probe(self, node: Node, name: str, names: CodeNames) -> None:

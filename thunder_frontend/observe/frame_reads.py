@@ -246,7 +246,7 @@ class FrameReads:
         """Read an argument of code of a Python module that is not observed, and what it holds."""
         if type(value) is ModuleType and not is_library(value.__name__.partition(".")[0]):
             self._following.read_namespace(vars(value), names)
-        self._following.classes.read_special(value if isinstance(value, type) else type(value))
+        self._following.classes.read_special(value if issubclass(type(value), type) else type(value))
         node = self._heap.nodes.get(id(value))
         if node is not None and node.kind in (NodeKind.OBJECT, *CONTAINERS):
             self._heap.objects.read_everything(node, names=True)

@@ -580,7 +580,7 @@ class Observer:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
         if kind is CodeKind.USER and names.raises and value is None:
             self._following.stored.raised(frame, names, self._catching(frame))
-        if value is None or type(value) in _SKIPPED or isinstance(value, torch.Tensor):
+        if value is None or type(value) in _SKIPPED or issubclass(type(value), torch.Tensor):
             return
         caller, reader = next(self._callers(frame), (None, names))
         if caller is None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from thunder_core.contract import Recording, Request
 from thunder_core.errors import InternalError, RunEagerly, UnsupportedError
-from thunder_core.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.tracebacks import free_frames
 from thunder_frontend.observe.stand_ins import recording_turn
 from thunder_frontend.record import module_calls

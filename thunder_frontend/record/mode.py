@@ -13,9 +13,9 @@ from thunder_core.pytorch_internals import (
     is_torch_function_enabled,
     peek_interpreter_stack,
 )
-from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.symbols.recording import RecordingMode
 from thunder_core.tracing.frames import calls_program, user_location
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.observer import Observer
 from thunder_frontend.record import subclasses

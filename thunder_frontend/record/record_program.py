@@ -33,8 +33,8 @@ from thunder_core.pytorch_internals import (
     dispatch_tls_local_exclude_set,
     dispatch_tls_local_include_set,
 )
-from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.tracing.frames import calls_program, raising_location
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.sizes import Sizes, compiling_with
 from thunder_core.tracing.tracebacks import free_frames, note
 from thunder_frontend.observe.observer import Observer

@@ -23,13 +23,13 @@ from thunder_core.pytorch_internals import (
     peek_interpreter_stack,
     size_settings,
 )
-from thunder_core.signal_handlers import of_signal_handler
 from thunder_core.symbols.opaque import called_name, is_of_pytorch
 from thunder_core.symbols.python_kernels import python_derivative, python_kernels
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import ObservingFakeMode
 from thunder_core.tracing.frames import calls_program, is_of_thunder, user_location
 from thunder_core.tracing.outcome import Outcome, Result, WrapperResultError, infer
+from thunder_core.tracing.signal_handlers import of_signal_handler
 from thunder_core.tracing.this_thread import this_thread
 from thunder_frontend.observe.outside_code import outside_code
 from thunder_frontend.observe.torch_generators import TorchGenerators

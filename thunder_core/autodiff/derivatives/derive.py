@@ -22,7 +22,7 @@ from thunder_core.executors.query import query_executors
 from thunder_core.ir.bounded_cache import BoundedCache
 from thunder_core.ir.keys import call_key
 from thunder_core.ir.symbol import Tag
-from thunder_core.symbols.python_kernels import python_derivative
+from thunder_core.symbols.python_kernels import python_formulas
 
 _OTHER_FIELDS: Final = tuple([field.name for field in fields(Derivative) if field.name not in ("bound", "forward")])
 
@@ -111,9 +111,13 @@ def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative
 
 def _without_executors(query: Query, key: Any) -> Derivative:
     """The derivative that does not depend on executors: read from disk, or derived."""
-    formula = python_derivative(query.bound.symbol.target)
-    if formula is not None and query.rule is None and reads_objects(formula):
-        return derive_by_eager(query, f"{formula.__qualname__} reads variables of the program, which may change")
+    if query.rule is None:
+        formulas = python_formulas(query.bound.symbol.target)
+        if formulas is None:
+            return derive_by_eager(query, "the Python function of its gradients is not known")
+        for formula in filter(reads_objects, formulas):
+            name = getattr(formula, "__qualname__", type(formula).__qualname__)
+            return derive_by_eager(query, f"{name} reads variables of the program, which may change")
     stored = read(key, query)
     if stored is not None:
         return stored

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import signal
 from traceback import walk_tb
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, TracebackType
+
+from thunder_core.tracing.frames import CodeKind, kind_of
 
 
 def of_signal_handler(error: BaseException) -> BaseException | None:
-    """The exception of a signal handler that ``error`` is, or that has led to it; None if there is none."""
+    """The exception of a signal handler that ``error`` is, or that has led to it; None if there is none.
+
+    One that the program has caught has not: its traceback begins at the frame that has caught it.
+    """
     codes = _codes_of_handlers()
     seen, pending = set[int](), [error] if codes else []
     while pending:
@@ -16,10 +21,16 @@ def of_signal_handler(error: BaseException) -> BaseException | None:
         if id(one) in seen:
             continue
         seen.add(id(one))
+        if one is not error and _is_of_program(one.__traceback__):
+            continue
         if any(frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)):
             return one
         pending += [other for other in (one.__cause__, one.__context__) if other is not None]
     return None
+
+
+def _is_of_program(traceback: TracebackType | None) -> bool:
+    return traceback is not None and kind_of(traceback.tb_frame.f_code) is CodeKind.USER
 
 
 def _codes_of_handlers() -> set[CodeType]:
