@@ -126,3 +126,19 @@ def test_classes_that_exec_defines(variables):
         assert torch.equal(compiled(x), namespace["program"](x))
         setattr(*change, 5.0)
         assert torch.equal(compiled(x), namespace["program"](x))
+
+
+class Backend:
+    """As in einops: ``torch.torch`` is PyTorch itself."""
+
+    def __init__(self):
+        self.torch = torch
+
+    def add_axis(self, x):
+        return self.torch.unsqueeze(x, 0)
+
+
+def test_a_module_that_refers_to_itself():
+    backend, x = Backend(), torch.ones(2)
+    assert vars(torch)["torch"] is torch
+    assert thunder.jit(lambda x: backend.add_axis(x))(x).shape == (1, 2)

@@ -14,10 +14,10 @@ from thunder_core.pytorch_internals import (
     schema_of,
     setup_context_of,
 )
-from thunder_core.symbols.schema import overloads_of
+from thunder_core.symbols.schema import COMMUNICATES, overloads_of
 
 _OF_PYTORCH: Final = frozenset({"prims", "rngprims"})
-"""Namespaces whose formulas are PyTorch's own functions of Python, which read no variables of programs."""
+"""Namespaces whose kernels and formulas are PyTorch's own functions of Python, which read no variables of programs."""
 
 
 def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] | None:
@@ -32,7 +32,8 @@ def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] |
         if defined is not None:
             functions += [kernel_of(defined), *kernels_by_device(defined).values()]
             continue
-        if any(key != "Meta" for key in _registered_keys(schema)):
+        own = schema.name.partition("::")[0] in COMMUNICATES | _OF_PYTORCH
+        if not own and any(key != "Meta" for key in _registered_keys(schema)):
             return None
     return tuple(functions)
 

@@ -56,13 +56,13 @@ def is_untagged(func: Callable[..., Any]) -> bool:
     )
 
 
-# Operators that communicate with other processes: each process must call them even if the result is unused.
-_COMMUNICATES = frozenset(
+COMMUNICATES = frozenset(
     {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor"}
 )
+"""Namespaces of operators that communicate with other processes, which must call them even if a result is unused."""
 _OF_PYTORCH = frozenset({"aten", "prim", "prims", "profiler"})
 # PyTorch's namespaces too: their random operators are tagged.
-_TAGGED = _OF_PYTORCH | _COMMUNICATES | {"_native", "_quantized", "inductor", "inductor_prims", "mkl", "mkldnn"}
+_TAGGED = _OF_PYTORCH | COMMUNICATES | {"_native", "_quantized", "inductor", "inductor_prims", "mkl", "mkldnn"}
 _TAGGED |= {"mkldnn_prepacked", "onednn", "quantized", "rngprims", "sparse", "fsdp", "torch_attn", "torch_nn"}
 # PyTorch's operators without results that are called for their effects; the others check or query metadata.
 _ACTS = frozenset({"aten::_assert_async", "aten::_assert_scalar", "aten::_print"})
@@ -78,7 +78,7 @@ def schema_is_external(overload: OpOverload) -> bool:
     if namespace in _OF_PYTORCH:
         return schema.name in _ACTS
     for_tensors = schema.is_mutable or any("Tensor" in str(result.type) for result in schema.returns)
-    return namespace in _COMMUNICATES or not for_tensors
+    return namespace in COMMUNICATES or not for_tensors
 
 
 def communicates(func: Any) -> bool:
@@ -90,7 +90,7 @@ def communicates(func: Any) -> bool:
 def _communicates(operator: OpOverload | OpOverloadPacket) -> bool:
     overloads = overloads_of(operator) or ()
     return bool(overloads) and all(
-        schema_of(overload).name.partition("::")[0] in _COMMUNICATES for overload in overloads
+        schema_of(overload).name.partition("::")[0] in COMMUNICATES for overload in overloads
     )
 
 
