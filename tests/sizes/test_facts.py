@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import math
 from collections.abc import Callable
@@ -208,7 +209,7 @@ def test_marks() -> None:
 
 
 def test_what_cannot_be_recorded_with_symbols_takes_constants_and_says_why() -> None:
-    namespace: dict[str, Any] = {"type": type}  # the name cannot lead to another function
+    namespace: dict[str, Any] = {"type": builtins.type}  # the name cannot lead to another function
     source = "def program(x):\n    return x * 2 if type(x.shape[0]) is int else x\n"
     exec(compile(source, "test_facts.py", "exec"), namespace)
     program = namespace["program"]
