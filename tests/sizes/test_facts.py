@@ -31,7 +31,7 @@ def misses(program: Any, shapes: list[tuple[int, ...]], eager: Callable[..., Any
             torch.testing.assert_close(actual, expected, rtol=0, atol=0)
         else:
             assert actual == expected
-            assert type(actual) is type(expected)
+            assert actual.__class__ is expected.__class__
         counts.append(thunder.cache_misses(program))
     return counts
 
@@ -111,9 +111,9 @@ def test_numbers_that_are_returned_and_stored_are_ints() -> None:
     for n in (3, 8, 12):
         actual, expected = f(torch.ones(n, 4)), eager(torch.ones(n, 4))
         assert actual == expected
-        assert [type(item) for item in actual] == [type(item) for item in expected]
+        assert [item.__class__ for item in actual] == [item.__class__ for item in expected]
         assert module.seen == eager.seen
-        assert type(module.seen["rows"]) is int
+        assert module.seen["rows"].__class__ is int
     assert thunder.cache_misses(f) == 1
 
 
