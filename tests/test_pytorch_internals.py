@@ -1465,7 +1465,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "is_zerotensor": zero_tensor,
     "dispatch_keys": keys_of_dispatch,
     "BATCHED": batched_key,
-    "python_kernels": kernels_in_python,
+    "kernels_by_key": kernels_in_python,
     "dispatch_cache": cache_of_dispatch,
     "kernel_for_key": kernel_for_a_key,
     "zero_tangent": zero_tangents,

@@ -103,7 +103,7 @@ ROWS: Final = (
     Name("torch._functorch.autograd_function.custom_function_call_vmap_helper", _BATCHING, name="vmap_helper"),
     Name("torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter", _BATCHING, name="current_interpreter"),
     Name("torch._C.DispatchKey.FuncTorchBatched", _BATCHING, name="BATCHED"),
-    Name("torch._ops.OpOverload.py_kernels", _BATCHING, name="python_kernels", kind=Kind.ATTRIBUTE,
+    Name("torch._ops.OpOverload.py_kernels", _BATCHING, name="kernels_by_key", kind=Kind.ATTRIBUTE,
         example="torch.ops.aten.relu.default"),
     Name("torch._ops.OpOverload._dispatch_cache", _BATCHING, kind=Kind.ATTRIBUTE,
         example="torch.ops.aten.relu.default"),

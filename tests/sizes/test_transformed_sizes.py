@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 from torch.nn import functional as F
 
 import thunder
-from thunder_core.pytorch_internals import BATCHED, python_kernels
+from thunder_core.pytorch_internals import BATCHED, kernels_by_key
 from thunder_frontend.record import batching_rules
 
 Program = Callable[[torch.Tensor], Any]
@@ -92,7 +92,7 @@ def test_a_batch_of_any_size(name: str) -> None:
 
 def rules() -> int:
     """How many rules are installed."""
-    return sum(BATCHED in python_kernels(operator) for operator in batching_rules._KERNELS)
+    return sum(BATCHED in kernels_by_key(operator) for operator in batching_rules._KERNELS)
 
 
 def test_rules_are_installed_while_a_call_is_recorded() -> None:

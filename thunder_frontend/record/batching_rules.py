@@ -22,7 +22,7 @@ from thunder_core.pytorch_internals import (
     current_interpreter,
     dispatch_cache,
     kernel_for_key,
-    python_kernels,
+    kernels_by_key,
     vmap_helper,
 )
 
@@ -322,7 +322,7 @@ def installed() -> Iterator[None]:
         if _depth == 1:
             for operator, kernel in _KERNELS.items():
                 dispatch_cache(operator).pop(BATCHED, None)
-                python_kernels(operator)[BATCHED] = kernel
+                kernels_by_key(operator)[BATCHED] = kernel
     try:
         yield
     finally:
@@ -334,7 +334,7 @@ def installed() -> Iterator[None]:
 
 def _uninstall() -> None:
     for operator in _KERNELS:
-        python_kernels(operator).pop(BATCHED, None)
+        kernels_by_key(operator).pop(BATCHED, None)
         dispatch_cache(operator).pop(BATCHED, None)
 
 
