@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import pytest
@@ -163,7 +164,10 @@ def _ops(derivative: Derivative) -> int:
 )
 def test_rule_has_a_case_and_is_better_than_autograd(name: str) -> None:
     """A rule that never has fewer ops than autograd's derivative is not needed."""
-    counts = ((by_rule, by_autograd) for case in CASES for rule, by_rule, by_autograd in ran(case).ops if rule == name)
+    similar = sorted(CASES, key=lambda case: -SequenceMatcher(None, name.rpartition(".")[2], case).ratio())
+    counts = (
+        (by_rule, by_autograd) for case in similar for rule, by_rule, by_autograd in ran(case).ops if rule == name
+    )
     assert any(by_rule < by_autograd for by_rule, by_autograd in counts), "no case has a call that the rule takes so"
 
 
