@@ -293,9 +293,9 @@ def _settings(config: Any, **options: Any) -> Any:
     Garbage collections of PyTorch's objects would add a quarter of that.
     """
     global _imported
-    from thunder_core.runtime.frozen_heap import frozen_heap
+    from thunder_core.runtime.garbage_collection import postponed_collections
 
-    with nullcontext() if _imported else frozen_heap(imports=True):
+    with nullcontext() if _imported else postponed_collections(imports=True):
         import thunder.compiled.module  # noqa: F401  # here, and not by `_jit`, where objects are collected
         from thunder.config import settings_of
 

@@ -225,9 +225,9 @@ def load(path: Any, module: Any = None, classes: Sequence[type] = ()) -> Any:
         TraceSyntaxError: a program in the file has a name that is not allowed, with its line.
         OSError: the file cannot be opened.
     """
-    from thunder_core.runtime.frozen_heap import frozen_heap
+    from thunder_core.runtime.garbage_collection import postponed_collections
 
-    with frozen_heap(imports=True):  # collections of PyTorch's objects would take half of the time
+    with postponed_collections(imports=True):  # collections of PyTorch's objects would take half of the time
         return library("saving", "loaded", "save and load").load(path, module, classes)
 
 

@@ -11,11 +11,8 @@ from contextlib import contextmanager
 def young_heap() -> Iterator[None]:
     """A context, or a decorator, that excludes existing objects from garbage collection and from ``gc.get_objects()``.
 
-    A full collection takes a second among the objects of all tests, and milliseconds without them. A compilation in
-    this context leaves the collector as it is (`thunder_core.runtime.frozen_heap`).
+    A full collection takes a second among the objects of all tests, and milliseconds without them. These remain
+    excluded afterwards, for the tests that follow.
     """
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+    yield

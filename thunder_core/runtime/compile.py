@@ -32,7 +32,7 @@ from thunder_core.pytorch_internals import (
     top_saved_tensors_default_hooks,
 )
 from thunder_core.runtime.cache_entry import CacheEntry
-from thunder_core.runtime.frozen_heap import frozen_heap
+from thunder_core.runtime.garbage_collection import postponed_collections
 from thunder_core.runtime.guesses import guesses_of
 from thunder_core.runtime.own_state import StateBefore
 from thunder_core.runtime.run_function import run_function
@@ -90,7 +90,7 @@ def compile_program(
         try:
             for each in settings.transforms:
                 each.before_compilation()
-            with frozen_heap(), _without_saved_tensors_hooks(), progress.compiling(name):
+            with postponed_collections(), _without_saved_tensors_hooks(), progress.compiling(name):
                 return _compile(function, args, kwargs, settings, states, reason, varying, guesses)
         except BaseException as error:
             before.restore(error)

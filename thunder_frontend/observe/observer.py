@@ -369,7 +369,7 @@ class Observer:
     def close(self) -> None:
         """Release all references to objects of the program, without the garbage collector.
 
-        Its parts refer to each other in cycles, which `thunder_core.runtime.frozen_heap` would keep for good.
+        Its parts refer to each other in cycles, which would live until the next full collection.
         """
         self._heap.close()
         for part in (self._following, self._reads, self._builtins.watched, self._builtins, self):
