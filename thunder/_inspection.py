@@ -227,7 +227,7 @@ def load(path: Any, module: Any = None, classes: Sequence[type] = ()) -> Any:
     """
     from thunder_core.runtime.garbage_collection import postponed_collections
 
-    with postponed_collections(imports=True):  # collections of PyTorch's objects would take half of the time
+    with postponed_collections():  # collections of PyTorch's objects would take half of the time
         return library("saving", "loaded", "save and load").load(path, module, classes)
 
 
