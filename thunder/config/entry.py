@@ -200,7 +200,7 @@ def _no_entry(value: Any, of: EntryList) -> str:
         return f"has two names, {first!r} and {second!r}; begin each entry with `- ` on a line of its own"
     if of.kind is not None and isinstance(value, type) and issubclass(value, of.kind):
         return f"must be an instance of {value.__name__}, not the class; write {value.__name__}()"
-    if isinstance(value, FunctionType) and of.kind in _MADE_OF:
+    if isinstance(value, FunctionType) and of.kind is not None and of.kind in _MADE_OF:
         return f"must be {of.noun}, not the function {value.__name__}; {_MADE_OF[of.kind]}"
     return f"must be the name of {of.noun}, or {{name: options}}, not {describe(value) if value else 'nothing'}"
 
