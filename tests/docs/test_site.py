@@ -4,13 +4,18 @@ import importlib
 import inspect
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
+from typer.main import get_command
 
 import thunder_core.errors
+from thunder.command_line.main import app
+from thunder.config.model import ThunderConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT = re.compile(r"^ *from (thunder\S*) import ([\w, ]+|\([^)]*\))", re.MULTILINE)
@@ -64,6 +69,27 @@ def test_reference_has_each_name_that_pages_import() -> None:
         if not inspect.ismodule(found := _resolve(path)) and not {id(found), id(type(found))} & entries
     }
     assert not absent
+
+
+def test_the_page_about_the_command_line_has_each_command_and_option() -> None:
+    text = (ROOT / "docs" / "command_line.md").read_text()
+    words = {word for path, option in _options(get_command(app), "thunder") for word in (path, option)}
+    assert len(words) > 40
+    assert not [word for word in words if word not in text]
+
+
+def _options(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Each option of a command and of its subcommands, after the command's path."""
+    context = typer.Context(command)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from _options(command.get_command(context, name), f"{path} {name}")
+    for parameter in command.params:
+        yield from ((path, option) for option in parameter.opts if option.startswith("--"))
+
+
+def test_the_page_about_configurations_has_each_option() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    assert not [name for name in ThunderConfig.model_fields if f"`{name}`" not in text]
 
 
 def test_entries_of_the_reference_are_documented_objects() -> None:
