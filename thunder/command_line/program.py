@@ -226,11 +226,13 @@ def _programs(holder: Any) -> str:
     """The functions and modules of a file, for the message about a name that it does not have."""
     import torch
 
+    if not isinstance(holder, ModuleType):
+        return ""
     names = [
         name
         for name, value in vars(holder).items()
         if isinstance(value, torch.nn.Module)
-        or (isinstance(value, FunctionType) and value.__module__ == getattr(holder, "__name__", None))
+        or (isinstance(value, FunctionType) and value.__module__ == holder.__name__)
     ]
     return f"; it has {', '.join(names)}" if 0 < len(names) <= _LISTED else ""
 
