@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from thunder._libraries import library
-from thunder_core.errors import OptionError, PluginError
+from thunder_core.errors import OptionError, PluginError, TransformError
 
 T = TypeVar("T")
 
@@ -341,6 +341,12 @@ def _jit(fn: Any, settings: Any) -> Any:
     if isinstance(fn, torch.nn.Module):
         for transform in settings.transforms:
             changed = transform.on_module(fn)
+            if not isinstance(changed, torch.nn.Module | None):
+                raise TransformError(
+                    f"the method on_module of the transform {transform.name!r} returned an object of type "
+                    f"{type(changed).__name__}, not a module",
+                    advice=("return the module to compile in the place of the given one, or None to keep that",),
+                )
             fn = fn if changed is None else changed
         if settings.config.tune:
             library("tuning", "first_call", "jit(tune=...)", "thunder_plugin_")
@@ -376,5 +382,14 @@ def _check_program(given: Any, name: str) -> None:
     if not callable(given):
         raise OptionError(
             f"thunder.{name} takes a function or an nn.Module, not an object of type {type(given).__name__}",
-            advice=(f"compile before the call: thunder.{name}(f)(x), not thunder.{name}(f(x))",),
+            advice=(_instead(given, name),),
         )
+
+
+def _instead(given: Any, name: str) -> str:
+    """Advice for what was given in place of a program."""
+    if isinstance(given, str):
+        return f"load the model first; thunder.load({given!r}) reads a file of thunder.save"
+    if isinstance(given, Mapping):
+        return f"if it is a state dict, load it into a module first: model.load_state_dict(...); thunder.{name}(model)"
+    return f"compile before the call: thunder.{name}(f)(x), not thunder.{name}(f(x))"

@@ -84,6 +84,9 @@ model = thunder.jit(Net())
 def folder(command, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "nets.py").write_text(SOURCE)
+    (tmp_path / "src" / "few.py").write_text(
+        "import torch\nfrom math import sin\ndef step(x): ...\nnet = torch.nn.ReLU()\n"
+    )
     (tmp_path / "src" / "helper.py").write_text("two = 2\n")
     (tmp_path / "src" / "data.txt").write_text("")
     (tmp_path / "package").mkdir()
@@ -144,6 +147,7 @@ def test_file_called_like_a_module_does_not_replace_it(folder):
         ("src/nets.py:Space.", "does not name an object"),
         ("src/nets.py:Needs", "src/nets.py:Needs cannot be created without arguments; name an object"),
         ("src/nets.py:Nett", "src/nets.py has no 'Nett'; did you mean 'Net'?"),
+        ("src/few.py:model", "src/few.py has no 'model'; it has step, net"),
         ("src/nets.py:LIMIT", "src/nets.py:LIMIT is an object of type int; it must be an nn.Module, a function"),
         ("src/nets.py:Plain", "src/nets.py:Plain is the class Plain; it must be an nn.Module"),
     ],

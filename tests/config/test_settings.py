@@ -37,6 +37,12 @@ class Listed(Transform):
     values: list[int] = field(default_factory=list)
 
 
+@dataclass
+class NotFrozen(Transform):
+    name: ClassVar[str] = "not_frozen"
+    place: ClassVar[Place] = Place.LAST
+
+
 class Nameless(Transform):
     pass
 
@@ -115,6 +121,7 @@ def test_equal_options_share_one_executor() -> None:
         ([OperatorExecutor("fast", ()), "fast"], r"executors\[1\]: 'fast' is listed twice, first as entry \[0\]"),
         ([OperatorExecutor("fast", ()), "kernels.fast"], "'kernels.fast' is listed twice, first as 'fast'"),
         ([Marker()], "must be the name of an executor"),
+        ([lambda input: input], r"must be an executor, not the function <lambda>; an executor has claims"),
         ([OperatorExecutor], r"must be an instance of OperatorExecutor, not the class; write OperatorExecutor\(\)"),
         ([{"slow": {"exclude": object()}}], "the options of 'slow' must be text, numbers, true, false, lists"),
         ([{3: {}}], "a name must be text, not the number 3"),
@@ -129,6 +136,10 @@ def test_entries_that_are_refused(executors: Any, told: str) -> None:
 def test_transforms_made_in_python_must_be_hashable_and_have_a_name() -> None:
     with pytest.raises(ConfigError, match=r"'listed' cannot be compared with others .*tuples instead of lists"):
         settings_of(transforms=[Listed()])
+    with pytest.raises(ConfigError, match=r"'not_frozen' cannot be .* declare it with @dataclass\(frozen=True\)"):
+        settings_of(transforms=[NotFrozen()])
+    with pytest.raises(ConfigError, match="must be a transform, not the function <lambda>; a transform is an instance"):
+        settings_of(transforms=[lambda trace: trace])
     with pytest.raises(ConfigError, match="Nameless has no name; its attribute `name` must be text"):
         settings_of(transforms=[Nameless()])
 

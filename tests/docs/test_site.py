@@ -4,21 +4,21 @@ import importlib
 import inspect
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import typer
+from typer.main import get_command
 
-import thunder
-import thunder_core.executors
-import thunder_core.plugins
-import thunder_core.plugins.hookspecs
-import thunder_fusion
-import thunder_testing
+import thunder_core.errors
+from thunder.command_line.main import app
+from thunder.config.model import ThunderConfig
 
 ROOT = Path(__file__).resolve().parents[2]
+IMPORT = re.compile(r"^ *from (thunder\S*) import ([\w, ]+|\([^)]*\))", re.MULTILINE)
 ENTRIES = [
     entry
     for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -31,17 +31,65 @@ def script() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "scripts" / "docs"))
 
 
-@pytest.mark.parametrize("module", [thunder, thunder_fusion, thunder_testing], ids=lambda module: module.__name__)
-def test_reference_has_each_public_name_of_what_users_import(module: ModuleType) -> None:
-    names = getattr(module, "__all__", ("FusionExecutor",))
-    assert not {f"{module.__name__}.{name}" for name in names} - set(ENTRIES)
+PACKAGES = ["thunder", "thunder.config", "thunder_core.executors", "thunder_core.plugins"]
+PACKAGES += sorted(path.parent.name for path in (ROOT / "plugins").glob("*/src/*/__init__.py"))
+DESCRIBED = {
+    *("thunder_core.plugins.API", "thunder_core.plugins.hookimpl"),  # in the page of the hooks
+    "thunder_core.executors.Decision",  # the union of two entries
+}
 
 
-@pytest.mark.parametrize("module", [thunder_core.executors, thunder_core.plugins], ids=lambda module: module.__name__)
-def test_reference_has_each_name_of_the_interface_of_plugins(module: ModuleType) -> None:
-    described = {f"{thunder_core.plugins.__name__}.{name}" for name in ("API", "hookimpl")}  # in the page of the hooks
-    decision = {f"{thunder_core.executors.__name__}.Decision"}  # the union of two entries
-    assert not {f"{module.__name__}.{name}" for name in module.__all__} - set(ENTRIES) - described - decision
+@pytest.mark.parametrize("package", PACKAGES)
+def test_reference_has_each_public_name_of_a_package(package: str) -> None:
+    names = getattr(importlib.import_module(package), "__all__", ())
+    assert not {f"{package}.{name}" for name in names} - set(ENTRIES) - DESCRIBED
+
+
+def test_reference_has_each_error_and_warning() -> None:
+    entries = {id(_resolve(entry)) for entry in ENTRIES}
+    raised = (thunder_core.errors.ThunderError, Warning)
+    kinds = [kind for kind in vars(thunder_core.errors).values() if inspect.isclass(kind) and issubclass(kind, raised)]
+    assert len(kinds) > 20
+    assert not [kind for kind in kinds if id(kind) not in entries]
+
+
+def test_reference_has_each_name_that_pages_import() -> None:
+    """The pages for users and authors of plugins: what they tell to import is public, whatever its module is."""
+    entries = {id(_resolve(entry)) for entry in ENTRIES}
+    imported = {
+        f"{module}.{name}"
+        for page in [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("plugins/*/README.md")]
+        for module, names in IMPORT.findall(page.read_text())
+        for name in re.findall(r"\w+", names)
+    }
+    assert len(imported) > 50
+    absent = {
+        path
+        for path in imported - set(ENTRIES) - DESCRIBED
+        if not inspect.ismodule(found := _resolve(path)) and not {id(found), id(type(found))} & entries
+    }
+    assert not absent
+
+
+def test_the_page_about_the_command_line_has_each_command_and_option() -> None:
+    text = (ROOT / "docs" / "command_line.md").read_text()
+    words = {word for path, option in _options(get_command(app), "thunder") for word in (path, option)}
+    assert len(words) > 40
+    assert not [word for word in words if word not in text]
+
+
+def _options(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Each option of a command and of its subcommands, after the command's path."""
+    context = typer.Context(command)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from _options(command.get_command(context, name), f"{path} {name}")
+    for parameter in command.params:
+        yield from ((path, option) for option in parameter.opts if option.startswith("--"))
+
+
+def test_the_page_about_configurations_has_each_option() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    assert not [name for name in ThunderConfig.model_fields if f"`{name}`" not in text]
 
 
 def test_entries_of_the_reference_are_documented_objects() -> None:

@@ -127,6 +127,14 @@ def test_of_several_claims_the_first_that_fits() -> None:
     assert decisions(program)[0].declined == (("mine", "it has 32 elements, more than 16; its check returned False"),)
 
 
+def test_a_check_without_result_is_a_mistake() -> None:
+    silent = OperatorExecutor("mine", (Claim(F.gelu, gelu, lambda *args, **kwargs: None),))
+    program = thunder.jit(lambda y: F.gelu(y), executors=[silent])
+    with pytest.warns(thunder.ExecutorWarning, match=r"mine declines .*gelu: its check returned None; return True"):
+        program(torch.randn(4))
+    assert decisions(program)[0].executor == "reference"
+
+
 @pytest.mark.parametrize("run", [partial(gelu, approximate="tanh"), partial(gelu)], ids=["option", "nothing bound"])
 def test_a_partial_function_runs(run: Any) -> None:
     program = thunder.jit(lambda x: F.gelu(x), executors=[OperatorExecutor("mine", (Claim(F.gelu, run),))])

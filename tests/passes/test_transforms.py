@@ -157,7 +157,15 @@ def broken(at: Place, change: Any) -> Transform:
     [
         (lambda trace: None, "returned None"),
         (lambda trace: trace.symbols, "an object of type tuple"),
-        (lambda trace: 1 / 0, "failed at its place .* ZeroDivisionError: division by zero"),
+        (
+            lambda trace: 1 / 0,
+            r"failed at its place .* program, at .*test_transforms\.py:\d+: ZeroDivisionError: division by zero",
+        ),
+        (
+            lambda trace: setattr(trace, "symbols", ()),
+            r"failed at .* FrozenInstanceError: (?s:.*) ops are immutable; trace\.with_symbols",
+        ),
+        (lambda trace: torch.cos(trace.inputs[0]), "failed at .* not TensorProxy\n(?s:.*) insert an op"),
         (lambda trace: replace(trace, inputs=()), "changed the inputs"),
         (lambda trace: replace(trace, stage=Stage.ACQUIRED), "a trace of stage acquired"),
         (
@@ -165,7 +173,7 @@ def broken(at: Place, change: Any) -> Transform:
             r"changed the outputs .* instead of .*2. torch.float32 cpu",
         ),
     ],
-    ids=["nothing", "ops", "error", "inputs", "stage", "outputs"],
+    ids=["nothing", "ops", "error", "assignment", "call", "inputs", "stage", "outputs"],
 )
 def test_mistakes(change: Any, words: str) -> None:
     with pytest.raises(
@@ -423,6 +431,16 @@ class OfCopies(Transform):
 
     def module_notes(self, module: nn.Module) -> list[str]:
         return [f"of_copies: {next(module.parameters()).count_nonzero()} values"]
+
+
+def test_what_is_no_module_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Weights(OfCopies):
+        def on_module(self, module: nn.Module) -> Any:
+            return module.state_dict()
+
+    with pytest.raises(thunder.TransformError, match=r"'of_copies' returned an object of type OrderedDict, not a mod"):
+        thunder.jit(model(), transforms=[Weights()])
 
 
 def test_transforms_that_return_another_module() -> None:

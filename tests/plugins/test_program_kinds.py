@@ -71,6 +71,10 @@ def test_the_configuration_may_name_it(program, name):
 def test_other_objects_have_no_front_end(program):
     with pytest.raises(OptionError, match=r"takes a function or an nn\.Module, not an object of type Other"):
         thunder.jit(program.Other())
+    with pytest.raises(OptionError, match=r"thunder\.load\('model\.pt'\) reads a file"):
+        thunder.jit("model.pt")
+    with pytest.raises(OptionError, match=r"model\.load_state_dict\(\.\.\.\)"):
+        thunder.jit(torch.nn.Linear(2, 2).state_dict())
 
 
 def test_two_plugins_with_front_ends_for_one_class(site, program):

@@ -156,6 +156,7 @@ def test_a_wrapper_of_a_compiled_module_says_where_it_is() -> None:
 
 def test_a_compiled_function_prints_its_name() -> None:
     assert "thunder.jit(relu)" in repr(thunder.jit(torch.nn.functional.relu))
+    assert "thunder.jit(tanh)" in repr(thunder.jit(torch.tanh))  # a static method of a private class
 
 
 def test_the_suggestion_is_last_and_has_a_number_only_where_it_was_measured() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import typer
@@ -20,6 +20,8 @@ from thunder_core.errors import suggestion
 
 _INPUTS: Final = ("inputs", "example_inputs")
 _NONE: Final = object()
+_LISTED: Final = 8
+"""The largest number of names that a message lists."""
 _NO_INPUTS: Final = (
     'how to call it? Give --inputs, like "torch.randn(2, 4)", or define `inputs` next to it: one argument, a tuple of '
     "arguments, a dict of keyword arguments, or a function that returns one of these"
@@ -216,8 +218,23 @@ def _attribute(place: str, holder: Any, name: str) -> Any:
     missing = object()
     found = getattr(holder, name, missing)
     if found is missing:
-        raise _problem(f"{place} has no {name!r}{suggestion(name, dir(holder))}")
+        raise _problem(f"{place} has no {name!r}{suggestion(name, dir(holder)) or _programs(holder)}")
     return found
+
+
+def _programs(holder: Any) -> str:
+    """The functions and modules of a file, for the message about a name that it does not have."""
+    import torch
+
+    if not isinstance(holder, ModuleType):
+        return ""
+    names = [
+        name
+        for name, value in vars(holder).items()
+        if isinstance(value, torch.nn.Module)
+        or (isinstance(value, FunctionType) and value.__module__ == holder.__name__)
+    ]
+    return f"; it has {', '.join(names)}" if 0 < len(names) <= _LISTED else ""
 
 
 def _evaluate(expression: str, module: ModuleType) -> Any:

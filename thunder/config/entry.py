@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -44,6 +45,11 @@ LISTS: Final = {
     "interceptions": EntryList(InterceptionsSpec, None, "a plugin with interceptions"),
 }
 """The lists by option."""
+_MADE_OF: Final[Mapping[type, str]] = {
+    Executor: "an executor has claims: OperatorExecutor('my_kernels', (Claim(torch.relu, run=function),))",
+    Transform: "a transform is an instance of a class: docs/transforms.md has recipes",
+}
+"""What a function is made into, by the class of the objects of a list."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,7 +167,9 @@ def _given(value: Any) -> Entry:
     try:
         hash(value)
     except TypeError as error:
-        raise refusal(f"{name!r} cannot be compared with others ({error}); give it tuples instead of lists") from error
+        unhashable = type(value).__hash__ is None
+        cure = "declare it with @dataclass(frozen=True)" if unhashable else "give it tuples instead of lists"
+        raise refusal(f"{name!r} cannot be compared with others ({error}); {cure}") from error
     return Entry(name, given=value)
 
 
@@ -192,6 +200,8 @@ def _no_entry(value: Any, of: EntryList) -> str:
         return f"has two names, {first!r} and {second!r}; begin each entry with `- ` on a line of its own"
     if of.kind is not None and isinstance(value, type) and issubclass(value, of.kind):
         return f"must be an instance of {value.__name__}, not the class; write {value.__name__}()"
+    if isinstance(value, FunctionType) and of.kind is not None and of.kind in _MADE_OF:
+        return f"must be {of.noun}, not the function {value.__name__}; {_MADE_OF[of.kind]}"
     return f"must be the name of {of.noun}, or {{name: options}}, not {describe(value) if value else 'nothing'}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import torch
@@ -48,7 +48,12 @@ def has_own_lookup(kind: type) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """The qualified name of a callable, or of its class where a read of it would run the user's ``__getattr__``."""
+    """The qualified name of a callable, or of its class where a read of it would run the user's ``__getattr__``.
+
+    Of a builtin function only the name: `torch.relu` is a static method of a private class.
+    """
+    if isinstance(function, BuiltinFunctionType):
+        return function.__name__
     kind: type = type(function)
     name: str = kind.__qualname__
     return name if has_own_lookup(kind) else getattr(function, "__qualname__", name)

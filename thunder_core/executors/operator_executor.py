@@ -199,6 +199,9 @@ class OperatorExecutor(Executor):
             return str(error)
         except Exception as error:  # noqa: BLE001 - becomes the reason
             return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, error, _OF_PROXIES)
+        if outcome is None:
+            cure = "return True to claim the op, or the reason for which it is declined"
+            return declined_by_failing(self.name, bound.symbol.name, "check", bound.location, "returned None", cure)
         return outcome
 
     def _claimed(self, claim: Claim, bound: BoundSymbol) -> Claimed:

@@ -100,7 +100,8 @@ def differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None,
     if not isinstance(expected, tuple | list):
         return ()
     if not isinstance(value, tuple | list):
-        return [(None, f"{type(value).__qualname__} instead of {len(expected)} results")]
+        got = "None" if value is None else type(value).__qualname__
+        return [(None, f"{got} instead of {len(expected)} results")]
     if len(value) != len(expected):
         return [(None, f"{len(value)} results instead of {len(expected)}")]
     return [found for one, item in zip(expected, value, strict=True) for found in differences(one, item)]
@@ -109,7 +110,7 @@ def differences(expected: Any, value: Any) -> Sequence[tuple[TensorProxy | None,
 def _difference(expected: TensorProxy, value: Any) -> str:
     """The first difference, such as ``dtype torch.float64 instead of torch.float32``; empty if there is none."""
     if not isinstance(value, torch.Tensor):
-        return f"{type(value).__qualname__} instead of a tensor"
+        return f"{'None' if value is None else type(value).__qualname__} instead of a tensor"
     if value.dtype is not expected.dtype:
         return f"dtype {value.dtype} instead of {expected.dtype}"
     if not are_constant((*expected.shape, *expected.stride)):

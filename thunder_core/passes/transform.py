@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, fields
 from graphlib import CycleError, TopologicalSorter
+from traceback import extract_tb
 from typing import Any, ClassVar, Final, Self
 
 import torch
@@ -186,8 +188,9 @@ class Transform(Pass[Trace]):
             raise
         except Exception as error:
             raise TransformError(
-                f"the transform {self.name!r} failed {self._where(context)}: {type(error).__name__}: {error}",
-                advice=(f"leave {self.name!r} out to see whether the program works without it",),
+                f"the transform {self.name!r} failed {self._where(context)}{self._line_of(error)}: "
+                f"{type(error).__name__}: {error}",
+                advice=(*_cures(error), f"leave {self.name!r} out to see whether the program works without it"),
             ) from error
         if any(context.constants.get(name) is not value for name, value in before.items()):
             raise TransformError(f"the transform {self.name!r} changed constants of others {self._where(context)}")
@@ -230,6 +233,20 @@ class Transform(Pass[Trace]):
     def _where(self, context: PassContext) -> str:
         place = context.place or self.place
         return f"at its place {place.value!r} in the {context.phase.value} program"
+
+    def _line_of(self, error: Exception) -> str:
+        """The innermost line in the file of `run` that an exception passed through; empty if there is none."""
+        file = getattr(getattr(self.run, "__code__", None), "co_filename", None)
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+        return f", at {file}:{lines[-1]}" if lines else ""
+
+
+def _cures(error: Exception) -> Iterator[str]:
+    """Advice for the usual mistakes in ``run``."""
+    if isinstance(error, FrozenInstanceError):
+        yield "traces and ops are immutable; trace.with_symbols(ops, name) and dataclasses.replace(op, ...) copy them"
+    if isinstance(error, TypeError) and re.search(r"not \w*Proxy\b", str(error)):
+        yield "values of a trace have no data; insert an op that makes the call: docs/transforms.md has recipes"
 
 
 def _results(trace: Trace) -> list[str]:
