@@ -241,12 +241,27 @@ def own_function(model: nn.Module) -> Step:
     return lambda x, y: F.cross_entropy(Doubled.apply(model(x)), y).backward()
 
 
+def random_afterwards(model: nn.Module) -> Step:
+    """Random numbers are drawn before and after backward, and used by the program, its results and a next forward."""
+    optimizer = sgd(model)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+        noise = torch.rand(x.shape[0], 5)
+        (F.cross_entropy(model(x) + noise, y)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        weight = model.last.weight
+        return F.dropout(noise, 0.5), F.dropout(weight.detach(), 0.5), torch.rand(2), torch.empty(3).uniform_()
+
+    return step
+
+
 INLINED: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Step]]] = {
     **{
         step.__name__: (Net, step)
         for step in (
             *(reset_last, reset_first, reset_to_zeros, accumulated, parts_of_a_batch, clipped_and_edited, alternating),
-            *(with_cotangents, autocast, scaled, scheduled, frozen, own_function),
+            *(with_cotangents, autocast, scaled, scheduled, frozen, own_function, random_afterwards),
         )
     },
     "closure": (lambda: Net(dropout=0), closure),

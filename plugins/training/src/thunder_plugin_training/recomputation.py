@@ -35,12 +35,16 @@ def with_recomputation(trace: Trace, context: TransformContext) -> Trace:
 
 
 def _joint(trace: Trace, start: int) -> Joint:
-    """The program with the cotangent as an input, and results that depend on it as gradients."""
+    """The program with the cotangent as an input, and results that depend on it as gradients.
+
+    So are those of later ops with effects, such as random ones, which `Partition` runs in backward.
+    """
     (cotangent,) = tensor_outputs_of(trace.symbols[start])
     ops = (*trace.symbols[:start], *trace.symbols[start + 1 :])
     dependent = {cotangent.name}
-    for op in ops:
-        if any(proxy.name in dependent for proxy in op.inputs()):
+    for index, op in enumerate(ops):
+        late_effect = index >= start and not op.effects.pure
+        if late_effect or any(proxy.name in dependent for proxy in op.inputs()):
             dependent.update(proxy.name for proxy in op.outputs())
     late = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name in dependent]
     early = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name not in dependent]
