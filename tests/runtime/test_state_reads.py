@@ -2100,6 +2100,25 @@ cases(
 )
 
 
+@case
+def gone_proxy_as_an_argument(jit: Wrap) -> Iterator[Any]:
+    """In calls of the first program, of one with symbols, of one that reads a value, and of declared sizes."""
+
+    def gone() -> Any:
+        return weakref.proxy(Scales(3.0))
+
+    def read(p: Any, x: torch.Tensor) -> str:
+        return str(type(p)) if x.sum() > 0 else ""
+
+    scaled, returned, text = jit(lambda p, x, n: x * n), jit(lambda p, x: (p, x)), jit(read)
+    for size in range(2, 6):
+        x = torch.ones(size)
+        yield scaled(gone(), x, size), scaled(gone(), x, n=size), [type(each) for each in returned(gone(), x)]
+        yield text(gone(), x), jit(lambda pair, x: x * 2)([gone(), (gone(),)], x)
+    torch._dynamo.mark_dynamic(x, 0)
+    yield scaled(gone(), x, 2)
+
+
 class ModuleIsProperty(Box):
     """No string, as PyTorch and the standard library expect."""
 
