@@ -136,7 +136,8 @@ def _as_channels(tensor: Tensor) -> Tensor:
 
 
 def _from_channels(tensor: Tensor, size: Any) -> Tensor:
-    return tensor.unflatten(1, (size, -1)).movedim(1, 0)
+    examples: Tensor = tensor.unflatten(1, (size, -1))
+    return examples.movedim(1, 0)
 
 
 def _statistics(tensor: Tensor | None, dim: int | None, size: Any) -> Tensor | None:
@@ -168,14 +169,23 @@ def _batch_norm(
 
 
 def _batch_norm_of_batch(
-    info: Any, dims: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, *options: Any
+    info: Any,
+    dims: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> Any:
     dims = (*dims[:3], None, None, *dims[3:])
-    return _batch_norm(info, dims, input, weight, bias, None, None, *options)
+    return _batch_norm(info, dims, input, weight, bias, None, None, training, momentum, eps)
 
 
 def _batch_norm_in_evaluation(info: Any, dims: Any, *args: Any) -> Any:
-    return _batch_norm(info, (*dims[:5], None, *dims[5:]), *args[:5], False, *args[5:])
+    input, weight, bias, mean, variance, momentum, eps = args
+    dims = (*dims[:5], None, *dims[5:])
+    return _batch_norm(info, dims, input, weight, bias, mean, variance, False, momentum, eps)
 
 
 def _batch_norm_backward(
