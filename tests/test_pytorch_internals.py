@@ -1221,6 +1221,13 @@ def setup_context_of_custom_operator(read: Any) -> None:
     assert read(operator) is kernels_by_device
 
 
+def batching_rule_of_custom_operator(read: Any) -> None:
+    operator = _custom()
+    assert read(operator) is None
+    operator.register_vmap(kernels_by_device)
+    assert read(operator) is kernels_by_device
+
+
 def python_kernel_keys(keys: Any) -> None:
     library = torch.library.Library("thunder_internals_keys", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
@@ -1603,6 +1610,7 @@ CHECKS: dict[str, Callable[..., object]] = {
     "kernel_of": kernel_of_custom_operator,
     "kernels_by_device": kernels_by_device,
     "derivative_of": derivative_of_custom_operator,
+    "batching_rule_of": batching_rule_of_custom_operator,
     "setup_context_of": setup_context_of_custom_operator,
     "python_kernel_keys": python_kernel_keys,
     "SyncBatchNormFunction": lambda cls: _sync_batch_norm(cls),

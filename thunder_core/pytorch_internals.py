@@ -251,6 +251,8 @@ ROWS: Final = (
         kind=Kind.ATTRIBUTE),
     Name("torch._library.custom_ops.CustomOpDef._setup_context_fn", _KERNELS_IN_PYTHON, name="setup_context_of",
         kind=Kind.ATTRIBUTE),
+    Name("torch._library.custom_ops.CustomOpDef._vmap_fn", _KERNELS_IN_PYTHON, name="batching_rule_of",
+        kind=Kind.ATTRIBUTE),
     Name("torch.library._impls", _KERNELS_IN_PYTHON, name="python_kernel_keys"),
     Name("torch._C._VariableFunctions", _OPERATORS),
     Name("torch._C._nn", "programs whose calls are those of ATen operators", name="neural_functions"),

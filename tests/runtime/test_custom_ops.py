@@ -386,6 +386,92 @@ def test_formulas_of_gradients_use_what_the_program_has_changed(jit, monkeypatch
     assert runs[0][0] != runs[0][1]
 
 
+def read_by_composite(x):
+    return x.sin() * VALUE
+
+
+class Scaling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * VALUE
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * VALUE
+
+
+KERNELS = {  # functions by dispatch key
+    "composite": {"CompositeImplicitAutograd": read_by_composite},
+    "composite with a closure": {"CompositeImplicitAutograd": lambda x, state=FACTOR: x.sin() * state[0]},
+    "composite of a function": {"CompositeImplicitAutograd": lambda x: SCALE(x.sin()) + Scaling.apply(x)},
+    "autograd": {"Autograd": lambda x: x.cos() * VALUE, "CPU": read_by_composite},
+    "autograd of a device": {"AutogradCPU": lambda x: Scaling.apply(x.cos()), "CPU": read_by_composite},
+    "batching rule": {"CPU": read_by_composite, "FuncTorchBatched": lambda x: x.sin() * VALUE},
+}
+CALLS = {
+    "call": lambda operator, x: operator(x) + 1,
+    "checkpoint": lambda operator, x: torch.utils.checkpoint.checkpoint(operator, x, use_reentrant=False),
+    "vmap": lambda operator, x: torch.vmap(lambda row: operator(row) * 2)(x),
+    "grad": lambda operator, x: torch.func.grad(lambda row: operator(row).sum())(x),
+    "jvp": lambda operator, x: torch.func.jvp(operator, (x,), (x.cos(),))[1],
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.battery
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered", "ignore:There is a performance drop")
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning")
+def test_functions_by_dispatch_key_read_variables(jit, monkeypatch, kernels, call, gradient):
+    namespace, _, name = new_name().partition("::")
+    with torch.library._scoped_library(namespace, "FRAGMENT") as library:
+        library.define(f"{name}(Tensor x) -> Tensor")
+        for key, function in KERNELS[kernels].items():
+            library.impl(name, function, key)
+        if "CPU" in KERNELS[kernels]:
+            library._register_fake(name, torch.empty_like)
+        operator = getattr(getattr(torch.ops, namespace), name)
+
+        def program(x):
+            return CALLS[call](operator, x)
+
+        def outcome(function):
+            x = torch.linspace(0.5, 1, 4, requires_grad=gradient)
+            try:
+                result = function(x)
+                return [result, *torch.autograd.grad(result.sum(), x)] if result.requires_grad else [result]
+            except RuntimeError as error:
+                return str(error)
+
+        compiled = jit(program)
+        for factor, scale in ((2.0, helper), (5.0, tripling), (2.0, helper)):
+            FACTOR[0] = factor
+            monkeypatch.setitem(globals(), "VALUE", factor)
+            monkeypatch.setitem(globals(), "SCALE", scale)
+            found, expected = outcome(compiled), outcome(program)
+            if isinstance(expected, str):
+                assert found == expected
+            else:
+                torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.UncacheableWarning", "ignore:There is a performance drop")
+def test_batching_rules_of_operators_read_variables(jit, monkeypatch):
+    @torch.library.custom_op(new_name(), mutates_args=())
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return x * VALUE
+
+    scale.register_fake(torch.empty_like)
+    compiled = jit(lambda x: torch.vmap(scale)(x))
+    for has_rule, result in ((False, 2.0), (False, 5.0), (True, 7.0), (True, 8.0)):
+        monkeypatch.setitem(globals(), "VALUE", result)
+        if has_rule and result == 7.0:
+            scale.register_vmap(lambda info, dims, x: (x * VALUE, dims[0]))
+            compiled = jit(lambda x: torch.vmap(scale)(x))
+        assert compiled(torch.ones(3)).tolist() == [result] * 3
+
+
 def test_kernels_of_a_library_in_place_of_another():
     """As many functions are registered as before, but for another operator."""
     first, second = (f"operator{next(_number)}" for _ in range(2))

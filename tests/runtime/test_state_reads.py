@@ -9,6 +9,7 @@ import collections
 import contextlib
 import contextvars
 import copy
+import dataclasses
 import enum
 import functools
 import gc
@@ -2100,6 +2101,25 @@ cases(
 )
 
 
+@case
+def gone_proxy_as_an_argument(jit: Wrap) -> Iterator[Any]:
+    """In calls of the first program, of one with symbols, of one that reads a value, and of declared sizes."""
+
+    def gone() -> Any:
+        return weakref.proxy(Scales(3.0))
+
+    def read(p: Any, x: torch.Tensor) -> str:
+        return str(type(p)) if x.sum() > 0 else ""
+
+    scaled, returned, text = jit(lambda p, x, n: x * n), jit(lambda p, x: (p, x)), jit(read)
+    for size in range(2, 6):
+        x = torch.ones(size)
+        yield scaled(gone(), x, size), scaled(gone(), x, n=size), [type(each) for each in returned(gone(), x)]
+        yield text(gone(), x), jit(lambda pair, x: x * 2)([gone(), (gone(),)], x)
+    torch._dynamo.mark_dynamic(x, 0)
+    yield scaled(gone(), x, 2)
+
+
 class ModuleIsProperty(Box):
     """No string, as PyTorch and the standard library expect."""
 
@@ -2202,6 +2222,48 @@ cases(
     defined_class_of_metaclass=reads_by_metaclass,
     defined_class_of_module=defines_module,
 )
+
+
+def list_of_factory(x: torch.Tensor) -> torch.Tensor:
+    @dataclasses.dataclass
+    class Local:
+        t: torch.Tensor
+        parts: list[torch.Tensor] = dataclasses.field(default_factory=list)
+
+    one = Local(x)
+    one.parts.append(x * 2)
+    return one.t + one.parts[0]
+
+
+def slots_of_factory(x: torch.Tensor) -> torch.Tensor:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Local:
+        t: torch.Tensor
+        sizes: dict[str, float] = dataclasses.field(default_factory=lambda: {"n": 2.0})
+        scale: float = dataclasses.field(default=3.0, repr=False)
+
+    return dataclasses.replace(Local(x), t=x + 1).t * Local(x).sizes["n"] * Local(x).scale
+
+
+def deletes_attribute(x: torch.Tensor) -> torch.Tensor:
+    class Local:
+        n = 2.0
+
+        @classmethod
+        def new(cls) -> Local:
+            del cls.n
+            cls.n = 5.0
+            return cls()
+
+    return x * Local.new().n
+
+
+@pytest.mark.parametrize("program", [list_of_factory, slots_of_factory, deletes_attribute])
+def test_attributes_that_programs_delete_from_their_classes_are_not_guarded(program: Any) -> None:
+    compiled = thunder.jit(program)
+    for n in range(3):
+        assert torch.equal(compiled(X * n), program(X * n))
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_an_object_behind_a_proxy_is_guarded() -> None:

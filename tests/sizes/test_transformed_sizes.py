@@ -29,6 +29,24 @@ EMBEDDING = nn.Embedding(8, 3)
 ATTENTION = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
 
 
+BATCH_NORMED = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.ReLU(), nn.Flatten(0))
+SQUARE = 4 * torch.eye(4) + torch.ones(4, 4)
+
+
+def images(row: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row, row.sin()]).reshape(2, 4, 1, 1) * torch.linspace(-1, 2, 9).reshape(3, 3)
+
+
+def normed(row: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return F.batch_norm(images(row), BIAS, WEIGHT, weight, bias)
+
+
+def interpolations(row: torch.Tensor, *modes: str) -> torch.Tensor:
+    x = row.reshape(1, 1, 2, 2)
+    exact = F.interpolate(x, size=(3, 5), mode="nearest-exact") + F.interpolate(x.flatten(2), 5, mode="linear")
+    return exact + torch.stack([F.interpolate(x, size=(3, 5), mode=mode) for mode in modes]).sum(0)
+
+
 def per_sample(module: nn.Module, loss: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Any:
     parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
     return vmap(grad(lambda own, row: loss(functional_call(module, own, (row,)))), (None, 0))(parameters, x)
@@ -74,6 +92,16 @@ ROWS: dict[str, Program] = {
     "gradients of convolutions": lambda x: per_sample(CLASSIFIER, classified, x.repeat(1, 4).reshape(-1, 1, 1, 4, 4)),
     "embedding": lambda x: per_sample(EMBEDDING, lambda y: y.square().sum(), (x.abs() * 4).long().clamp(max=7)),
     "attention": vmap(lambda row: ATTENTION(row.reshape(1, 1, 4).expand(1, 3, 4))),
+    "solve": vmap(lambda row: torch.linalg.solve(torch.outer(row, row) + SQUARE, row)),
+    "solve of one matrix": vmap(lambda row: torch.linalg.solve(SQUARE, row[:, None] * WEIGHT)),
+    "gradients of solve": vmap(grad(lambda row: torch.linalg.solve(torch.outer(row, row) + SQUARE, BIAS).sum())),
+    "interpolations": vmap(lambda row: interpolations(row, "nearest", "bicubic", "area")),
+    "gradients of interpolations": vmap(grad(lambda row: interpolations(row, "bilinear").square().sum())),
+    "batch norm": vmap(lambda row: normed(row, WEIGHT, BIAS) + normed(row, row, None)),
+    "batch norm in training": vmap(lambda row: F.batch_norm(images(row), None, None, WEIGHT, BIAS, training=True)),
+    "gradients of batch norm": vmap(grad(lambda row: normed(row, WEIGHT, BIAS).pow(3).sum())),
+    "per-sample gradients of batch norm": lambda x: per_sample(BATCH_NORMED, classified, x[:, None].repeat(1, 3, 1)),
+    "instance norm": vmap(lambda row: F.instance_norm(images(row))),
     "average": vmap(grad(lambda row: F.avg_pool2d(row.reshape(1, 1, 2, 2), 2).square().sum())),
 }
 
@@ -108,11 +136,22 @@ POOLED, INDICES = torch.ops.aten.max_pool2d_with_indices(IMAGES, *POOL)
 HEADS = tuple(torch.randn(2, 2, 5, 8) for _ in range(3))
 ATTENDED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*HEADS)
 NORM = torch.ops.aten.native_layer_norm(ROW := torch.randn(3, 4), [4], WEIGHT, BIAS, 1e-5)
+FOUR = torch.linspace(0.5, 2, 4), torch.linspace(0.2, 1, 4)
+MATRIX = torch.tensor([[4, 1, 0.5], [1, 4, 1], [0.5, 1, 4]])  # with equal factors in each layout
 FILTERS, CONVOLUTION = torch.randn(6, 4, 3, 3), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 CALLS: dict[str, tuple[Any, ...]] = {  # how many of the first tensors are batched, and arguments of one example
     "native_layer_norm": (1, ROW, [4], WEIGHT, BIAS, 1e-5),
     "native_layer_norm_backward": (6, NORM[0], ROW, [4], NORM[1], NORM[2], WEIGHT, BIAS, [True] * 3),
     "native_group_norm": (1, IMAGES[:1], torch.ones(4), torch.zeros(4), 1, 4, 36, 2, 1e-5),
+    "native_batch_norm": (5, IMAGES, *FOUR, *FOUR, False, 0.1, 1e-5),
+    "_native_batch_norm_legit.no_stats": (3, IMAGES, *FOUR, True, 0.1, 1e-5),
+    "_native_batch_norm_legit_no_training": (5, IMAGES, *FOUR, *FOUR, 0.1, 1e-5),
+    "native_batch_norm_backward": (8, IMAGES, IMAGES + 1, WEIGHT, *FOUR, *FOUR, True, 1e-5, [True] * 3),
+    "_linalg_solve_ex": (2, MATRIX, ROW),
+    "upsample_bilinear2d.vec": (1, IMAGES, [7, 5], False, None),
+    "_upsample_nearest_exact2d.vec": (1, IMAGES, None, [1.5, 1.5]),
+    "_adaptive_avg_pool2d": (1, IMAGES, [2, 3]),
+    "_adaptive_avg_pool2d_backward": (2, POOLED, IMAGES),
     "convolution": (1, IMAGES[:1], FILTERS, torch.ones(6), *CONVOLUTION),
     "convolution_backward": (2, torch.randn(1, 6, 6, 6), IMAGES[:1], FILTERS, [6], *CONVOLUTION, [True] * 3),
     "embedding_dense_backward": (2, torch.randn(5, 3), torch.arange(5), 8, -1, False),
@@ -142,7 +181,8 @@ def test_jacobian_of_a_batch() -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_layouts_of_arguments(name: str, dim: int) -> None:
     """Rules give what the operator gives for each example: of batches in any dimension, and of tensors without one."""
-    operator = getattr(torch.ops.aten, name).default
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
     count, *args = CALLS[name]
     tensors = [index for index, arg in enumerate(args) if isinstance(arg, torch.Tensor)][:count]
     choices = [{*tensors}, *[{*tensors} - {index} for index in tensors], *[{index} for index in tensors]]

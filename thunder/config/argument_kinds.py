@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +66,7 @@ def _as_called(error: BaseException) -> RunEagerly:
 
 def _front_end_for(leaves: list[Any]) -> Offered[FrontEndSpec] | None:
     """The front end for a call whose arguments have these leaves; None for the default."""
+    leaves = [leaf for leaf in leaves if type(leaf) not in weakref.ProxyTypes]  # which may lead to no object
     if any(isinstance(leaf, torch.Tensor) for leaf in leaves) or all(map(is_plain, leaves)):
         return None
     host().load_all()

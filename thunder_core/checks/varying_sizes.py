@@ -122,7 +122,8 @@ class VaryingSizes:
 
 def is_marked(value: Any) -> bool:
     """Whether a size of a tensor is marked as one that varies: by ``torch._dynamo.mark_dynamic``, say."""
-    return isinstance(value, torch.Tensor) and any(name in vars(value) for name in _MARKED)
+    of_tensors = issubclass(type(value), torch.Tensor)  # a weak proxy of an object that is gone has no ``__class__``
+    return of_tensors and any(name in vars(value) for name in _MARKED)
 
 
 def may_vary(tensor: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ from thunder_core.ir.symbol import CallStyle, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves, tensors_in
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.fake_tensors import make_derived
-from thunder_core.tracing.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import lowering_error
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.trace_call import refuse_objects
 from thunder_core.tracing.tracer import Level, Tracer
@@ -135,9 +135,7 @@ def log_call(bound: BoundSymbol, context: Context, rewrite: Rewrite = UNCHANGED)
     except LoweringError:
         raise
     except Exception as error:  # any failure on fake tensors or with other dtypes
-        if of_signal_handler(error) is not None:
-            raise
-        raise LoweringError(f"{type(error).__name__}: {error}") from error
+        raise lowering_error(error, f"{type(error).__name__}: {error}") from error
 
 
 class _AutogradObserver:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from thunder_core.pytorch_internals import (
+    batching_rule_of,
     custom_operators,
     derivative_of,
     kernel_of,
@@ -16,6 +17,10 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.schema import COMMUNICATES, overloads_of
 
+_OF_AUTOGRAD: Final = ("Autograd", "CompositeImplicitAutograd")
+"""The dispatch keys, and those that start with one, of functions that autograd differentiates or that replace it."""
+_TRANSFORMED: Final = (*_OF_AUTOGRAD, "FuncTorch")
+"""As `_OF_AUTOGRAD`, of functions that run under transformations of `torch.func`."""
 _OF_PYTORCH: Final = frozenset({"prims", "rngprims"})
 """Namespaces whose kernels and formulas are PyTorch's own functions of Python, which read no variables of programs."""
 
@@ -32,10 +37,13 @@ def python_kernels(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] |
         if defined is not None:
             functions += [kernel_of(defined), *kernels_by_device(defined).values()]
             continue
-        own = schema.name.partition("::")[0] in COMMUNICATES | _OF_PYTORCH
-        if not own and any(key != "Meta" for key in _registered_keys(schema)):
+        if _is_of_user(schema) and any(key != "Meta" for key in _registered_keys(schema)):
             return None
     return tuple(functions)
+
+
+def _is_of_user(schema: Any) -> bool:
+    return schema.name.partition("::")[0] not in COMMUNICATES | _OF_PYTORCH
 
 
 def _registered_keys(schema: Any) -> list[str]:
@@ -57,7 +65,8 @@ def python_derivative(func: Callable[..., Any]) -> Callable[..., Any] | None:
 def python_formulas(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] | None:
     """The functions of Python that run for the gradients of an operator, in forward and in backward; empty if none do.
 
-    None if they are not known: PyTorch holds in C++ those of an operator that `torch.library.define` defines.
+    None if they are not known: PyTorch holds in C++ those of an operator that `torch.library.define` defines. A kernel
+    for ``CompositeImplicitAutograd`` is one of these, since autograd differentiates what it calls.
     """
     functions: list[Callable[..., Any]] = []
     for overload in overloads_of(func) or ():
@@ -65,6 +74,22 @@ def python_formulas(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] 
         defined = custom_operators.get(schema.name)
         if defined is not None:
             functions += filter(None, (setup_context_of(defined), derivative_of(defined)))
-        elif schema.name.partition("::")[0] not in _OF_PYTORCH and "Autograd" in _registered_keys(schema):
+        elif _is_of_user(schema) and any(key.startswith(_OF_AUTOGRAD) for key in _registered_keys(schema)):
+            return None
+    return tuple(functions)
+
+
+def python_batching_rules(func: Callable[..., Any]) -> tuple[Callable[..., Any], ...] | None:
+    """The functions of Python that run for an operator under transformations of `torch.func`, in place of its kernel.
+
+    None if they are not known.
+    """
+    functions: list[Callable[..., Any]] = []
+    for overload in overloads_of(func) or ():
+        schema = schema_of(overload)
+        defined = custom_operators.get(schema.name)
+        if defined is not None:
+            functions += filter(None, (batching_rule_of(defined),))
+        elif _is_of_user(schema) and any(key.startswith(_TRANSFORMED) for key in _registered_keys(schema)):
             return None
     return tuple(functions)

@@ -20,7 +20,7 @@ from thunder_core.pytorch_internals import (
 )
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.decompositions import is_core
-from thunder_core.tracing.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import lowering_error
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.trace_call import refuse_objects, trace_call
 from thunder_core.tracing.tracer import Level
@@ -118,9 +118,7 @@ def _trace(bound: BoundSymbol, function: Callable[..., Any], context: Context) -
         with operators_for_sizes(bound):
             trace = trace_call(function, bound.args, bound.kwargs, context, Level.CORE_ATEN, share=True)
     except Exception as error:  # any failure on fake tensors
-        if of_signal_handler(error) is not None:
-            raise
-        raise LoweringError(f"{bound.symbol.name}: {error}") from error
+        raise lowering_error(error, f"{bound.symbol.name}: {error}") from error
     if trace.output is NotImplemented:
         return None
     outputs = tensor_outputs_of(bound)

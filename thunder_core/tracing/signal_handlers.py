@@ -6,6 +6,7 @@ import signal
 from traceback import walk_tb
 from types import CodeType, FunctionType, TracebackType
 
+from thunder_core.errors import LoweringError
 from thunder_core.tracing.frames import CodeKind, kind_of
 
 
@@ -27,6 +28,17 @@ def of_signal_handler(error: BaseException) -> BaseException | None:
             return one
         pending += [other for other in (one.__cause__, one.__context__) if other is not None]
     return None
+
+
+def lowering_error(error: Exception, problem: str) -> LoweringError:
+    """The error for an op that cannot be lowered because of an exception.
+
+    Raises:
+        Exception: ``error`` itself, if the handler of a signal has raised it or led to it.
+    """
+    if of_signal_handler(error) is not None:
+        raise error
+    return LoweringError(problem)
 
 
 def _is_of_program(traceback: TracebackType | None) -> bool:

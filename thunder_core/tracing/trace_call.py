@@ -18,7 +18,7 @@ from thunder_core.ir.size import on_fakes
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, list_proxies, map_leaves
 from thunder_core.tracing.fake_tensors import make_fake, make_sharing_fakes
-from thunder_core.tracing.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import lowering_error
 from thunder_core.tracing.tracer import Level, Tracer
 
 
@@ -110,10 +110,9 @@ def _record(bound: BoundSymbol, function: Callable[..., Any], context: Context) 
     try:
         trace = trace_call(function, bound.args, bound.kwargs, context, Level.TORCH)
     except Exception as error:  # an error in the author's rewrite
-        if of_signal_handler(error) is not None:
-            raise
         problem = f"the rewrite of {name} failed: {type(error).__name__}: {error}"
-        raise LoweringError(f"{problem}; a kernel that does not run on fake tensors is the `run` of a claim") from error
+        advice = "a kernel that does not run on fake tensors is the `run` of a claim"
+        raise lowering_error(error, f"{problem}; {advice}") from error
     results = [proxy for proxy in list_proxies((trace.output,)) if isinstance(proxy, TensorProxy)]
     found, expected = ([metadata_of(proxy) for proxy in of] for of in (results, tensor_outputs_of(bound)))
     if found != expected:

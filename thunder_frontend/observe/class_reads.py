@@ -235,7 +235,8 @@ class ClassReads:
             if _is_user_descriptor(value):
                 self._descriptor(kind, name, attribute)
                 continue
-            unwritten = node.attributes.get(name, attribute) is attribute  # by the program, before it could read it
+            # by the program, before it could read it: `dataclasses.dataclass` deletes fields with a factory
+            unwritten = node.attributes.get(name, attribute) is attribute is _stored_now(kind, name)
             if unwritten and (_is_value(name, value) or (isinstance(value, type) and name not in _OF_PYTHON)):
                 self._value(node, name, value, names)
         metaclass = self._heap.class_node(type(kind))
@@ -292,6 +293,11 @@ def _stored(kind: type, name: str) -> tuple[Source, Any]:
     """The path to the attribute that a class or one of its bases stores, and the attribute, which is not bound."""
     owner = next(base for base in kind.__mro__ if name in base.__dict__)
     return ItemSource(AttributeSource(ConstantSource(owner, owner.__name__), "__dict__"), name), owner.__dict__[name]
+
+
+def _stored_now(kind: type, name: str) -> Any:
+    """The attribute that a class or one of its bases stores now, which the program may have changed."""
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
 
 
 def _hides_slot(kind: type, name: str, attribute: Any) -> bool:

@@ -92,7 +92,7 @@ class FrameReads:
 
     def method_entered(self, receiver: Any, code: CodeType) -> None:
         """A method of ``receiver`` is called, whose name may not be in any code (``__len__``, ``__call__``)."""
-        kind = receiver if isinstance(receiver, type) else type(receiver)
+        kind = receiver if issubclass(type(receiver), type) else type(receiver)
         if kind is receiver and not any(id(code) in self._names_in(base) for base in kind.__mro__):
             kind = type(receiver)  # a method of the metaclass
         if (kind, id(code)) in self._methods:

@@ -77,7 +77,7 @@ StandIn = Callable[[Any], Any]
 
 def is_conversion(value: Any) -> bool:
     """Whether a value is a class that code calls in place of ``int`` or ``float``."""
-    return isinstance(value, type) and any(value is kind for kind in CONVERSIONS)
+    return issubclass(type(value), type) and any(value is kind for kind in CONVERSIONS)
 
 
 class StandIns:
@@ -119,7 +119,7 @@ class StandIns:
         def read(source: Source) -> Any:
             return source.read(args, kwargs)
 
-        passed = Counter([id(value) for value in (*args, *kwargs.values()) if isinstance(value, tuple)])
+        passed = Counter([id(value) for value in (*args, *kwargs.values()) if issubclass(type(value), tuple)])
         for source in numbers:
             try:
                 value = read(source)

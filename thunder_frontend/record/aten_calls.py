@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import torch
 
-from thunder_core.errors import UnsupportedError
+from thunder_core.autodiff.derivatives.formulas_in_python import reads_objects
+from thunder_core.errors import RunEagerly, UnsupportedError
 from thunder_core.ir.size import are_constant
 from thunder_core.ir.tree import map_leaves
 from thunder_core.pytorch_internals import (
@@ -22,6 +23,7 @@ from thunder_core.pytorch_internals import (
     temporarily_clear_interpreter_stack,
 )
 from thunder_core.symbols.operators import torch_call
+from thunder_core.symbols.python_kernels import python_batching_rules
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.sizes import kernels_for_sizes
@@ -133,6 +135,7 @@ def call_transformed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
 
     Raises:
         UnsupportedError: the call formats the values of a tensor.
+        RunEagerly: a function of Python runs in place of an operator, and may read variables, which may change.
     """
     if func is Tensor.__repr__ or func is Tensor.__format__:
         raise UnsupportedError(
@@ -140,6 +143,9 @@ def call_transformed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
             location=user_location(),
             advice=("return the tensor from the transformation and print it there",),
         )
+    rules = python_batching_rules(func)
+    if rules is None or any(map(reads_objects, rules)):
+        raise RunEagerly(f"a function of Python may read variables, which runs for {func} under a transformation")
     if func in FROM_DATA:
         with temporarily_clear_interpreter_stack():
             return recorder.call(func, args, kwargs)

@@ -124,6 +124,118 @@ def _group_norm(
     return tuple([each.unflatten(0, (info.batch_size, -1)) for each in results]), (0, 0, 0)
 
 
+def _per_channel(tensor: Tensor, dim: int | None, like: Tensor) -> Tensor:
+    """A tensor of channels, to be broadcast with batches ``like`` of dimensions ``(batch, N, C, ...)``."""
+    moved = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+    return moved.reshape(moved.shape[0], 1, moved.shape[1], *[1] * (like.ndim - 3))
+
+
+def _as_channels(tensor: Tensor) -> Tensor:
+    """Batches of dimensions ``(batch, N, C, ...)``, with the examples as further channels."""
+    return tensor.movedim(0, 1).flatten(1, 2)
+
+
+def _from_channels(tensor: Tensor, size: Any) -> Tensor:
+    examples: Tensor = tensor.unflatten(1, (size, -1))
+    return examples.movedim(1, 0)
+
+
+def _statistics(tensor: Tensor | None, dim: int | None, size: Any) -> Tensor | None:
+    return None if tensor is None else _front(tensor, dim, size).reshape(-1)
+
+
+def _batch_norm(
+    info: Any,
+    dims: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if dims[0] is None or (training and mean is not None):
+        return NotImplemented  # the running statistics are updated in place
+    size, x = info.batch_size, input.movedim(dims[0], 0)
+    running = _statistics(mean, dims[3], size), _statistics(variance, dims[4], size)
+    out, *saved = _aten.native_batch_norm.default(_as_channels(x), None, None, *running, training, momentum, eps)
+    result = _from_channels(out, size)
+    for parameter, dim, combine in zip((weight, bias), dims[1:3], _SCALE_AND_SHIFT, strict=True):
+        if parameter is not None:
+            result = combine(result, _per_channel(parameter, dim, result))
+    return (result, *[each.reshape(size, each.shape[0] // size) for each in saved]), (0, 0, 0)
+
+
+def _batch_norm_of_batch(
+    info: Any,
+    dims: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    dims = (*dims[:3], None, None, *dims[3:])
+    return _batch_norm(info, dims, input, weight, bias, None, None, training, momentum, eps)
+
+
+def _batch_norm_in_evaluation(info: Any, dims: Any, *args: Any) -> Any:
+    input, weight, bias, mean, variance, momentum, eps = args
+    dims = (*dims[:5], None, *dims[5:])
+    return _batch_norm(info, dims, input, weight, bias, mean, variance, False, momentum, eps)
+
+
+def _batch_norm_backward(
+    info: Any,
+    dims: Any,
+    gradient: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    mean: Any,
+    variance: Any,
+    batch_mean: Any,
+    batch_deviation: Any,
+    training: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> Any:
+    size = info.batch_size
+    gradient, input = (_front(each, dim, size) for each, dim in zip((gradient, input), dims, strict=False))
+    statistics = [
+        _statistics(each, dim, size)
+        for each, dim in zip((mean, variance, batch_mean, batch_deviation), dims[3:7], strict=True)
+    ]
+    scaled = gradient if weight is None else gradient * _per_channel(weight, dims[2], gradient)
+    of_input = of_weight = of_bias = None
+    if mask[0]:
+        of_input, _, _ = _aten.native_batch_norm_backward.default(
+            _as_channels(scaled), _as_channels(input), None, *statistics, training, eps, [True, False, False]
+        )
+        of_input = _from_channels(of_input, size)
+    outer = [1, *range(3, gradient.ndim)]  # the dimensions that parameters do not have
+    if mask[1]:
+        center, scale = (batch_mean, batch_deviation) if training else (mean, (variance + eps).rsqrt())
+        at = dims[5:7] if training else dims[3:5]
+        normed = (input - _per_channel(center, at[0], input)) * _per_channel(scale, at[1], input)
+        of_weight = (normed * gradient).sum(outer)
+    if mask[2]:
+        of_bias = gradient.sum(outer)
+    return _with_dims(of_input, of_weight, of_bias)
+
+
+def _solve(info: Any, dims: Any, matrix: Tensor, right: Tensor, **options: Any) -> Any:
+    ranks = [each.ndim - (dim is not None) for each, dim in zip((matrix, right), dims, strict=True)]
+    if ranks[0] != ranks[1] and ranks != [2, 1]:
+        return NotImplemented  # the batch would be aligned with another dimension
+    example = matrix if dims[0] is None else matrix.select(dims[0], 0)
+    place = _laid_out if example.is_contiguous() and not matrix.is_complex() else _front  # decides the algorithm
+    batched = place(matrix, dims[0], info.batch_size), _front(right, dims[1], info.batch_size)
+    return _aten._linalg_solve_ex.default(*batched, **options), (0, 0, 0, 0)
+
+
 def _with_dims(*gradients: Tensor | None) -> Any:
     """Gradients, and 0 as the mapped dimension of each that is wanted."""
     return gradients, tuple([None if each is None else 0 for each in gradients])
@@ -240,12 +352,23 @@ def _pointwise(operator: Any) -> Callable[..., Any]:
     return rule
 
 
+_INTERPOLATIONS: Final = (
+    *("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"),
+)
+_EXACT_INTERPOLATIONS: Final = (
+    *("nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa"),
+)
 _RULES: Final[dict[Any, Callable[..., Any]]] = {
     _aten.cat.default: _cat,
     _aten.gather.default: _gather,
     _aten.native_layer_norm.default: _layer_norm,
     _aten.native_layer_norm_backward.default: _layer_norm_backward,
     _aten.native_group_norm.default: _group_norm,
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten._native_batch_norm_legit.no_stats: _batch_norm_of_batch,
+    _aten._native_batch_norm_legit_no_training.default: _batch_norm_in_evaluation,
+    _aten.native_batch_norm_backward.default: _batch_norm_backward,
+    _aten._linalg_solve_ex.default: _solve,
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.embedding_dense_backward.default: _embedding_backward,
@@ -260,6 +383,9 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
             _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
             *(_aten.avg_pool2d.default, _aten.avg_pool2d_backward.default),
             *(_aten.max_pool2d_with_indices.default, _aten.max_pool2d_with_indices_backward.default),
+            *(_aten._adaptive_avg_pool2d.default, _aten._adaptive_avg_pool2d_backward.default),
+            *[getattr(_aten, f"upsample_{name}").vec for name in _INTERPOLATIONS],
+            *[getattr(_aten, f"_upsample_{name}").vec for name in _EXACT_INTERPOLATIONS],
         )
     },
     **{

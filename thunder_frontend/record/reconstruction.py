@@ -176,18 +176,19 @@ class Reconstructor(ReconstructionWriter):
 
     def expression(self, value: Any) -> str:
         """The Python expression for a value, after writing the statements that it needs."""
-        if type(value) in _LITERALS:
+        kind = type(value)  # a weak proxy of an object that is gone has no ``__class__``
+        if kind in _LITERALS:
             # Python refuses to print ints of more than 4300 digits
-            return self.constant(value) if type(value) is int and value.bit_length() > 64 else repr(value)
-        if type(value) is TracedSize:
+            return self.constant(value) if kind is int and value.bit_length() > 64 else repr(value)
+        if kind is TracedSize:
             return f"({from_fake(value)})"
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             return self._tensor(value)
-        if type(value) is TracedNumber:
+        if kind is TracedNumber:
             return self.output(value.proxy)
-        if isinstance(value, TracedHandle):
+        if issubclass(kind, TracedHandle):
             return self.output(value.proxy())
-        if not isinstance(value, tuple):  # one with stand-ins among its items is another in each call
+        if not issubclass(kind, tuple):  # one with stand-ins among its items is another in each call
             value = original_of(self._observer.original_of(value))
         known = self.known(value)
         if known is not None:
@@ -196,12 +197,12 @@ class Reconstructor(ReconstructionWriter):
         if created is not None:
             return self.output(created)
         if self._inputs.created_objects.is_copied(value):
-            kind = type(value).__name__
+            name = type(value).__name__
             raise RunEagerly(
-                f"the program returns or stores a {kind} of tensors that a function which it passes to PyTorch holds"
+                f"the program returns or stores a {name} of tensors that a function which it passes to PyTorch holds"
             )
-        if isinstance(value, _ATOMS) and not _has_attributes(value):
-            if isinstance(value, type):
+        if issubclass(type(value), _ATOMS) and not _has_attributes(value):
+            if issubclass(type(value), type):
                 check_class(value, self._observer)
             return self.constant(value)
         source = self._observer.source_of(value)
@@ -253,13 +254,13 @@ class Reconstructor(ReconstructionWriter):
         build = _BUILDERS.get(type(value))
         if build is not None:
             return build(self, value)
-        if isinstance(value, torch.Generator):
+        if issubclass(type(value), torch.Generator):
             self._observer.generators.handed_out(value)
             return self.output(self._inputs.object(value))
         if self._inputs.is_returnable(value):
             return self.output(self._inputs.object(value))
         for base, word in _NEEDS_EAGER_CALL.items():
-            if isinstance(value, base):
+            if issubclass(type(value), base):
                 created = f" ({type(value).__qualname__}{at(self._observer.created_at(value))})"
                 raise RunEagerly(f"the program returns or stores a {word} that it creates{created}")
         if isinstance(value, types.BuiltinFunctionType) and not is_method_of_value(value):

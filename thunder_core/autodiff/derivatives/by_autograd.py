@@ -18,7 +18,7 @@ from thunder_core.ir.trace import producers_of
 from thunder_core.passes.rewrite import Match, Rule, rewrite_ops
 from thunder_core.pytorch_errata import has_other_formula
 from thunder_core.pytorch_internals import OpOverload, dispatch_has_kernel_for_dispatch_key
-from thunder_core.tracing.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import lowering_error
 from thunder_core.tracing.sizes import operators_for_sizes
 from thunder_core.tracing.tracer import Level
 
@@ -38,9 +38,7 @@ def derive_by_autograd(query: Query) -> Derivative:
     except LoweringError:
         raise
     except Exception as error:  # any error of PyTorch's kernels, or of a user's formula, on fake tensors
-        if of_signal_handler(error) is not None:
-            raise
-        raise LoweringError(f"{type(error).__name__}: {error}") from error
+        raise lowering_error(error, f"{type(error).__name__}: {error}") from error
 
 
 class _Tracing(OpTracing):

@@ -15,7 +15,7 @@ from thunder_core.autodiff.derivatives.tracing import OpTracing, split_log
 from thunder_core.errors import LoweringError
 from thunder_core.ir.bound_symbol import BoundSymbol, metadata_of, tensor_outputs_of, tensors_of
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.tracing.signal_handlers import of_signal_handler
+from thunder_core.tracing.signal_handlers import lowering_error
 from thunder_core.tracing.tracer import Level
 
 
@@ -61,9 +61,7 @@ def derive_by_rule(query: Query) -> Derivative | None:
     except _RuleDeclined:
         return None
     except Exception as error:  # a bug of the rule
-        if of_signal_handler(error) is not None:
-            raise
-        raise LoweringError(f"{SOURCE} failed: {type(error).__name__}: {error}") from error
+        raise lowering_error(error, f"{SOURCE} failed: {type(error).__name__}: {error}") from error
 
 
 class _RuleDeclined(Exception):
