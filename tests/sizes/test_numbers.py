@@ -6,7 +6,6 @@ import copy
 import math
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
@@ -258,15 +257,8 @@ def _several_keys(x: torch.Tensor, n: int) -> Any:
     return first[n], second[n], len(steps), 9 in known, [each in known for each in (3, 5)], {n: x}
 
 
-def _key_of_an_attribute(x: torch.Tensor, n: int) -> Any:
-    box = SimpleNamespace(n=9)
-    table = {box.n: x}
-    return x * 2 if n in table else x
-
-
 CASES: dict[str, tuple[Program, list[int], int | None]] = {
     "single keys": (_single_keys, [*range(2, 10), 1, 0, -5], 5),
-    "key of an attribute": (_key_of_an_attribute, [2, 3, 5, 9, 4, 9], None),
     "several keys": (_several_keys, [2, 3, 5, 9, 4, 6, 3], None),
     "bits": (_bits, [3, 9, *range(4, 20), -3, 0, 1, -8], 8),
     "powers": (_powers, [3, *range(4, 20)], 6),

@@ -40,7 +40,7 @@ def is_single_key() -> bool:
     if instruction is None:
         return False
     if instruction.operation in _DISPLAYS:
-        key = _key_of_display(code, instruction)
+        key = _key_of_display(instruction)
         name = _stored_as(code, instruction)
     elif instruction.operation in _CONTAINER:
         key = _local(code, instruction.operands[_KEY[instruction.operation]])
@@ -59,8 +59,8 @@ def _local(code: CodeType, value: StackValue) -> str:
     return name if name in code.co_varnames and name not in code.co_cellvars else ""
 
 
-def _key_of_display(code: CodeType, display: Instruction) -> str:
-    return _local(code, display.operands[0]) if display.argument == 1 else ""
+def _key_of_display(display: Instruction) -> str:
+    return display.operands[0].label if display.argument == 1 else ""
 
 
 def _stored_as(code: CodeType, display: Instruction) -> str:
@@ -87,7 +87,7 @@ def _has_only_key(code: CodeType, name: str, key: str) -> bool:
     displays = [each for each in instructions(code) if each.operation in _DISPLAYS and _stored_as(code, each) == name]
     if not displays or len(displays) != len(_assignments(code, name)):
         return False
-    if any(each.argument and _key_of_display(code, each) != key for each in displays):
+    if any(each.argument and (_key_of_display(each) != key) for each in displays):
         return False
     uses = variable_consumers(code, name)
     loads = [each for each in uses if each.operation in ATTRIBUTE_LOADS]
