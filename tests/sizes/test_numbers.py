@@ -231,35 +231,7 @@ def _triangles(x: torch.Tensor, n: int) -> Any:
     return below, [torch.triu_indices(4, n, offset=offset) for offset in (-5, 0, 1)]
 
 
-def _single_keys(x: torch.Tensor, n: int) -> Any:
-    half, pair = n / 2, ("rows", n)
-    table = {n: x}
-    known = {n}
-    halves: dict[Any, Any] = {}
-    pairs: dict[Any, Any] = {}
-    if n in known:
-        x = table[n] * 2
-    table[n] = x + 1
-    halves[half] = table.get(n)
-    pairs[pair] = halves[half] * halves.get(half, 0)
-    return pairs.pop(pair), table.setdefault(n, 3) - 1
-
-
-def _several_keys(x: torch.Tensor, n: int) -> Any:
-    first = {n: x, 3: x + 3}
-    second = {n: x}
-    second[5] = x + 5
-    key, steps = n, {}
-    for _ in range(3):
-        steps[key] = x
-        key = max(key - 1, 4)
-    known = {n}
-    return first[n], second[n], len(steps), 9 in known, [each in known for each in (3, 5)], {n: x}
-
-
 CASES: dict[str, tuple[Program, list[int], int | None]] = {
-    "single keys": (_single_keys, [*range(2, 10), 1, 0, -5], 5),
-    "several keys": (_several_keys, [2, 3, 5, 9, 4, 6, 3], None),
     "bits": (_bits, [3, 9, *range(4, 20), -3, 0, 1, -8], 8),
     "powers": (_powers, [3, *range(4, 20)], 6),
     "undefined": (_undefined, [3, 5, 70, -1, 0, 1000], None),

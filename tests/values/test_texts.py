@@ -171,37 +171,6 @@ def logged(x: torch.Tensor, rate: float) -> Any:
     return x
 
 
-def by_percent(x: torch.Tensor, rate: float) -> Any:
-    total, count = x.sum().item(), x.shape[0]
-    print("%.3f|%-8.2e|%+05.1f%%" % (rate, total, x.sum()), "%d items" % count)  # noqa: UP031
-    print("%s: %5d of %d, %s, %s %r" % ("%d", count, 10, x.shape, rate, total))  # noqa: UP031
-    print("epoch %(epoch)d/%(of)d: %(loss).4f {0}" % {"epoch": count, "of": 9, "loss": rate})  # noqa: UP031
-    for index in range(2):
-        line = "%d %3d %x" % (index, total, count) + " of"  # noqa: UP031
-        print(line, "%d%d" % (count, count), "%i %d" % (rate * 10, x.argmax()))  # noqa: UP031
-    logger.info("loss %g" % total + " 100%")  # noqa: UP031
-    return x
-
-
-def by_percent_as_value(x: torch.Tensor, rate: float) -> Any:
-    print("%*d %.3d %5s %.2s %a %c" % (x.shape[0], 3, x.shape[0], rate, rate, rate, x.shape[0] + 60))  # noqa: UP031
-    print("%3d%d %.1g" % (x.shape[0], 718, x.sum().item()), "%.2f" % rate, sep="%.1f" % rate)  # noqa: UP031
-    return x, "%.3f" % rate  # noqa: UP031
-
-
-def refused_by_percent(x: torch.Tensor, rate: float) -> Any:
-    for form, number in (("%x", x.sum().item()), ("%d", "a")):
-        try:
-            print(form % number)
-        except TypeError as error:
-            print(type(error))
-    try:
-        print("%d of %d" % (x.shape[0],))  # noqa: UP031, F507
-    except TypeError as error:
-        print(error)
-    return x
-
-
 def of_two_uses(x: torch.Tensor, rate: float) -> Any:
     text = f"{rate:.3f}"
     print(text)
@@ -245,9 +214,8 @@ def by_value(x: torch.Tensor, rate: float) -> Any:
 
 
 PRINTED: dict[Callable[..., Any], int | None] = {
-    **dict.fromkeys((step, through_a_variable, other_forms, by_percent, logged, refused_by_python, with_braces), 2),
+    **dict.fromkeys((step, through_a_variable, other_forms, logged, refused_by_python, with_braces), 2),
     **dict.fromkeys((of_two_uses, padded, own_print, other_options, by_value), None),
-    **dict.fromkeys((by_percent_as_value, refused_by_percent), None),
 }
 """Programs, with the number of compilations; None where the text is a value."""
 

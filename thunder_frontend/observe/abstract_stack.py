@@ -51,8 +51,8 @@ _PLAIN_RESULTS = frozenset(
 )
 """Functions and methods of C with such results. Those of Python that have these names are observed when they return."""
 _CACHE = dis.opmap["CACHE"]
-BACKWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" in dis.opname[code])
-_FORWARD_JUMPS = {dis.opname[code] for code in dis.hasjrel} - BACKWARD_JUMPS - {"END_ASYNC_FOR"}
+_BACKWARD_JUMPS = frozenset(dis.opname[code] for code in dis.hasjrel if "BACKWARD" in dis.opname[code])
+_FORWARD_JUMPS = {dis.opname[code] for code in dis.hasjrel} - _BACKWARD_JUMPS - {"END_ASYNC_FOR"}
 """Without ``END_ASYNC_FOR``, whose argument is the start of the loop, for `sys.monitoring`."""
 _SKIPPED = frozenset({"CACHE", "PRECALL"})
 
@@ -215,7 +215,7 @@ def instructions(code: CodeType, marked: int = -1) -> Iterator[Instruction]:
         if keywords is not None:
             operation, operands, keywords = "CALL_KW", [*operands, keywords], None
         yield Instruction(position, operation, argument, name, operands)
-        if operation in BACKWARD_JUMPS and any(value.label for value in stack):
+        if operation in _BACKWARD_JUMPS and any(value.label for value in stack):
             yield Instruction(position, JOIN, 0, "", stack)
 
 

@@ -148,15 +148,6 @@ def _placeholder(recorder: Recorder, tensor: torch.Tensor, specification: str) -
         return format(_read_value(recorder, Tensor.item, tensor), specification)
 
 
-@calls_program
-def _convert(recorder: Recorder, func: Any, /, tensor: torch.Tensor) -> Any:
-    if recorder.attempt.guesses is None or formatted_texts.printed_form(recorder) is None:
-        return _read_value(recorder, func, tensor)
-    with recorder.mode:  # a number in a text that is only printed
-        number = _read_value(recorder, Tensor.item, tensor)
-        return float(number) if func is Tensor.__float__ else int(number)
-
-
 def _represent(recorder: Recorder, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     if is_traced(args[0]) and called_outside_of_program():
         return describe(args[0])
@@ -329,7 +320,6 @@ HANDLERS: Final[dict[Any, Handler]] = {
     BASE: read_base,
     Tensor.type: _type,
     Tensor.__format__: _format,
-    **dict.fromkeys((Tensor.__float__, Tensor.__int__), _convert),
     Tensor.__repr__: _represent,
     Tensor.retain_grad: _retain_grad,
     Tensor.__deepcopy__: deepcopy,

@@ -4,21 +4,14 @@ Python requires that formatting returns a string. Where the bytecode shows that 
 of a logger and nothing else, the number leaves a placeholder in it. The op that prints gets a format string in place of
 the text, and the numbers as further arguments, so that each run formats its own. Any other text has the value of this
 call, which each call checks.
-
-In ``"%.3f" % n`` Python gets a plain number by ``__float__`` and pads its digits. There the number leaves a
-`Substitute`, whose digits no other text has, and which becomes a placeholder when the text is printed.
 """
 
 from __future__ import annotations
 
-import dis
-import itertools
 import logging
-import math
 import re
 import string
 import sys
-from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
@@ -38,26 +31,13 @@ _BY_ASCII: Final = 3
 _HAS_SPECIFICATION: Final = 4
 """The bit of the argument of ``FORMAT_VALUE``."""
 _ADD: Final = 0
-_REMAINDER: Final = 6
-"""Arguments of ``BINARY_OP``."""
+"""The argument of ``BINARY_OP``."""
 _CALLS: Final = frozenset({"CALL", "CALL_KW"})
 _STORES: Final = frozenset({"STORE_FAST"})
-READS_VARIABLES: Final = frozenset({"locals", "eval", "exec", "vars", "dir"})
+_READS_VARIABLES: Final = frozenset({"locals", "eval", "exec", "vars", "dir"})
 _OF_TENSORS: Final = frozenset({"torch._tensor", "torch.overrides"})
 """The modules of PyTorch with the code that runs between ``f"{tensor}"`` and its handler."""
 _BY_CODE: Final = frozenset({"c"})  # ``f"{n:c}"`` raises an exception for some numbers
-_PERCENT: Final = re.compile(
-    r"%(?P<key>\([^()]*\))?(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<precision>\.\d+)?(?P<kind>.)", re.S
-)
-"""A conversion of a text that ``%`` formats. Those with another form, as ``%*d``, have an unknown kind."""
-_OF_INTS: Final = "diuxXo"
-_OF_FLOATS: Final = "eEfFgG"
-_MOST_ASSIGNMENTS: Final = 200
-"""The largest number of assignments of substitutes to conversions that are compared with a text."""
-_MOST_SUBSTITUTES: Final = 100
-_INT: Final = 718281828459045235360287471352662497757
-_FLOAT: Final = 2.718281828459045e200
-"""The first substitutes. Texts do not contain their digits, nor an exponent from 200 to 299."""
 
 
 def placeholder(recorder: Any, number: Any, example: Any, specification: str | None) -> str | None:
@@ -88,7 +68,7 @@ def allowed(recorder: Any, specification: str | None) -> bool:
     """Whether the text that the program formats now may have a placeholder."""
     if not recorder.attempt.formats or recorder.suspension.active or not _fits(specification or ""):
         return False
-    frame = program_frame()
+    frame = _program_frame()
     return frame is not None and _is_only_printed(frame, whole=specification is None)
 
 
@@ -97,129 +77,12 @@ def _fits(specification: str) -> bool:
     return specification[-1:] not in _BY_CODE and "{" not in specification and "}" not in specification
 
 
-@dataclass(frozen=True)
-class Substitute:
-    """A plain number that ``text % ...`` formats in place of a number of the trace."""
-
-    text: str
-    value: int | float
-    number: Any
-
-
-def printed_form(recorder: Any) -> str | None:
-    """The left operand of the ``%`` by which the program formats a text that is only printed.
-
-    None elsewhere, and where the value of this call has to be taken.
-    """
-    frame = program_frame() if recorder.attempt.formats and not recorder.suspension.active else None
-    if frame is None or not _is_at_remainder(frame):
-        return None
-    instruction, taken = consumers(frame.f_code, frame.f_lasti)
-    text = instruction.operands[0].constant if instruction is not None else None
-    if type(text) is not str or _conversions(text) is None:
-        return None
-    return text if _are_printed(taken, frame, frame.f_code, through_variable=True) else None
-
-
-def substitute(recorder: Any, number: Any, kind: type) -> Any:
-    """The result of ``__int__``, ``__index__`` or ``__float__`` for `printed_form`; None where that is None."""
-    text = printed_form(recorder)
-    if text is None:
-        return None
-    made = recorder.notes.setdefault(substitute, [])
-    if len(made) == _MOST_SUBSTITUTES:
-        return None
-    value = _INT + len(made) if kind is int else _FLOAT * 10.0 ** len(made)
-    made.append(Substitute(text, value, number))
-    return value
-
-
-def _is_at_remainder(frame: FrameType) -> bool:
-    """Whether a frame executes ``a % b``."""
-    code = frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 2]
-    return code == bytes((dis.opmap["BINARY_OP"], _REMAINDER))
-
-
-def _conversions(text: str) -> list[re.Match[str]] | None:
-    """The conversions of a text that ``%`` formats; None if some cannot be those of a format string."""
-    found = [match for match in _PERCENT.finditer(text) if match["kind"] != "%"]
-    return found if all(map(_can_be_field, found)) else None
-
-
-def _can_be_field(conversion: re.Match[str]) -> bool:
-    kind, precision = conversion["kind"], conversion["precision"]
-    if kind in _OF_FLOATS:
-        return kind in "fFeE" or precision is None or int(precision[1:]) > 1
-    if kind in _OF_INTS:
-        return precision is None
-    return kind in "sr" and not (conversion["flags"] or conversion["width"] or precision)
-
-
-def _field(conversion: re.Match[str]) -> str:
-    """The specification of a format string for a conversion of a number."""
-    flags, width, precision, kind = conversion.group("flags", "width", "precision", "kind")
-    left = "-" in flags and width
-    sign = "+" if "+" in flags else " " if " " in flags else ""
-    zero = "0" if "0" in flags and "-" not in flags and width else ""
-    other = "#" if "#" in flags else ""
-    return f":{'<' if left else ''}{sign}{other}{zero}{width}{precision or ''}{'d' if kind in 'iu' else kind}"
-
-
-def _with_placeholders(recorder: Any, text: str) -> str | None:
-    """A text with placeholders for the substitutes in it; None if it is not known by which conversion one is there."""
-    for form in dict.fromkeys([each.text for each in recorder.notes.get(substitute, ())]):
-        conversions = _conversions(form) or []
-        present = [each for each in recorder.notes[substitute] if each.text == form and _is_in(text, each)]
-        if not present:
-            continue
-        if not 0 < math.comb(len(conversions), len(present)) <= _MOST_ASSIGNMENTS:
-            return None
-        chosen = itertools.combinations(range(len(conversions)), len(present))
-        places = {tuple(place) for each in chosen if (place := _places(text, form, conversions, each, present))}
-        if len(places) != 1:
-            return None
-        for (start, end, field), each in reversed(list(zip(places.pop(), present, strict=True))):
-            text = text[:start] + in_text(recorder, each.number, field) + text[end:]
-    return text
-
-
-def _is_in(text: str, made: Substitute) -> bool:
-    shown = {_shown(made, each) for each in _conversions(made.text) or ()} - {""}
-    return any(each in text for each in shown)
-
-
-def _shown(made: Substitute, conversion: re.Match[str]) -> str:
-    """The text of a substitute, if the conversion is for its class."""
-    of_class = conversion["kind"] in (_OF_INTS if type(made.value) is int else _OF_FLOATS)
-    return format(made.value, _field(conversion)[1:]) if of_class else ""
-
-
-def _places(
-    text: str, form: str, conversions: list[re.Match[str]], chosen: tuple[int, ...], present: list[Substitute]
-) -> list[tuple[int, int, str]]:
-    """Start, end and field of each substitute in a text, if the chosen conversions have formatted them."""
-    pattern, position, left = "", 0, iter(present)
-    for index, conversion in enumerate(conversions):
-        pattern += re.escape(form[position : conversion.start()].replace("%%", "%"))
-        position = conversion.end()
-        if index not in chosen:
-            pattern += ".*" if conversion["kind"] in "sr" else r"[-+ .\w]+"
-        elif shown := _shown(next(left), conversion):
-            pattern += f"({re.escape(shown)})"
-        else:
-            return []
-    match = re.search(pattern + re.escape(form[position:].replace("%%", "%")), text, re.S)
-    if match is None:
-        return []
-    return [(*match.span(group), _field(conversions[index])) for group, index in enumerate(chosen, 1)]
-
-
 def template(recorder: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Values with format strings for texts, and the numbers in these; without placeholders the values and nothing."""
     numbers: list[Any] = []
 
     def formatted(text: str) -> str:
-        parts = _PLACEHOLDER.split(_with_placeholders(recorder, text) or "")
+        parts = _PLACEHOLDER.split(text)
         for position in range(1, len(parts), 2):
             number, field = recorder.notes[placeholder][int(parts[position])]
             parts[position] = f"{{{len(numbers)}{field}}}"
@@ -227,28 +90,24 @@ def template(recorder: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], t
         parts[::2] = [part.replace("{", "{{").replace("}", "}}") for part in parts[::2]]
         return "".join(parts)
 
-    if not has_placeholders(recorder, values):
+    if not has_placeholders(values):
         return values, ()
-    if any(type(value) is str and _with_placeholders(recorder, value) is None for value in values):
-        refuse(recorder, values)
     changed = tuple([formatted(value) if type(value) is str else value for value in values])
     return changed, tuple(numbers)
 
 
-def has_placeholders(recorder: Any, values: Any) -> bool:
-    """Whether there are texts with placeholders, or with substitutes, among some values."""
-    texts = [value for value in values if type(value) is str]
-    made = recorder.notes.get(substitute, ())
-    return any(_OPEN in text or any(_is_in(text, each) for each in made) for text in texts)
+def has_placeholders(values: Any) -> bool:
+    """Whether there are texts with placeholders among some values."""
+    return any(type(value) is str and _OPEN in value for value in values)
 
 
-def refuse(recorder: Any, values: Any) -> None:
+def refuse(values: Any) -> None:
     """Record again without placeholders if there are any among values that no op can format."""
-    if has_placeholders(recorder, values):
+    if has_placeholders(values):
         raise RecordAgain("a text with a number of the trace is printed by other code", formats=False)
 
 
-def program_frame() -> FrameType | None:
+def _program_frame() -> FrameType | None:
     """The frame that formats a number, or a tensor."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (module := str(frame.f_globals.get("__name__"))):
@@ -284,9 +143,6 @@ def _is_format(instruction: Instruction, namespace: dict[str, Any], *, whole: bo
             operation == "FORMAT_VALUE" and instruction.argument & _HAS_SPECIFICATION
         )
         return not (whole and padded)
-    if operation == "BINARY_OP" and instruction.argument == _REMAINDER:
-        text = instruction.operands[0].constant
-        return whole and type(text) is str and _conversions(text) is not None
     callee = instruction.callee if operation in _CALLS else StackValue()
     if callee.chain == ("str",):
         return whole and "str" not in namespace
@@ -307,7 +163,7 @@ def _is_printed(taken: Instruction, frame: FrameType, code: CodeType, *, through
         return False
     if adds or taken.operation in ("BUILD_STRING", "FORMAT_SIMPLE"):
         return _are_printed(consumers(code, taken.position)[1], frame, code, through_variable=through_variable)
-    if taken.operation in _STORES and through_variable and READS_VARIABLES.isdisjoint(code.co_names):
+    if taken.operation in _STORES and through_variable and _READS_VARIABLES.isdisjoint(code.co_names):
         name = code.co_varnames[taken.argument]
         return name not in code.co_cellvars and _are_printed(
             variable_consumers(code, name), frame, code, through_variable=False

@@ -138,10 +138,6 @@ class InputNumbers(Numbers):
         """As `Numbers`; None in other threads."""
         return None if self._in_other_thread else super().formatted(number, specification)
 
-    def substitute(self, number: Any, kind: type) -> Any:
-        """As `Numbers`; None in other threads."""
-        return None if self._in_other_thread else super().substitute(number, kind)
-
     def of_numpy(self, function: Any, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """As `numpy_result`, for sizes."""
         return numpy_result(function, method, operands, options)

@@ -60,9 +60,9 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     Raises:
         UnsupportedError: it prints tensors to another file, or one of a subclass that the program computes.
     """
-    formatted_texts.refuse(recorder, options.values())
+    formatted_texts.refuse(options.values())
     if recorder.suspension.active:
-        formatted_texts.refuse(recorder, values)
+        formatted_texts.refuse(values)
         if kind_of(sys._getframe(_CALLER_OF_BUILTIN).f_code) is not CodeKind.USER:
             original(*values, **options)
         return
@@ -73,7 +73,7 @@ def print_values(recorder: Recorder, original: Callable[..., None], /, *values: 
     standard = file is None or file is trace.stdout or file is trace.stderr
     tensors = _has_tensors(values)
     if not standard or peek_interpreter_stack() is not None:
-        formatted_texts.refuse(recorder, values)
+        formatted_texts.refuse(values)
     if tensors and peek_interpreter_stack() is not None:
         original(*values, file=file, **options)  # inside a transformation of torch.func, the repr of a tensor raises
         return
@@ -129,12 +129,12 @@ def _log(
 ) -> bool:
     """Record a call of a logger's method, if it has to become an op."""
     caller = caller_of_logging(sys._getframe(1))
-    texts = formatted_texts.has_placeholders(recorder, (message, *args, *options.values()))
+    texts = formatted_texts.has_placeholders((message, *args, *options.values()))
     if caller is None or not _is_logged_by_line(caller, logger, level, (message, args), options):
         if texts and logger.isEnabledFor(level):
-            formatted_texts.refuse(recorder, (message, *args, *options.values()))
+            formatted_texts.refuse((message, *args, *options.values()))
         return False
-    formatted_texts.refuse(recorder, (*args, *options.values()))
+    formatted_texts.refuse((*args, *options.values()))
     if not recorder.suspension.active:
         _log_values(recorder, caller, logger, level, message, args, options)
     return True

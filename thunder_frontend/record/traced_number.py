@@ -30,7 +30,6 @@ from thunder_core.tracing.frames import calls_program, user_location
 from thunder_frontend.observe.bytecode import CLASS_NAMES
 from thunder_frontend.observe.stand_ins import NUMBER_CLASSES
 from thunder_frontend.record import formatted_texts
-from thunder_frontend.record.single_keys import is_single_key
 from thunder_frontend.record.traced_size import TracedSize, called_by_program
 from thunder_frontend.record.traced_tensor import Variable
 
@@ -108,10 +107,6 @@ class Numbers(ABC):
         kind = number.proxy.python_type if type(number) is TracedNumber else int
         example = kind(1) if kind in _PYTHON else operand_hint(number)  # a specification is for all numbers of a class
         return formatted_texts.placeholder(self.recorder, number, example, specification)
-
-    def substitute(self, number: Any, kind: type) -> Any:
-        """The int or float that ``text % number`` gets in what the program prints; None elsewhere."""
-        return None if self.recorder.mode is None else formatted_texts.substitute(self.recorder, number, kind)
 
     def traced(self, proxy: NumberProxy, symbol: Symbol, variables: tuple[Variable, ...] = ()) -> TracedNumber:
         """The `TracedNumber` for a number of the trace; see there for the arguments."""
@@ -219,26 +214,12 @@ class TracedNumber(metaclass=_NumberClass):
         return self.numbers.formatted(self, None) if self.proxy.python_type in _PYTHON else None
 
     def __float__(self) -> float:
-        printed = self.numbers.substitute(self, float)
-        if printed is not None:
-            return printed  # type: ignore[no-any-return]
         self.numbers.convert("float", sys._getframe(1))
         return float(self.value())
 
     def __int__(self) -> int:
-        printed = self.numbers.substitute(self, int)
-        if printed is None:
-            self.numbers.convert("int", sys._getframe(1))
-        elif not _is_float(self):
-            return printed  # type: ignore[no-any-return]
+        self.numbers.convert("int", sys._getframe(1))
         return int(_integer(math.trunc, self))
-
-    def __index__(self) -> int:
-        printed = self.numbers.substitute(self, int) if self.proxy.python_type is int else None
-        return operator.index(self.value()) if printed is None else printed
-
-    def __hash__(self) -> int:
-        return hash(self.numbers.hint(self) if is_single_key() else self.value())
 
     def __format__(self, specification: str) -> str:
         text = self.numbers.formatted(self, specification)
@@ -358,7 +339,7 @@ _UNARY: Final = (operator.neg, operator.pos, operator.abs)
 _IS_FINITE: Final = math.isfinite  # the function itself, also while it is intercepted
 _INTEGERS: Final = (math.trunc, math.floor, math.ceil)
 _BY_VALUE: Final = (
-    *("complex", "invert"),
+    *("complex", "index", "hash", "invert"),
     *("lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"),
 )
 

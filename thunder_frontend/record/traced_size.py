@@ -18,14 +18,13 @@ from thunder_core.tracing.frames import PACKAGES, calls_program, user_location
 from thunder_frontend.observe.bytecode import CLASS_NAMES
 from thunder_frontend.observe.stand_ins import NUMBER_CLASSES
 from thunder_frontend.record import integer_functions
-from thunder_frontend.record.single_keys import is_single_key
 
 _SYMBOLIC: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod")
 _DIVISIONS: Final = {"__floordiv__": False, "__rfloordiv__": True, "__mod__": False, "__rmod__": True}
 """Methods of floor division; the value is True if the size is the divisor."""
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _OPERATORS: Final = tuple([f"__{name}__" for name in (*_SYMBOLIC, *_COMPARISONS, "divmod", "rdivmod")])
-_BY_VALUE: Final = ("float",)
+_BY_VALUE: Final = ("hash", "float")
 """Methods that need the value of the size: the program is specialized to it."""
 _ARITHMETIC: Final = {
     "__add__": (operator.add, False),
@@ -41,7 +40,6 @@ _LARGEST_EXPONENT: Final = 4
 _LARGEST_FLOAT_EXPONENT: Final = 16
 """The largest exponent for which the power of any positive size is a float: 2**63 to the 16th is less than 2**1024."""
 _CONVERSIONS: Final = ("__int__", "__float__")
-_PLAIN_NUMBERS: Final = {"__int__": int, "__index__": int, "__float__": float}
 _IDENTITIES: Final = ("trunc", "floor", "ceil", "copy")
 _METHODS_OF_INTS: Final = frozenset([name for name in vars(int) if not name.startswith("_")])
 
@@ -63,9 +61,9 @@ class TracedSize(torch.SymInt, metaclass=_SizeClass):
     """A size that varies between calls.
 
     Arithmetic with ints returns sizes that vary. Quotients, roots, and arithmetic with floats return floats that ops
-    compute. A comparison returns a bool, which each call checks. Any other use (``int(n)``, ``range(n)``, ``f"{n}"``,
-    one of several keys of a dictionary) takes the value in this call, which each call checks as well. For programs
-    ``isinstance(n, int)`` is true.
+    compute. A comparison returns a bool, which each call checks. Any other use (``int(n)``, ``range(n)``, ``f"{n}"``, a
+    key of a dictionary) takes the value in this call, which each call checks as well. For programs ``isinstance(n,
+    int)`` is true.
     """
 
     @property
@@ -169,9 +167,6 @@ def _unobserved(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
         watcher = None if sizes is None else sizes.watcher
         if watcher is None:
             return operation(self, *others)
-        printed = sizes.floats.substitute(self, _PLAIN_NUMBERS[name]) if name in _PLAIN_NUMBERS else None
-        if printed is not None:
-            return printed
         if name in _CONVERSIONS:
             sizes.floats.convert(name.strip("_"), sys._getframe(1))
         watcher.pause()
@@ -405,11 +400,6 @@ def _format(self: TracedSize, specification: str) -> str:
     return format(int(self), specification) if text is None else text
 
 
-def _hash(self: TracedSize) -> int:
-    """The hash of the value, of which the program is independent where the size is the single key of a container."""
-    return hash(self.node.hint if is_single_key() else int(self))
-
-
 def _text(self: TracedSize) -> str:
     text: str | None = self.node.shape_env.sizes().floats.formatted(self, None)
     return repr(int(self)) if text is None else text
@@ -447,7 +437,6 @@ def _define() -> None:
         "__pow__": _power,
         "__rpow__": _power_of,
         "__format__": _format,
-        "__hash__": _hash,
         **dict.fromkeys(("__str__", "__repr__"), _text),
         "__divmod__": functools.partial(_divmod, swapped=False),
         "__rdivmod__": functools.partial(_divmod, swapped=True),
