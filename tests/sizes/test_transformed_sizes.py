@@ -41,12 +41,6 @@ def normed(row: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -
     return F.batch_norm(images(row), BIAS, WEIGHT, weight, bias)
 
 
-def interpolations(row: torch.Tensor, *modes: str) -> torch.Tensor:
-    x = row.reshape(1, 1, 2, 2)
-    exact = F.interpolate(x, size=(3, 5), mode="nearest-exact") + F.interpolate(x.flatten(2), 5, mode="linear")
-    return exact + torch.stack([F.interpolate(x, size=(3, 5), mode=mode) for mode in modes]).sum(0)
-
-
 def per_sample(module: nn.Module, loss: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Any:
     parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
     return vmap(grad(lambda own, row: loss(functional_call(module, own, (row,)))), (None, 0))(parameters, x)
@@ -95,8 +89,6 @@ ROWS: dict[str, Program] = {
     "solve": vmap(lambda row: torch.linalg.solve(torch.outer(row, row) + SQUARE, row)),
     "solve of one matrix": vmap(lambda row: torch.linalg.solve(SQUARE, row[:, None] * WEIGHT)),
     "gradients of solve": vmap(grad(lambda row: torch.linalg.solve(torch.outer(row, row) + SQUARE, BIAS).sum())),
-    "interpolations": vmap(lambda row: interpolations(row, "nearest", "bicubic", "area")),
-    "gradients of interpolations": vmap(grad(lambda row: interpolations(row, "bilinear").square().sum())),
     "batch norm": vmap(lambda row: normed(row, WEIGHT, BIAS) + normed(row, row, None)),
     "batch norm in training": vmap(lambda row: F.batch_norm(images(row), None, None, WEIGHT, BIAS, training=True)),
     "gradients of batch norm": vmap(grad(lambda row: normed(row, WEIGHT, BIAS).pow(3).sum())),

@@ -158,6 +158,8 @@ def _batch_norm(
 ) -> Any:
     if dims[0] is None or (training and mean is not None):
         return NotImplemented  # the running statistics are updated in place
+    if any(each is not None and each.dtype is not input.dtype for each in (weight, bias, mean, variance)):
+        return NotImplemented  # PyTorch's rule allows some pairs of dtypes
     size, x = info.batch_size, input.movedim(dims[0], 0)
     running = _statistics(mean, dims[3], size), _statistics(variance, dims[4], size)
     out, *saved = _aten.native_batch_norm.default(_as_channels(x), None, None, *running, training, momentum, eps)
@@ -352,12 +354,6 @@ def _pointwise(operator: Any) -> Callable[..., Any]:
     return rule
 
 
-_INTERPOLATIONS: Final = (
-    *("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"),
-)
-_EXACT_INTERPOLATIONS: Final = (
-    *("nearest_exact1d", "nearest_exact2d", "nearest_exact3d", "bilinear2d_aa", "bicubic2d_aa"),
-)
 _RULES: Final[dict[Any, Callable[..., Any]]] = {
     _aten.cat.default: _cat,
     _aten.gather.default: _gather,
@@ -384,8 +380,6 @@ _RULES: Final[dict[Any, Callable[..., Any]]] = {
             *(_aten.avg_pool2d.default, _aten.avg_pool2d_backward.default),
             *(_aten.max_pool2d_with_indices.default, _aten.max_pool2d_with_indices_backward.default),
             *(_aten._adaptive_avg_pool2d.default, _aten._adaptive_avg_pool2d_backward.default),
-            *[getattr(_aten, f"upsample_{name}").vec for name in _INTERPOLATIONS],
-            *[getattr(_aten, f"_upsample_{name}").vec for name in _EXACT_INTERPOLATIONS],
         )
     },
     **{
