@@ -66,7 +66,7 @@ def _as_called(error: BaseException) -> RunEagerly:
 
 def _front_end_for(leaves: list[Any]) -> Offered[FrontEndSpec] | None:
     """The front end for a call whose arguments have these leaves; None for the default."""
-    leaves = [leaf for leaf in leaves if type(leaf) not in weakref.ProxyTypes]  # which may lead to no object
+    leaves = [leaf for leaf in leaves if not any(type(leaf) is kind for kind in weakref.ProxyTypes)]  # it may be dead
     if any(isinstance(leaf, torch.Tensor) for leaf in leaves) or all(map(is_plain, leaves)):
         return None
     host().load_all()
