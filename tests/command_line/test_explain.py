@@ -198,6 +198,7 @@ def test_program_that_cannot_be_compiled(command, write):
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.slow
 def test_program_that_eager_pytorch_runs(shell, tmp_path):
     (tmp_path / "other.py").write_text(
         "import torch\n"

@@ -81,6 +81,7 @@ ODD = st.text(
 
 @given(ODD, st.sampled_from(["c.yaml", "c.json"]))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@pytest.mark.slow
 def test_whatever_a_file_holds_problems_are_told(text: str, name: str) -> None:
     Path(name).write_text(text, encoding="utf-8", newline="")
     for problem in check_config(name):

@@ -60,6 +60,7 @@ def reread(text: str, name: str = "c.yaml") -> ThunderConfig:
 
 @given(CONFIGS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_every_valid_configuration_reads_back(values: dict[str, Any]) -> None:
     config = ThunderConfig(**values)
     assert reread(to_yaml(config)) == config

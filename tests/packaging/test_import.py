@@ -51,5 +51,6 @@ def test_import_brings_in_no_third_party_package(imported):
     assert third_party <= {"thunder", "thunder_core", "thunder_frontend", "torch"}
 
 
+@pytest.mark.slow
 def test_import_is_quiet(done):
     assert (done.stdout.count("\n"), done.stderr) == (1, "")

@@ -187,6 +187,7 @@ def answers(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.slow
 def test_naming_a_broken_plugin_says_how_to_repair_it(answers: dict[str, str], name: str) -> None:
     for part in ERRORS[name]:
         assert part in answers[name]

@@ -128,6 +128,7 @@ def test_a_program_is_a_test_that_compiles_and_that_eager_passes(outcomes: dict[
     }
 
 
+@pytest.mark.slow
 def test_outcomes_say_why(outcomes: dict[str, Any]) -> None:
     assert outcomes["Tests.test_refused"].reason.startswith("DataDependentError: ")
     assert "test_small.py" in outcomes["Tests.test_wrong"].reason

@@ -54,6 +54,7 @@ def search(browser: Browser, words: str) -> None:
     browser.wait("document.querySelector('nav .hits')")
 
 
+@pytest.mark.slow
 def test_search_finds_and_a_click_shows_who_declined_and_why(opened: Browser) -> None:
     search(opened, "rms_norm layers.1.norm")
     opened.click(".row", "layers.1.norm")

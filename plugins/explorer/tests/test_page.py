@@ -90,6 +90,7 @@ def test_a_training_step_has_regions_recompilations_saved_values_and_times(train
     assert phases[-1] == "backward"
 
 
+@pytest.mark.slow
 def test_declines_have_their_reasons(trained, tmp_path):
     program = data_of(trained, tmp_path / "out.html")["programs"][-1]
     declined = [each for row in program["decisions"] if "rms_norm" in row[1] for each in row[6]]
