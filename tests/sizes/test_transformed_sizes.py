@@ -140,8 +140,6 @@ CALLS: dict[str, tuple[Any, ...]] = {  # how many of the first tensors are batch
     "_native_batch_norm_legit_no_training": (5, IMAGES, *FOUR, *FOUR, 0.1, 1e-5),
     "native_batch_norm_backward": (8, IMAGES, IMAGES + 1, WEIGHT, *FOUR, *FOUR, True, 1e-5, [True] * 3),
     "_linalg_solve_ex": (2, MATRIX, ROW),
-    "upsample_bilinear2d.vec": (1, IMAGES, [7, 5], False, None),
-    "_upsample_nearest_exact2d.vec": (1, IMAGES, None, [1.5, 1.5]),
     "_adaptive_avg_pool2d": (1, IMAGES, [2, 3]),
     "_adaptive_avg_pool2d_backward": (2, POOLED, IMAGES),
     "convolution": (1, IMAGES[:1], FILTERS, torch.ones(6), *CONVOLUTION),
