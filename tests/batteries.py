@@ -2,11 +2,11 @@
 
 Tests with the mark ``battery`` have many cases of one kind: operators, modules, random programs. Tests with the mark
 ``slow`` start processes, compile C++, or train a model, or their table of cases takes seconds. With the variable
-``THUNDER_TEST_SEED`` in the environment, a number, a run takes one case of these in seven. Of other tests it takes all,
-except for *tables*, test functions with four cases or more: of a table it takes one case in three, and at least one.
-Consecutive seeds take other cases, and seven of them all; ``scripts/test`` without arguments takes the day of the last
-commit. Cases are chosen by a checksum of their names, so that a new case moves no others. The tests of a file that is
-marked as slow, by its ``pytestmark``, are taken together, because they share an expensive fixture.
+``THUNDER_TEST_SEED`` in the environment, a number, a run takes one case of these in seven, and one in seven of each
+*table*, any other test function with four cases or more, but at least one; and all other tests. Consecutive seeds take
+other cases, and seven of them all; ``scripts/test`` without arguments takes the day of the last commit. Cases are
+chosen by a checksum of their names, so that a new case moves no others. The tests of a file that is marked as slow, by
+its ``pytestmark``, are taken together, because they share an expensive fixture.
 
 With ``THUNDER_TEST_PART=2/4`` a run takes the second of four parts of all its tests, so that several machines can share
 them.
@@ -23,11 +23,9 @@ import pytest
 
 MARKS: Final = ("battery", "slow")
 ONE_IN: Final = 7
-"""The share of the cases with one of `MARKS` in a sample."""
+"""The share of the cases with one of `MARKS`, and of those of a table, in a sample."""
 TABLE: Final = 4
 """The least number of cases of a table."""
-ONE_IN_TABLE: Final = 3
-"""The share of the cases of a table in a sample."""
 
 
 def is_sample() -> bool:
@@ -54,7 +52,7 @@ def _in_sample(name: str, one_in: int) -> bool:
 def _of_table(names: Iterable[str]) -> list[str]:
     """The cases of a test function without a mark in the sample of this run: at least one."""
     cases = sorted(names, key=lambda name: zlib.crc32(name.encode()))
-    taken = [name for name in cases if len(cases) < TABLE or _in_sample(name, ONE_IN_TABLE)]
+    taken = [name for name in cases if len(cases) < TABLE or _in_sample(name, ONE_IN)]
     return taken or cases[:1]
 
 

@@ -19,6 +19,7 @@ from thunder_frontend.record.front_end import front_end
 from thunder_saving.reader import read_trace
 from thunder_testing.hand_built import substitute_parts
 from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.seeding import seed_generators
 
 OPERATORS = {
     f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op
@@ -41,7 +42,7 @@ if torch.__version__ < "2.12":  # there, whether the quantiles are valid depends
 def acquired(name: str) -> Recording:
     """The first sample as a trace; skips what cannot be acquired, which the operator battery looks at."""
     op = OPERATORS[name]
-    torch.manual_seed(0)
+    seed_generators(0)
     sample = next(iter(sample_inputs(op, "cpu", torch.float32)), None)
     if sample is None:
         pytest.skip("no samples")
@@ -99,7 +100,7 @@ def check(name: str) -> None:
 def check_values(name: str, trace: Any, lowered: Any, inputs: tuple[Any, ...]) -> None:
     results = []
     for candidate in (trace, lowered):
-        torch.manual_seed(0)
+        seed_generators(0)
         copies = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs]
         results.append(compile_trace(candidate)(*copies))
     check = UNINITIALIZED not in name

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from thunder_testing.seeding import seed_generators
+
 
 def observe(run: Callable[[list[Any]], tuple[Any, ...]], inputs: list[torch.Tensor]) -> dict[str, Any]:
     """Everything that a caller can see: values, strides, identity, aliasing, gradients."""
-    torch.manual_seed(7)
+    seed_generators(7)
     results = run(inputs)
     tensors = [*inputs, *results]
     seen = {

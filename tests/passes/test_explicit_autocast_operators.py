@@ -20,6 +20,7 @@ from thunder_core.passes.explicit_autocast import explicit_form
 from thunder_core.symbols.registry import registry
 from thunder_testing.opinfo import OPERATORS
 from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.seeding import seed_generators
 
 SAMPLES = 2
 GIVEN = {
@@ -94,7 +95,7 @@ def test_operators_on_cpu(name):
 
 def _check(call, hint: str) -> bool:
     """Whether eager can make the call at all."""
-    torch.manual_seed(0)
+    seed_generators(0)
     try:
         expected = tensors(call())
         program = acquire_program(call)
@@ -107,7 +108,7 @@ def _check(call, hint: str) -> bool:
         if str(line.symbol) in remaining:
             with pytest.raises(LoweringError):
                 log_call(line, line.context or program.trace.context)
-    torch.manual_seed(0)
+    seed_generators(0)
     for actual, wanted in zip(run_functionalized(result, program.inputs), expected, strict=True):
         assert actual.dtype is wanted.dtype, hint
         torch.testing.assert_close(actual, wanted, rtol=0, atol=0, equal_nan=True, msg=lambda text: text + hint)

@@ -17,6 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.symbols.resolving import resolved
 from thunder_testing.opinfo_samples import sample_inputs
+from thunder_testing.seeding import seed_generators
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -33,7 +34,7 @@ def inputs(operator: Any) -> Iterator[Any]:
 
 def run(function: Any, sample: Any) -> list[Any]:
     """The leaves of the result and of the arguments after the call, on fresh arguments and a fresh seed."""
-    torch.manual_seed(0)
+    seed_generators(0)
     arguments = tree_map(_copy, (sample.input, sample.args, sample.kwargs))
     result = function(arguments[0], *arguments[1], **arguments[2])
     return [leaf for leaf in tree_leaves((result, arguments)) if isinstance(leaf, torch.Tensor)]
