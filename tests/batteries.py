@@ -41,18 +41,18 @@ def sample(names: Iterable[str]) -> list[str]:
 def _takes(name: str) -> bool:
     """Whether the sample and the part of this run have a case of a battery, or a slow one."""
     number, parts = _part()
-    return _in_sample(name, ONE_IN) and zlib.crc32(name.encode()) // ONE_IN % parts == number
+    return _in_sample(name) and zlib.crc32(name.encode()) // ONE_IN % parts == number
 
 
-def _in_sample(name: str, one_in: int) -> bool:
+def _in_sample(name: str) -> bool:
     seed = os.environ.get("THUNDER_TEST_SEED")
-    return not seed or (zlib.crc32(name.encode()) + int(seed)) % one_in == 0
+    return not seed or (zlib.crc32(name.encode()) + int(seed)) % ONE_IN == 0
 
 
 def _of_table(names: Iterable[str]) -> list[str]:
     """The cases of a test function without a mark in the sample of this run: at least one."""
     cases = sorted(names, key=lambda name: zlib.crc32(name.encode()))
-    taken = [name for name in cases if len(cases) < TABLE or _in_sample(name, ONE_IN)]
+    taken = [name for name in cases if len(cases) < TABLE or _in_sample(name)]
     return taken or cases[:1]
 
 
