@@ -105,6 +105,7 @@ def test_ten_budgets() -> None:
     assert (times[-1], peaks[-1] > 2 * peaks[0]) == (0.0, True)
 
 
+@pytest.mark.slow
 def test_random_numbers_are_drawn_once() -> None:
     model, arguments = blocks(dropout=0.5)
     step(model, arguments)
@@ -226,6 +227,7 @@ def test_a_program_that_is_one_operation_needs_what_its_parts_need() -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 def test_the_report_has_the_budget_and_the_prediction() -> None:
     model, arguments = blocks()
     budget = least(model, *arguments)

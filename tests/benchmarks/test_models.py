@@ -176,6 +176,7 @@ def test_generation_is_that_of_eager(cache):
     assert thunder.loss(wrong, 0) > eager.loss(expected, 0)
 
 
+@pytest.mark.slow
 def test_torch_compile_generates_as_transformers_does_it():
     static = Generation(replace(GENERATED, kv_cache="static"))
     assert static.compile("compile-reduce-overhead") is static.program

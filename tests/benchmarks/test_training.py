@@ -68,6 +68,7 @@ def test_saved_bytes_counts_storages_once_and_nothing_that_is_there_anyway():
     assert linear.weight.grad is None
 
 
+@pytest.mark.slow
 def test_steps_from_the_module_on():
     seconds = waiting.seconds_of_steps("thunder[]", steps=(1, 3), layers=1, sequence=8)
     assert 0 < seconds[0] < seconds[1]

@@ -15,6 +15,7 @@ from thunder_core.checks.shared_memory import OverlapCheck, overlaps
 SLICES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(1, 3)), min_size=2, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(SLICES, st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))), st.booleans())
 def test_as_each_pair_by_itself(slices, chosen, separate):
@@ -79,6 +80,7 @@ def prologue_lines(layers):
     return str(thunder.last_prologue_traces(compiled)[-1]).count("\n")
 
 
+@pytest.mark.slow
 def test_the_prologue_grows_with_the_layers_not_with_their_pairs():
     two, four, eight = map(prologue_lines, (2, 4, 8))
     assert eight - four <= 2 * (four - two) + 4

@@ -138,6 +138,7 @@ def test_tables_are_listed_by_where_they_are(command, install, monkeypatch):
     assert "tables of symbols: tables.symbols:ROWS; tables of interceptions: tables.interceptions:TABLE" in row
 
 
+@pytest.mark.slow
 def test_blocked_plugin_is_no_defect(command, install, monkeypatch):
     install("kernels", KERNELS)
     monkeypatch.setenv("THUNDER_PLUGINS", "-kernels")

@@ -123,6 +123,7 @@ def test_a_broken_plugin_is_an_error_only_where_the_environment_is_strict(monkey
         schema()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jsonschema") is None, reason="jsonschema is not installed")
 def test_it_accepts_what_configurations_may_be_and_nothing_else() -> None:
     import jsonschema

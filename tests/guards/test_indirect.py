@@ -214,6 +214,7 @@ class Scaling(nn.Module):
         return self.linear(x) * self.scale
 
 
+@pytest.mark.slow
 def test_compiled_program_inside(x):
     factor = 2
     inner, compiled_function = Scaling(), thunder.jit(lambda x: x * factor)

@@ -219,6 +219,7 @@ echo "$@" >>../apt.log
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "install", "skipped"),
     [
@@ -248,6 +249,7 @@ def test_a_check_installs_chromium_before_the_tests(tmp_path, system, install, s
     assert commands == (["update", "install"] if system == "debian" else [])
 
 
+@pytest.mark.slow
 def test_a_check_with_a_browser_installs_none(tmp_path):
     done = _check(tmp_path, TESTS.format(system="debian"), {"apt-get": ">apt.log", "google-chrome": ""})
     assert done.returncode == 0, done.stderr

@@ -116,6 +116,7 @@ def test_writes_to_views_with_an_offset(
     check(lambda x: transform(function)(x), lambda: (torch.rand(3),))
 
 
+@pytest.mark.slow
 def test_transforms_after_one_that_is_refused() -> None:
     """A refused program leaves PyTorch as it was: eager transforms of the thread work afterwards."""
     x, q = torch.rand(3), torch.tensor([0.25, 0.75])

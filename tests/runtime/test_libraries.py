@@ -185,6 +185,7 @@ def test_trainer_of_lightning(jit: Callable[..., Any]) -> None:
     assert thunder.cache_hits(models[1]) >= 14
 
 
+@pytest.mark.slow
 def test_a_forward_that_logs_runs_eagerly(jit: Callable[..., Any]) -> None:
     models = lightning_models(jit, LogsInForward)
     with pytest.warns(UncacheableWarning, match=r"logs by its trainer, with self\.log, at .*test_libraries"):

@@ -227,6 +227,7 @@ def test_layers_that_return_what_they_are_given() -> None:
         assert_same(thunder.jit(model)(x, src_key_padding_mask=mask), model(x, src_key_padding_mask=mask))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", ["head", "head and norm", "all"])
 def test_training_around_an_encoder(trained: str) -> None:
     tokens = torch.randint(1, 10, (BATCH, LENGTH)).masked_fill(padding(3, 4, 5), 0)

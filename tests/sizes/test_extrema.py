@@ -116,6 +116,7 @@ def test_what_python_gives(function: Callable[[int], float]) -> None:
         assert type(number) is type(other)
 
 
+@pytest.mark.slow
 def test_written_slices() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x * 2

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import torch
@@ -30,7 +31,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.symbols.admitted import is_admitted, static_value
+from thunder_core.symbols.admitted import is_admitted, is_operation, static_value
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing import lowering
 
@@ -243,23 +244,37 @@ def is_form(value: Any) -> bool:
 
 class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> str | None:
-        """Pickle symbols by name, if the registry resolves the name to the symbol."""
-        if not isinstance(value, Symbol):
+        """Pickle symbols by name, if the registry resolves the name to the symbol; functions as targets of symbols."""
+        if isinstance(value, Symbol):
+            return self._name(value)
+        if not isinstance(value, FunctionType | BuiltinFunctionType) or _global_name(value) in _CLASSES:
             return None
-        if key_text((value,)) is None or registry.symbol_named(value.name, value.style) is not value:
-            raise pickle.PicklingError(f"{value.name} may be another symbol elsewhere")
-        return f"{value.style.name} {value.name}"
+        symbol = registry.symbol_of(value)
+        if symbol.target is not value:
+            raise pickle.PicklingError(f"{symbol.name} is another function")
+        return f"{self._name(symbol)} target"
+
+    def _name(self, symbol: Symbol) -> str:
+        if key_text((symbol,)) is None or registry.symbol_named(symbol.name, symbol.style) is not symbol:
+            raise pickle.PicklingError(f"{symbol.name} may be another symbol elsewhere")
+        return f"{symbol.style.name} {symbol.name}"
+
+
+def _global_name(function: FunctionType | BuiltinFunctionType) -> tuple[str | None, str]:
+    """The name by which pickle stores a function."""
+    return function.__module__, function.__qualname__
 
 
 class _Reader(pickle.Unpickler):
     """Reads ops and their parts. Other classes and all functions are refused, so that no code of the file runs."""
 
-    def persistent_load(self, name: str) -> Symbol:
-        """The symbol with the pickled name. Raises LookupError if there is none, or if it is not admitted."""
-        style, _, printed = name.partition(" ")
-        if not is_admitted(printed, CallStyle[style]):
+    def persistent_load(self, name: str) -> Any:
+        """The symbol with the pickled name, or its target. Raises LookupError if there is none that is admitted."""
+        style, printed, *target = name.split(" ")
+        if not is_admitted(printed, CallStyle[style]) and not is_operation(printed):
             raise LookupError(f"there is no operator {printed}")
-        return registry.symbol_named(printed, CallStyle[style])
+        symbol = registry.symbol_named(printed, CallStyle[style])
+        return symbol.target if target else symbol
 
     def find_class(self, module: str, name: str) -> Any:
         """A class of `_CLASSES`, a constant of PyTorch such as a dtype, or an operator. Raises UnpicklingError."""
@@ -295,4 +310,4 @@ def lowered_form(bound: BoundSymbol, ambient: Context) -> Trace:
     return lowering.lowered_form(bound, ambient, _FORMS)
 
 
-_FORMS: Final = OpTable("core-ATen forms 3", is_form)
+_FORMS: Final = OpTable("core-ATen forms 4", is_form)

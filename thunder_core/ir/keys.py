@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context, attention_kernels
+from thunder_core.ir.import_paths import import_path
 from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
@@ -131,8 +132,8 @@ _OPERATORS: Final = ("torch.ops.aten.", "torch.ops.prims.")
 def key_text(key: Hashable) -> str | None:
     """A key of nested tuples as text, valid across processes; None if an item is meaningful in this process only.
 
-    Only PyTorch's functions are identified by name: their code is fixed by PyTorch's version. The code of any other
-    function may change under the same name.
+    Only functions of PyTorch and of the core are identified by name: the version of the one and a hash of the other are
+    part of what such keys are stored under. The code of any other function may change under the same name.
     """
     parts: list[str] = []
     return " ".join(parts) if _write(key, parts) else None
@@ -149,7 +150,7 @@ def _write(value: Any, parts: list[str]) -> bool:
         return complete
     if isinstance(value, type):
         parts.append(f"{value.__module__}.{value.__qualname__}")
-        return value.__module__ == "builtins" or value.__module__.split(".")[0] in ("torch", "thunder_core")
+        return value.__module__ == "builtins" or _is_fixed(value.__module__)
     if isinstance(value, Symbol):
         name = _symbol(value)
         parts.append(str(name))
@@ -157,16 +158,26 @@ def _write(value: Any, parts: list[str]) -> bool:
     if type(value) is Context:
         parts.append(f"{value!r}")
         return True
-    return False
+    path = import_path(value)  # of a function that a call has as an argument
+    parts.append(f"{path}")
+    return path is not None and _is_fixed(path[0]) and _is_pytorchs(".".join(path))
 
 
 def _symbol(symbol: Symbol) -> str | None:
     """The printed name with the qualified name of the target: symbols with one printed name can have two targets."""
     name = symbol.name if symbol.style is CallStyle.FUNCTION else f"torch.Tensor.{symbol.name}"
-    if symbol.executor is not None or not name.startswith("torch."):
-        return None
-    if name.startswith("torch.ops.") and not name.startswith(_OPERATORS):
+    if symbol.executor is not None or not _is_fixed(name) or not _is_pytorchs(name):
         return None
     target: Any = symbol.target
     qualified = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__qualname__
     return f"{symbol.style.name} {name} {getattr(target, '__module__', None)}.{qualified}"
+
+
+def _is_fixed(path: str) -> bool:
+    """Whether the name of a module, or in it, is one of PyTorch or of the core."""
+    return path.partition(".")[0] in ("torch", "thunder_core")
+
+
+def _is_pytorchs(name: str) -> bool:
+    """Whether a function is not an operator that another package registered."""
+    return not name.startswith("torch.ops.") or name.startswith(_OPERATORS)

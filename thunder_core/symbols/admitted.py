@@ -7,6 +7,7 @@ function of PyTorch that `torch.overrides` lists. So a file cannot name `torch.l
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from functools import cache
@@ -74,6 +75,17 @@ def is_admitted(name: str, style: CallStyle = CallStyle.FUNCTION) -> bool:
         _admitted.add((name, style))
     return admitted
 
+
+def is_operation(name: str) -> bool:
+    """Whether a file may name this function of Thunder's: one of `thunder_core.passes.operations`, all for traces."""
+    path, _, plain = name.rpartition(".")
+    if path != _OPERATIONS:
+        return False
+    function = vars(importlib.import_module(path)).get(plain)
+    return isinstance(function, FunctionType) and function.__module__ == path and not plain.startswith("_")
+
+
+_OPERATIONS: Final = "thunder_core.passes.operations"
 
 _admitted: Final[set[tuple[str, CallStyle]]] = set()  # a name that is not may be one later, of a new operator
 

@@ -115,6 +115,7 @@ def test_memory_of_parameters_and_states_is_that_of_the_rank() -> None:
     assert step(sharded(True), 8, train=False).memory.optimizer == 0
 
 
+@pytest.mark.slow
 def test_peak_holds_whole_parameters_that_backward_keeps() -> None:
     kept, again = step(sharded(False), 8).memory, step(sharded(True), 8).memory
     assert kept.programs - again.programs >= PARAMETERS // 2
@@ -171,6 +172,7 @@ def test_a_scheduled_program_waits_less(make: Any, size: int) -> None:
     assert waiting({"distributed.bucket_collectives": {}}) < unscheduled
 
 
+@pytest.mark.slow
 def test_a_curve_trades_memory_for_time() -> None:
     def make(mesh: Any) -> Any:
         return model(), (torch.ones(4096, WIDTH),), {}

@@ -30,6 +30,7 @@ class Broken(torch.nn.Module):
         return z + 1
 
 
+@pytest.mark.slow
 def test_graphs_and_breaks() -> None:
     module = Broken()
     compiled = torch.compile(module, backend="thunder", options={"executors": []})

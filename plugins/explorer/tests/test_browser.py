@@ -67,6 +67,7 @@ def test_search_finds_and_a_click_shows_who_declined_and_why(opened: Browser) ->
     assert any(label.startswith("Decisions") and label != "Decisions0" for label in search_hits)
 
 
+@pytest.mark.slow
 def test_equal_layers_are_folded_and_open(opened: Browser) -> None:
     rows = "document.querySelector('.rows').style.height"
     before = opened.run(rows)
@@ -74,6 +75,7 @@ def test_equal_layers_are_folded_and_open(opened: Browser) -> None:
     assert int(opened.run(rows)[:-2]) > int(before[:-2])
 
 
+@pytest.mark.slow
 def test_every_view_opens(opened: Browser) -> None:
     names = opened.run("[...document.querySelectorAll('[role=tab]')].map(e => e.textContent)")
     assert names == [
@@ -136,6 +138,7 @@ def test_texts_of_programs_are_texts(browser: Browser, tmp_path: Path) -> None:
     assert browser.problems == []
 
 
+@pytest.mark.slow
 def test_ten_thousand_ops_open_quickly(browser: Browser, tmp_path: Path) -> None:
     text_of_page = page(_large(10_000))
     (tmp_path / "out.html").write_text(text_of_page)

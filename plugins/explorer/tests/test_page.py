@@ -114,6 +114,7 @@ def test_memory_counts_what_is_alive(tmp_path):
     assert [(holder["bytes"], holder["index"]) for holder in memory["holders"]] == [(size, 0), (size, 1)]
 
 
+@pytest.mark.slow
 def test_results_of_forward_are_alive_in_backward(trained, tmp_path):
     memory = data_of(trained, tmp_path / "out.html")["programs"][-1]["memory"]
     assert memory["bytes"]["backward"][0] >= memory["bytes"]["forward"][-1]

@@ -166,6 +166,7 @@ def test_program(program: Callable[[Compile], Any]) -> None:
         torch.testing.assert_close(actual, expected, rtol=2e-2 if "cast" in program.__name__ else 1e-4, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_modes_of_the_dispatcher_see_operators() -> None:
     """The floating-point operations of backward are counted as in eager."""
     counts = []

@@ -39,19 +39,23 @@ from thunder_plugin_inductor.executor import InductorExecutor
 
 layers, device = int(sys.argv[1]), sys.argv[2]
 torch.manual_seed(0)
-model = nn.Sequential(*[nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU()) for _ in range(layers)]).to(device)
+kinds = (nn.LayerNorm, nn.BatchNorm1d)  # in training, the second writes its statistics
+model = nn.Sequential(*[nn.Sequential(*[kind(8) for kind in kinds], nn.Linear(8, 8), nn.GELU()) for _ in range(layers)])
+model.to(device)
+for layer in model:
+    layer[1].num_batches_tracked = None  # the counters of all layers would be one region
 x = torch.randn(3, 8, device=device)
 table = torch.tensor([0.5, 2.0], device=device)
 executor = InductorExecutor()
 compiled = thunder.jit(lambda x: model(x) * table.repeat(4) + 1, executors=[executor])
 early = [name for name in ("torch._dynamo", "torch._inductor", "sympy", "triton") if name in sys.modules]
 assert not early, early
+parameters = [*model.parameters()]
 expected = model(x) * table.repeat(4) + 1
+of_expected = torch.autograd.grad(expected.sin().sum(), parameters)
 actual = compiled(x)
 torch.testing.assert_close(actual, expected)
-parameters = [*model.parameters()]
-gradients = [torch.autograd.grad(value.sum(), parameters) for value in (actual, expected)]
-torch.testing.assert_close(*gradients)
+torch.testing.assert_close(torch.autograd.grad(actual.sin().sum(), parameters), of_expected, rtol=1e-4, atol=1e-4)
 entry = thunder.explain(compiled).entries[0]
 report = entry.regions
 assert "inductor" in entry.executors, entry.decisions

@@ -58,6 +58,7 @@ def test_training_is_that_of_torchao(recipe: str) -> None:
     assert "  not changed: narrow: its features (36, 128) are not multiples of 16" in notes
 
 
+@pytest.mark.slow
 def test_modules_that_the_user_converted_train_as_they_are() -> None:
     eager = converted("tensorwise")
     model = copy.deepcopy(eager)

@@ -51,6 +51,7 @@ def test_accuracy(smallest: int, dtype: torch.dtype) -> None:
     assert not [trace for trace in traces if whole in str(trace)]
 
 
+@pytest.mark.slow
 def test_bias_weights_and_conversion(smallest: int) -> None:
     x, weight, target = tensors(torch.bfloat16)
     bias, class_weight = torch.randn(CLASSES, device=DEVICE).bfloat16(), torch.rand(CLASSES, device=DEVICE)

@@ -118,6 +118,7 @@ def test_operations_that_take_little_time_are_not_measured(clock: VirtualClock) 
     assert outcomes(tuned(["quick"], lambda x: x.exp()))["quick first"] == "unchanged"
 
 
+@pytest.mark.slow
 def test_gradients_are_compared_and_state_is_restored(clock: VirtualClock) -> None:
     module = Network()
     module.norm.weight.grad = torch.full((4,), 7.0)

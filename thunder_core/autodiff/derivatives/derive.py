@@ -45,7 +45,7 @@ def _is_stored_derivative(value: Any) -> bool:
     )
 
 
-_TABLE: Final = OpTable("derivatives 4", _is_stored_derivative)
+_TABLE: Final = OpTable("derivatives 5", _is_stored_derivative)
 
 
 def read(key: Any, query: Query) -> Derivative | None:

@@ -13,9 +13,7 @@ from typing import Any, Final
 from thunder_core import symbols as public_symbols
 from thunder_core.errors import PluginError
 from thunder_core.ir.symbol import Symbol
-
-_OPERATIONS: Final = "thunder_core.passes.operations"
-"""A module all of whose public functions are operations of traces."""
+from thunder_core.symbols import admitted
 
 _EXECUTABLE: Final = {
     "thunder_core.symbols.checkpointing": ("CHECKPOINT", "CHECKPOINT_WITH_WRITES"),
@@ -121,10 +119,7 @@ def is_operation(name: str) -> bool:
     path, _, plain = name.rpartition(".")
     if path == public_symbols.__name__:
         return plain in public_symbols.__all__ and plain != "recorded"
-    if path == _OPERATIONS:
-        function = vars(importlib.import_module(path)).get(plain)
-        return isinstance(function, FunctionType) and function.__module__ == path and not plain.startswith("_")
-    return False
+    return admitted.is_operation(name)
 
 
 def is_operation_of_plugin(name: str) -> bool:

@@ -74,6 +74,7 @@ def test_executors_and_files(folder: Path) -> None:
     assert "test_other.py::test_nothing_is_imported" in lines
 
 
+@pytest.mark.slow
 def test_failures_are_messages(folder: Path) -> None:
     item = "defective_transforms.at(Place.BEFORE_DIFFERENTIATION, defective_transforms.failing)"
     offer(folder, "transform_suite", "transforms", item)
