@@ -113,6 +113,59 @@ def test_what_fuses_is_no_call_of_its_own():
     check(chain(), result)
 
 
+@pytest.mark.parametrize(("reader", "saved"), [(MUL, ["a"]), (MATMUL, ["one", "two"])])
+def test_what_a_region_computes_again_costs_by_its_elements_unless_a_contraction_reads_it(
+    reader: Symbol, saved: list[str]
+) -> None:
+    """Then it is written to memory, and read again, as if there were no region."""
+    b = JointBuilder()
+    x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
+    a = b.call("a", MATMUL, x, w)
+    one, two = b.call("one", SIN, a), b.call("two", EXP, a)
+    y = b.call("y", MATMUL, one, two)
+    b.start_backward()
+    joint = b.joint([y], [b.call("d1", reader, g, one), b.call("d2", reader, g, two)])
+    result = split(joint, fused=True)
+    assert names(result.saved) == saved
+    check(joint, result)
+
+
+def test_a_residual_stream_is_not_computed_again() -> None:
+    """Although all parts that it is the sum of are saved: backward would need its end, and so all of it, first."""
+    b = JointBuilder()
+    x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
+    stream, parts = [x], []
+    for number in range(4):
+        normalized = b.call(f"n{number}", SIN, stream[-1])
+        parts.append(b.call(f"p{number}", MATMUL, normalized, w))
+        stream.append(b.call(f"s{number}", ADD, stream[-1], parts[-1]))
+    b.start_backward()
+    for number, value in enumerate([*stream[1:-1], *parts]):
+        g = b.call(f"g{number}", MUL, g, value)
+    joint = b.joint([stream[-1]], [g])
+    result = split(joint, fused=True)
+    assert {"s0", "s1", "s2"} <= {*names(result.saved)}
+    check(joint, result)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_tensor_after_dropout_follows_from_the_mask(fused: bool) -> None:
+    b = JointBuilder()
+    x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
+    drop, scale = operator(torch.ops.aten.native_dropout.default), torch.ops.aten.native_dropout_backward.default
+    p = b.call("p", EXP, x)
+    y, mask = b.call("y", drop, p, 0.25, True, effects=Effects(random=True))
+    z = b.call("z", MATMUL, y, w)
+    b.start_backward()
+    dw = b.call("dw", MATMUL, g, y)
+    dp = b.call("dp", operator(scale), g, mask, 4 / 3)
+    joint = b.joint([z, y], [b.call("dx", MUL, dp, p), dw], returned=[0])
+    result = split(joint, fused=fused)
+    assert computed(result.forward) == computed(joint.trace)[:4]
+    assert {*names(result.saved)} == ({"x", "y1"} if fused else {"p", "y0", "y1"})
+    check(joint, result)
+
+
 def test_ops_are_computed_again_right_before_their_use():
     result = split(chain(), "aggressive")
     assert computed(result.backward) == ["e", "y", "d", "d1", "d2"]

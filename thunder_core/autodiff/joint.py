@@ -51,6 +51,8 @@ class Joint:
             despite their effects, and of values that only rearrange or cast these.
         rules: the hand-written rules of the symbols that were differentiated, by the names of rules; None for those
             without.
+        formulas: positions of ops that compute a result of the random op before them, while a partition is chosen
+            (`thunder_core.autodiff.partitioning.formulas`).
     """
 
     trace: Trace
@@ -66,6 +68,7 @@ class Joint:
     offered: tuple[tuple[BoundSymbol, tuple[Decision, ...]], ...] = ()
     repeated: frozenset[str] = frozenset()
     rules: Mapping[str, Callable[..., Any] | None] = field(default_factory=dict)
+    formulas: frozenset[int] = frozenset()
 
     def with_trace(self, trace: Trace) -> Joint:
         """The joint trace with its trace replaced by one from which a pass removed ops."""

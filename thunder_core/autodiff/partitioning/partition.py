@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
 from thunder_core.autodiff.partitioning.dependence import Dependence
+from thunder_core.autodiff.partitioning.formulas import with_formulas, without_formulas
 from thunder_core.autodiff.partitioning.memory import Curve, within
 from thunder_core.autodiff.partitioning.recompute import DEFAULT, POLICIES, Budget, Policy, everything, parse_policy
 from thunder_core.autodiff.partitioning.selection import ops_for_backward
@@ -117,7 +118,7 @@ def two_programs(dependence: Dependence, again: frozenset[int], provenance: str)
         joint.trace,
         "forward",
         joint.primals,
-        [*(ops[index] for index in forward_positions), *(op for new, _ in copies.values() for op in new)],
+        [*without_formulas(joint, forward_positions), *(op for new, _ in copies.values() for op in new)],
         (*joint.outputs, *saved),
         provenance,
     )
@@ -249,7 +250,7 @@ class Partition(Pass[Partitioned]):
             MemoryBudgetError: no partition is within the budget of memory.
         """
         policy = parse_policy(self.recompute, context.fuses())  # fusion makes recomputation cheaper
-        dependence = Dependence.of(self.joint.with_trace(trace))
+        dependence = Dependence.of(with_formulas(self.joint.with_trace(trace)))
         if self.memory is not None:
             return within(self.memory, curve_of(dependence, policy))
         if isinstance(policy, Budget):

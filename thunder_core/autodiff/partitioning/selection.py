@@ -44,7 +44,8 @@ class _Selection:
         self.later = later
         self.ending = ending
         self.ops_of_trace = dependence.joint.trace.symbols
-        self.work = {index: work_of(self.ops_of_trace[index]) for index in dependence.cone}
+        self.work = {index: work_of(self.ops_of_trace[index]) for index in dependence.cone | dependence.forward}
+        self.again, self.written = self._used_again(), self._written()
         self.views: set[int] = set()
         self.holders: dict[str, TensorProxy] = {}
         self.cut = Cut()
@@ -69,6 +70,45 @@ class _Selection:
             self._connect(self.waiting.pop())
         side = self.cut.sink_side()
         return frozenset(index for index, node in self.in_backward.items() if node in side).union(self.views)
+
+    def _used_again(self) -> frozenset[int]:
+        """The ops whose results forward reads after a contraction that depends on them, as it does the residual stream.
+
+        Recomputing such a result takes all of the stream before it, and keeps it: backward needs the last part first.
+        """
+        contraction: dict[str, int] = {}  # the first one that depends on a value
+        reader: dict[str, int] = {}  # the last other op that reads it, or a view of it
+        again: set[int] = set()
+        for index in sorted(self.dependence.forward, reverse=True):
+            names, work = [proxy.name for proxy in self.dependence.outputs[index]], self.work[index]
+            if any(contraction[name] < reader.get(name, 0) for name in names if name in contraction):
+                again.add(index)
+            firsts = (
+                [index] if work is Work.CONTRACTION else [contraction[name] for name in names if name in contraction]
+            )
+            lasts = [index] if work not in (Work.CONTRACTION, Work.VIEW) else []
+            lasts += [reader[name] for name in names if work is Work.VIEW and name in reader]
+            for name in [proxy.name for proxy in self.dependence.inputs[index]]:
+                if firsts:
+                    contraction[name] = min([*firsts, contraction.get(name, firsts[0])])
+                if lasts:
+                    reader[name] = max([*lasts, reader.get(name, 0)])
+        return frozenset(again)
+
+    def _written(self) -> frozenset[int]:
+        """The ops with a result that a contraction of backward reads, itself or a view of it: it is in memory then."""
+        names: set[str] = set()
+        found: set[int] = set()
+        backward = frozenset(self.dependence.backward)
+        for index in reversed(range(len(self.ops_of_trace))):
+            work = work_of(self.ops_of_trace[index])
+            reads = index in backward and work >= Work.CONTRACTION
+            if any(proxy.name in names for proxy in self.dependence.outputs[index]):
+                found.add(index)
+                reads = reads or work is Work.VIEW
+            if reads:
+                names.update(proxy.name for proxy in self.dependence.inputs[index])
+        return frozenset(found)
 
     # ---- storages ------------------------------------------------------------------------------------------------
 
@@ -145,7 +185,8 @@ class _Selection:
             # on which all ranks have to agree even if their sizes differ.
             return None
         policy = self.later if index in self.ending else self.policy
-        return policy.price(self.ops_of_trace[index], self.work[index])
+        op = self.ops_of_trace[index]
+        return policy.price(op, self.work[index], again=index in self.again, written=index in self.written)
 
     def _op_to_run(self, holder: TensorProxy) -> int | None:
         """The index of the op that can recompute a storage in backward."""

@@ -92,11 +92,11 @@ def _work_of_symbol(symbol: Symbol) -> Work:
     target = symbol.target
     if target in _FUNCTIONS:
         return _FUNCTIONS[target]
-    operator = _operator(target)
+    operator = operator_of(target)
     return Work.CONTRACTION if operator is None else _work_of_operator(operator)
 
 
-def _operator(target: Any) -> OpOverload | None:
+def operator_of(target: Any) -> OpOverload | None:
     """The ATen operator that a torch function was generated from, or one of its overloads, which have equal tags."""
     if isinstance(target, OpOverload):
         return target
