@@ -80,14 +80,13 @@ class _Selection:
         reader: dict[str, int] = {}  # the last other op that reads it, or a view of it
         again: set[int] = set()
         for index in sorted(self.dependence.forward, reverse=True):
-            names, work = [proxy.name for proxy in self.dependence.outputs[index]], self.work[index]
-            if any(contraction[name] < reader.get(name, 0) for name in names if name in contraction):
+            results, work = [proxy.name for proxy in self.dependence.outputs[index]], self.work[index]
+            firsts = [contraction[name] for name in results if name in contraction]
+            lasts = [reader[name] for name in results if name in reader]
+            if firsts and lasts and min(firsts) < max(lasts):
                 again.add(index)
-            firsts = (
-                [index] if work is Work.CONTRACTION else [contraction[name] for name in names if name in contraction]
-            )
-            lasts = [index] if work not in (Work.CONTRACTION, Work.VIEW) else []
-            lasts += [reader[name] for name in names if work is Work.VIEW and name in reader]
+            firsts = [index] if work is Work.CONTRACTION else firsts
+            lasts = lasts if work is Work.VIEW else [] if work is Work.CONTRACTION else [index]
             for name in [proxy.name for proxy in self.dependence.inputs[index]]:
                 if firsts:
                     contraction[name] = min([*firsts, contraction.get(name, firsts[0])])
