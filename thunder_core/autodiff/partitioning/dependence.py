@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from thunder_core.autodiff.joint import Joint
 from thunder_core.ir.aliases import Aliases
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.storage_sizes import storage_bytes
 from thunder_core.ir.symbol import Tag
@@ -55,7 +56,7 @@ class Dependence:
         ops = joint.trace.symbols
         inputs, outputs = tuple([op.inputs() for op in ops]), tuple([op.outputs() for op in ops])
         definitions = {proxy.name: index for index, defined in enumerate(outputs) for proxy in defined}
-        tainted, dependent = _tainted(joint, inputs, outputs)
+        tainted, dependent = of_backward(ops, joint.cotangents, joint.backward_start)
         backward = _live(joint, tainted, inputs, outputs)
         read = [proxy for index in backward for proxy in inputs[index]]
         read += iterate_proxies(joint.gradients)
@@ -105,18 +106,18 @@ def ancestors(
     return frozenset(ops)
 
 
-def _tainted(
-    joint: Joint, inputs: tuple[tuple[Proxy, ...], ...], outputs: tuple[tuple[Proxy, ...], ...]
+def of_backward(
+    ops: Sequence[BoundSymbol], cotangents: Iterable[Proxy], backward_start: int
 ) -> tuple[set[int], set[str]]:
     """The ops, with names of results, that depend on a cotangent or on an effect after the ops of the program."""
-    names = {proxy.name for proxy in joint.cotangents}
-    ops: set[int] = set()
-    for index, op in enumerate(joint.trace.symbols):
-        late = index >= joint.backward_start and not op.effects.pure
-        if late or any(proxy.name in names for proxy in inputs[index]):
-            ops.add(index)
-            names.update(proxy.name for proxy in outputs[index])
-    return ops, names
+    names = {proxy.name for proxy in cotangents}
+    positions: set[int] = set()
+    for index, op in enumerate(ops):
+        late = index >= backward_start and not op.effects.pure
+        if late or any(proxy.name in names for proxy in op.inputs()):
+            positions.add(index)
+            names.update(proxy.name for proxy in op.outputs())
+    return positions, names
 
 
 def _live(

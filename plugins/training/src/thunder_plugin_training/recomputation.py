@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.joint import Joint, Partitioned
+from thunder_core.autodiff.partitioning.dependence import of_backward
 from thunder_core.autodiff.partitioning.partition import Partition
 from thunder_core.ir.bound_symbol import BoundSymbol, tensor_inputs_of, tensor_outputs_of
 from thunder_core.ir.builder import Builder, Inlining
@@ -41,11 +42,7 @@ def _joint(trace: Trace, start: int) -> Joint:
     """
     (cotangent,) = tensor_outputs_of(trace.symbols[start])
     ops = (*trace.symbols[:start], *trace.symbols[start + 1 :])
-    dependent = {cotangent.name}
-    for index, op in enumerate(ops):
-        late_effect = index >= start and not op.effects.pure
-        if late_effect or any(proxy.name in dependent for proxy in op.inputs()):
-            dependent.update(proxy.name for proxy in op.outputs())
+    _, dependent = of_backward(ops, (cotangent,), start)
     late = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name in dependent]
     early = [proxy for proxy in trace.output if isinstance(proxy, PROXY_TYPES) and proxy.name not in dependent]
     whole = replace(
