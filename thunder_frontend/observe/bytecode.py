@@ -44,10 +44,21 @@ _MEMBERSHIP = frozenset(
     {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
     | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
 )
-_ASSIGNING = frozenset({"__dict__", "__setattr__", "exec", "globals", "vars"})
-"""Names by which code may assign attributes or variables of computed names."""
+_ASSIGNING = frozenset({"__delattr__", "__dict__", "__setattr__", "exec", "globals", "vars"})
+"""Names by which code may assign or delete attributes or variables of computed names."""
 _ASSIGNING_ITEMS = frozenset(
-    {"__delitem__", "__setattr__", "__setitem__", "clear", "exec", "pop", "popitem", "setdefault", "update"}
+    {
+        "__delattr__",
+        "__delitem__",
+        "__setattr__",
+        "__setitem__",
+        "clear",
+        "exec",
+        "pop",
+        "popitem",
+        "setdefault",
+        "update",
+    }
 )
 """Names by which code may change a dictionary of attributes, or the attributes themselves."""
 _SHOWING = frozenset(
