@@ -2311,6 +2311,14 @@ def deletes_in_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
     return y
 
 
+def deletes_item_of_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
+    before = o.n
+    del vars(o)["n"]
+    y = x * o.n[0]
+    o.n = before
+    return y
+
+
 def replaces_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
     before, o.__dict__ = o.__dict__, {}
     y = x * o.n[0]
@@ -2371,6 +2379,7 @@ cases(
     uncovered_of_class=(deletes_of_object, "object"),
     uncovered_of_class_by_helper=(deletes_by_helper, "object"),
     uncovered_of_class_in_dictionary=(deletes_in_dictionary, "object"),
+    uncovered_of_class_by_item=(deletes_item_of_dictionary, "object"),
     uncovered_of_class_by_another_dictionary=(replaces_dictionary, "object"),
     uncovered_of_class_of_module=(deletes_of_object, "module"),
     uncovered_computed=(deletes_of_object, "computed"),

@@ -40,7 +40,7 @@ class UncoveredReads:
     def read(self, node: Node, names: CodeNames) -> None:
         """Guard what lies behind the attributes of an object that code with these names may delete."""
         deleted = node.attributes.keys() & names.deleted_attributes
-        if names.assigns_by_key or "__dict__" in names.stored_attributes:
+        if names.deletes_by_key or "__dict__" in names.stored_attributes:
             deleted |= {name for name in node.attributes if not name.startswith("__")}
         for name in sorted(deleted):
             if node.kind is NodeKind.CLASS:
