@@ -59,7 +59,7 @@ class Inputs:
         read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
         memories = written_storages(trace.symbols)
         counting = written_storages([bound for bound in trace.symbols if not bound.effects.uncounted])
-        roles, mutated, symbolic = [], [], []
+        roles, mutated, counted, symbolic = [], [], [], []
         for position, proxy in enumerate(trace.inputs):
             if not isinstance(proxy, TensorProxy):
                 roles.append(Role.OBJECT if proxy.name in read else Role.UNUSED)
@@ -69,6 +69,8 @@ class Inputs:
                 symbolic.append(position)
             if proxy.storage in memories:
                 mutated.append(position)
+                if proxy.storage in counting:
+                    counted.append(position)
                 roles.append(Role.STATIC)
             elif proxy.name not in read:
                 roles.append(Role.UNUSED)
@@ -77,7 +79,6 @@ class Inputs:
             else:
                 roles.append(Role.STATIC if proxy.name in context.persistent else Role.COPIED)
         names = tuple([proxy.name for proxy in trace.inputs])
-        counted = [position for position in mutated if trace.inputs[position].storage in counting]
         return Inputs(names, tuple(roles), tuple(mutated), tuple(counted), tuple(symbolic))
 
     @property
