@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import abc
+import builtins
 import collections
 import contextlib
 import contextvars
@@ -2222,6 +2223,206 @@ cases(
     defined_class_of_metaclass=reads_by_metaclass,
     defined_class_of_module=defines_module,
 )
+
+
+class Computes:
+    """Attributes that no object and no class stores."""
+
+    def __init__(self) -> None:
+        self.rest = {"n": [2.0]}
+
+    def __getattr__(self, name: str) -> list[float]:
+        return self.__dict__["rest"][name]  # type: ignore[no-any-return]
+
+
+class ComputesForSlot(Computes):
+    """The same, in place of a slot that is empty."""
+
+    __slots__ = ("n",)
+
+
+class OfTensor(torch.Tensor):
+    """An attribute of the class."""
+
+    rest = 2.0
+
+
+class Constant:
+    """A descriptor."""
+
+    def __init__(self, value: list[float]) -> None:
+        self.value = value
+
+    def __get__(self, instance: Any, owner: Any) -> list[float]:
+        return self.value
+
+
+@contextlib.contextmanager
+def without(owner: Any, name: str) -> Iterator[None]:
+    """A context in which an object or class does not store an attribute."""
+    value = vars(owner)[name]
+    delattr(owner, name)
+    yield
+    setattr(owner, name, value)
+
+
+def deletes_of_class(x: torch.Tensor, kind: Any) -> torch.Tensor:
+    before = kind.n
+    del kind.n
+    y = x * kind().n[0]
+    kind.n = before
+    return y * before[0]
+
+
+def deletes_by_helper(x: torch.Tensor, o: Any) -> torch.Tensor:
+    with without(o, "n"):
+        y = x * o.n[0]
+    return y * o.n[0]
+
+
+def deletes_by_method(x: torch.Tensor, kind: Any) -> torch.Tensor:
+    before = kind.n
+    type.__delattr__(kind, "n")
+    y = x * kind.n[0]
+    type.__setattr__(kind, "n", before)
+    return y
+
+
+def deletes_method(x: torch.Tensor, kind: Any) -> torch.Tensor:
+    before = kind.get
+    del kind.get
+    y = x * kind().get()
+    kind.get = before
+    return y * kind().get()
+
+
+def deletes_of_object(x: torch.Tensor, o: Any) -> torch.Tensor:
+    before = o.n
+    del o.n
+    y = x * o.n[0]
+    o.n = before
+    return y * before[0]
+
+
+def deletes_in_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
+    before = vars(o).pop("n")
+    y = x * o.n[0]
+    o.n = before
+    return y
+
+
+def deletes_item_of_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
+    before = o.n
+    del vars(o)["n"]
+    y = x * o.n[0]
+    o.n = before
+    return y
+
+
+def replaces_dictionary(x: torch.Tensor, o: Any) -> torch.Tensor:
+    before, o.__dict__ = o.__dict__, {}
+    y = x * o.n[0]
+    o.__dict__ = before
+    return y
+
+
+def uncovered(row: Any, jit: Wrap) -> Iterator[Any]:
+    f, which = row
+
+    class Base:
+        n: Any = [2.0]
+
+        def get(self) -> float:
+            return 2.0
+
+    class Between(Base):
+        pass
+
+    class Derived(Between):
+        n = [3.0]
+
+        def get(self) -> float:
+            return 3.0
+
+    class Layer(torch.nn.Module):
+        n = [2.0]
+
+    computed = (Computes(), ComputesForSlot())
+    made = {"class": Derived, "object": Base(), "computed": computed[0], "slot": computed[1], "module": Layer()}
+    o = made[which]
+    if which != "class":
+        o.n = [3.0]
+
+    def each() -> list[Any]:
+        return [g(X, o), g(X, o), o.n]
+
+    g = jit(f)
+    yield each()
+    Base.n[0] = Layer.n[0] = computed[0].rest["n"][0] = computed[1].rest["n"][0] = 5.0
+    Base.get = lambda self: 5.0  # type: ignore[method-assign]
+    yield each()
+    Base.n = Layer.n = Constant([6.0])
+    yield each()
+    Base.n[0] = Layer.n[0] = 7.0
+    yield each()
+    Between.n = [8.0]
+    Between.get = lambda self: 8.0  # type: ignore[method-assign]
+    yield each()
+
+
+cases(
+    uncovered,
+    uncovered_of_base=(deletes_of_class, "class"),
+    uncovered_of_base_by_helper=(deletes_by_helper, "class"),
+    uncovered_of_base_by_method=(deletes_by_method, "class"),
+    uncovered_method=(deletes_method, "class"),
+    uncovered_of_class=(deletes_of_object, "object"),
+    uncovered_of_class_by_helper=(deletes_by_helper, "object"),
+    uncovered_of_class_in_dictionary=(deletes_in_dictionary, "object"),
+    uncovered_of_class_by_item=(deletes_item_of_dictionary, "object"),
+    uncovered_of_class_by_another_dictionary=(replaces_dictionary, "object"),
+    uncovered_of_class_of_module=(deletes_of_object, "module"),
+    uncovered_computed=(deletes_of_object, "computed"),
+    uncovered_computed_in_dictionary=(deletes_in_dictionary, "computed"),
+    uncovered_computed_for_slot=(deletes_of_object, "slot"),
+)
+
+
+def uncovered_builtin(f: Any, jit: Wrap) -> Iterator[Any]:
+    namespace = f.__globals__
+    g = jit(f)
+    for own, builtin in ((3.0, 2.0), (3.0, 5.0), (4.0, 5.0), (4.0, 5.0)):
+        namespace["ZB"], builtins.ZB = own, builtin  # type: ignore[attr-defined]
+        yield g(X), namespace["ZB"]
+    del namespace["ZB"], builtins.ZB  # type: ignore[attr-defined]
+
+
+def deletes_variable(x: torch.Tensor) -> torch.Tensor:
+    global ZB
+    before = ZB  # type: ignore[has-type]
+    del ZB
+    y = x * ZB * before  # noqa: F821
+    ZB = before  # noqa: F841
+    return y
+
+
+def deletes_in_globals(x: torch.Tensor) -> torch.Tensor:
+    before = globals().pop("ZB")
+    y = x * ZB * before  # type: ignore[has-type]
+    globals()["ZB"] = before
+    return y
+
+
+cases(uncovered_builtin, uncovered_builtin=deletes_variable, uncovered_builtin_in_globals=deletes_in_globals)
+
+
+@case
+def class_attribute_of_a_tensor(jit: Wrap) -> Iterator[Any]:
+    t = two_ones().as_subclass(OfTensor)
+    g = jit(lambda x, t: x * t.rest)
+    for OfTensor.rest in (2.0, 3.0, 3.0):
+        yield g(X, t)
+    OfTensor.rest = 2.0
 
 
 def list_of_factory(x: torch.Tensor) -> torch.Tensor:

@@ -232,3 +232,66 @@ def test_write_after_one_through_data(program: Callable[..., Any], recorded: boo
         return x, x._version > 0, raised(loss.backward)
 
     assert_same(lambda: program, scenario)
+
+
+def batch_norm(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x, mean, mean + 1, training=True)
+
+
+def batch_norm_of_view(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x[:, :2], mean[:2], mean[2:], training=True)
+
+
+def counted_and_batch_norm(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    mean += 1
+    return batch_norm(x, mean)
+
+
+def instance_norm(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.instance_norm(x[None, :2], mean[:2], mean[2:], use_input_stats=True)
+
+
+def data(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    mean.data.mul_(2)
+    return x * 2
+
+
+def data_of_parameter(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    x.data.mul_(2)
+    return x * 2
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    "program", [batch_norm, batch_norm_of_view, counted_and_batch_norm, instance_norm, data, data_of_parameter]
+)
+def test_versions_count_the_writes_that_eager_counts(program: Callable[..., Any], recorded: bool) -> None:
+    """A backward of before needs the old value, or gets what was written."""
+
+    def scenario(function: Any) -> Any:
+        x, mean, w = leaf(3, 4), torch.rand(4), leaf(4)
+        loss = (w * mean).sum() + (x * x).sum()
+        with torch.set_grad_enabled(recorded):
+            y = function(x, mean)
+        versions = x._version > 0, mean._version > 0
+        if recorded:
+            y.sin().sum().backward()
+        return mean, versions, raised(loss.backward), x.grad, w.grad
+
+    assert_same(lambda: program, scenario)
+
+
+def test_batch_norm_in_eager_before_the_compiled_call() -> None:
+    norms: list[torch.nn.Module] = []
+
+    def make() -> torch.nn.Module:
+        norms.append(torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)))
+        return norms[-1]
+
+    def scenario(model: Any) -> Any:
+        x = leaf(3, 4)
+        first, second = norms[-1](x), model(x)
+        (first + second).sin().sum().backward()
+        return x.grad
+
+    assert_same(make, scenario)

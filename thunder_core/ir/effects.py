@@ -23,12 +23,14 @@ class Effects:
             removed or merged.
         channels: names of the process groups that the call communicates in, or `WAITS`. Its order among the calls of
             each channel is preserved; it is never removed or merged.
+        uncounted: whether the call increases the ``_version`` of no argument that it writes, like `F.batch_norm`.
     """
 
     mutates: tuple[str, ...] = ()
     random: bool = False
     external: bool = False
     channels: tuple[str, ...] = ()
+    uncounted: bool = False
 
     @property
     def pure(self) -> bool:
@@ -57,9 +59,11 @@ PURE = Effects()
 def joined(effects: Iterable[Effects], mutates: tuple[str, ...] = ()) -> Effects:
     """The effects of several calls combined to one, whose writes are ``mutates`` (others are internal)."""
     effects = tuple(effects)
+    writing = [each.uncounted for each in effects if each.mutates]
     return Effects(
         mutates,
         any(each.random for each in effects),
         any(each.external for each in effects),
         tuple(dict.fromkeys(channel for each in effects for channel in each.channels)),
+        bool(mutates and writing) and all(writing),
     )

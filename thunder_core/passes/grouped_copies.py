@@ -11,15 +11,21 @@ import torch
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.effects import Effects
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import Symbol
 from thunder_core.ir.trace import Trace
+from thunder_core.passes.operations import copy_all_uncounted, copy_uncounted
 from thunder_core.pytorch_internals import foreach_copy_
 from thunder_core.symbols.registry import registry
 
-_COPY: Final = registry.symbol_of(torch.Tensor.copy_)
+_GROUPED: Final = {
+    registry.symbol_of(torch.Tensor.copy_): foreach_copy_,
+    registry.symbol_of(copy_uncounted): copy_all_uncounted,
+}
+"""The operation that makes several copies at once."""
 
 
 def with_grouped_copies(epilogue: Trace) -> Trace:
-    """The epilogue with one call for each dtype in place of adjacent copies of computed values into inputs.
+    """The epilogue with one call for each dtype and operation in place of adjacent copies of values into inputs.
 
     PyTorch copies a list of tensors of one dtype with few kernels. A training step of a ResNet-50 writes 159 running
     statistics. Copies that autograd records, that convert or overlap, and those into views that are read later, stay
@@ -30,7 +36,7 @@ def with_grouped_copies(epilogue: Trace) -> Trace:
 
     def place(op: BoundSymbol) -> Any:
         """The device and modes of a copy that can join others; None for other operations."""
-        if op.symbol is not _COPY or op.kwargs or len(op.args) != 2 or op.is_recorded(epilogue.context):
+        if op.symbol not in _GROUPED or op.kwargs or len(op.args) != 2 or op.is_recorded(epilogue.context):
             return None
         target, value = op.args
         if not isinstance(value, TensorProxy) or value.storage in written or op.output.name in used:
@@ -44,10 +50,10 @@ def with_grouped_copies(epilogue: Trace) -> Trace:
         if key is None or len({op.args[0].storage for op in copies}) < len(copies):
             ops += copies
             continue
-        by_dtype: dict[torch.dtype, list[BoundSymbol]] = {}
+        by_kind: dict[tuple[Symbol, torch.dtype], list[BoundSymbol]] = {}
         for op in copies:
-            by_dtype.setdefault(op.args[0].dtype, []).append(op)
-        for members in by_dtype.values():
+            by_kind.setdefault((op.symbol, op.args[0].dtype), []).append(op)
+        for members in by_kind.values():
             ops += [_grouped(members)] if len(members) > 1 else members
     return epilogue.with_symbols(ops, "grouped copies") if len(ops) < len(epilogue.symbols) else epilogue
 
@@ -58,6 +64,6 @@ def _written(op: BoundSymbol) -> list[TensorProxy]:
 
 def _grouped(copies: Sequence[BoundSymbol]) -> BoundSymbol:
     targets, values = (tuple([op.args[index] for op in copies]) for index in (0, 1))
-    symbol, args, kwargs = registry.resolve(foreach_copy_, (targets, values), {})
+    symbol, args, kwargs = registry.resolve(_GROUPED[copies[0].symbol], (targets, values), {})
     effects = Effects(mutates=tuple([target.name for target in targets]))
     return BoundSymbol(symbol, args, kwargs, None, effects, copies[0].context, copies[0].location)

@@ -1,4 +1,4 @@
-"""Functions for functional traces that PyTorch lacks. None of them writes to its arguments."""
+"""Functions for functional traces that PyTorch lacks. Only those of the epilogue write to their arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.ir.geometry import nested
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import compute_required_storage_length
+from thunder_core.pytorch_internals import compute_required_storage_length, foreach_copy_
 
 
 def functional_call(
@@ -142,3 +142,17 @@ def with_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     """
     with torch.enable_grad():
         return _WithData.apply(tensor, data.detach())  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- epilogue
+
+
+def copy_uncounted(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """``tensor.copy_(value)`` that ``tensor._version`` does not count: autograd may have saved the tensor."""
+    tensor.data.copy_(value)
+    return tensor
+
+
+def copy_all_uncounted(tensors: tuple[torch.Tensor, ...], values: tuple[torch.Tensor, ...]) -> None:
+    """`copy_uncounted` for tensors of one dtype on one device."""
+    foreach_copy_([tensor.data for tensor in tensors], values)

@@ -14,7 +14,7 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.size import from_fake
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_internals import FakeTensor, view_base
+from thunder_core.pytorch_internals import FakeTensor, version_of, view_base
 from thunder_core.tracing.creation import created
 from thunder_core.tracing.fake_tensors import Observed, storage_address
 from thunder_core.tracing.frames import calls_program, user_location
@@ -66,6 +66,7 @@ class Outcome:
         structure: the result with each tensor replaced by a `Slot`.
         results: the tensors.
         written: indices of the tensor arguments whose storage the call wrote.
+        uncounted: whether the call increased the ``_version`` of none of ``written``.
         random: whether it drew random numbers.
         external: whether it had an effect visible outside of its tensors.
         channels: the channels that it communicated in.
@@ -86,6 +87,7 @@ class Outcome:
     channels: tuple[str, ...] = ()
     in_sparse: tuple[int, ...] = ()
     reads_sparse: bool = False
+    uncounted: bool = False
     irremovable: bool = field(init=False)
     identical: bool = field(init=False)
 
@@ -101,7 +103,7 @@ class Outcome:
         if not (self.written or self.irremovable or external):
             return PURE
         names = tuple(dict.fromkeys(tensors[index].name for index in self.written))
-        return Effects(names, self.random, external, self.channels)
+        return Effects(names, self.random, external, self.channels, self.uncounted)
 
 
 @calls_program
@@ -121,6 +123,7 @@ def infer(
         InternalError: the outcome cannot be described, although the call works.
         Exception: any exception of the call.
     """
+    versions = [_version(fake) for fake in fakes]
     with kernels_for_sizes(target, args, kwargs):
         value = inferred_results(target, args, kwargs)
         if value is NotImplemented:
@@ -128,7 +131,7 @@ def infer(
         if value is NotImplemented:
             value = target(*args, **kwargs)
     try:
-        return _described(value, kwargs, fakes, observed)
+        return _described(value, kwargs, fakes, versions, observed)
     except (ThunderError, WrapperResultError):
         raise
     except Exception as error:
@@ -140,9 +143,17 @@ def infer(
 
 
 def _described(
-    value: Any, kwargs: dict[str, Any], fakes: list[torch.Tensor], observed: Observed
+    value: Any,
+    kwargs: dict[str, Any],
+    fakes: list[torch.Tensor],
+    versions: list[int | None],
+    observed: Observed,
 ) -> tuple[Outcome, list[torch.Tensor]]:
-    """The outcome of a call that returned ``value``, and the fake of each result."""
+    """The outcome of a call that returned ``value``, and the fake of each result.
+
+    Args:
+        versions: those of the fakes before the call.
+    """
     for leaf in iterate_leaves(kwargs.get("out")):  # some meta kernels return it without writing it
         if isinstance(leaf, torch.Tensor):
             observed.written.add(storage_address(leaf))
@@ -175,7 +186,13 @@ def _described(
     parts = {storage_address(part) for tensor in (*fakes, *tensors) for part in _parts(tensor)}
     in_sparse = tuple(index for index, fake in enumerate(fakes) if storage_address(fake) in parts)
     reads_sparse = not parts.isdisjoint(result_storages.keys() - storages.keys())
-    return Outcome(structure, tuple(results), written, *effects, in_sparse, reads_sparse), tensors
+    uncounted = bool(written) and all(versions[index] == _version(fakes[index]) for index in written)
+    return Outcome(structure, tuple(results), written, *effects, in_sparse, reads_sparse, uncounted), tensors
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """The number of writes to a tensor that autograd has counted; None for an inference tensor, which has no count."""
+    return None if tensor.is_inference() else int(version_of(tensor))
 
 
 _PARTS: Final[dict[torch.layout, tuple[str, ...]]] = {

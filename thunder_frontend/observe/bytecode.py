@@ -44,12 +44,25 @@ _MEMBERSHIP = frozenset(
     {"add", "contains", "count", "countOf", "dict", "discard", "eq", "frozenset", "fromkeys", "get", "index", "indexOf"}
     | {"ne", "pop", "remove", "set", "setdefault", "union", "update"}
 )
-_ASSIGNING = frozenset({"__dict__", "__setattr__", "exec", "globals", "vars"})
-"""Names by which code may assign attributes or variables of computed names."""
+_ASSIGNING = frozenset({"__delattr__", "__dict__", "__setattr__", "exec", "globals", "vars"})
+"""Names by which code may assign or delete attributes or variables of computed names."""
 _ASSIGNING_ITEMS = frozenset(
-    {"__delitem__", "__setattr__", "__setitem__", "clear", "exec", "pop", "popitem", "setdefault", "update"}
+    {
+        "__delattr__",
+        "__delitem__",
+        "__setattr__",
+        "__setitem__",
+        "clear",
+        "exec",
+        "pop",
+        "popitem",
+        "setdefault",
+        "update",
+    }
 )
 """Names by which code may change a dictionary of attributes, or the attributes themselves."""
+_DELETING = frozenset({"__delattr__", "__delitem__", "clear", "exec", "pop", "popitem"})
+"""Those of `_ASSIGNING_ITEMS` that delete."""
 _SHOWING = frozenset(
     {"__contains__", "__eq__", "__format__", "__ne__", "__repr__", "__replace__", "__str__", "ascii", "contains"}
     | {"count", "countOf", "eq", "format", "format_map", "index", "indexOf", "ne", "print", "remove", "repr", "str"}
@@ -100,7 +113,7 @@ class _Reader:
         self._attribute_loads: set[tuple[str, str]] = set()  # owners and attributes
         self._tried: set[tuple[str, str]] = set()  # those inside of ``try``
         self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `_ACCESSORS`
-        self._assigns_items = False
+        self._assigns_items = self._deletes_items = False
         self._strings: set[str] = set()  # the identifiers in constant strings
         self._compares_constants = False  # by ``is`` with constants other than None
         self._read(code)
@@ -141,6 +154,7 @@ class _Reader:
         names.stores_items |= bool(named & STORING)
         names.stores_computed |= bool(named & _ASSIGNING)
         names.assigns_by_key |= bool(named & _ASSIGNING) and bool(self._assigns_items or named & _ASSIGNING_ITEMS)
+        names.deletes_by_key |= bool(named & _ASSIGNING) and bool(self._deletes_items or named & _DELETING)
         names.stores = names.stores_items or names.stores_computed or bool(stored - names.stored_locals)
         reads_state = bool(named & _STATE) or "__dict__" in self._strings
         if code.co_name in _CHANGES:  # the calling code contains the name of the attribute
@@ -236,6 +250,7 @@ class _Reader:
             self.names.whole.add(owner)
             self.names.stores_computed |= callee.label in _STORING_ACCESSORS
             self.names.assigns_by_key |= callee.label in _STORING_ACCESSORS
+            self.names.deletes_by_key |= callee.label == "delattr"
 
     def _shows_arguments(self, callee: StackValue, arguments: Iterable[StackValue]) -> None:
         if callee.label in _SHOWING:
@@ -257,6 +272,10 @@ class _Reader:
         self.names.compares_objects |= not (stored or key.is_constant)
         self._entry(container, key)
         self.use(stored)
+
+    def subscript_delete(self, instruction: Instruction) -> None:
+        self._assigns_items = self._deletes_items = True
+        self.use(instruction.operands)
 
     def slice_store(self, instruction: Instruction) -> None:
         self.names.stores_items = True
@@ -360,6 +379,7 @@ _METHODS: dict[str, Callable[[_Reader, Instruction], None]] = {
     "CALL_KW": _Reader.call_with_keywords,
     "BINARY_SUBSCR": _Reader.subscript,
     "STORE_SUBSCR": _Reader.subscript,
+    "DELETE_SUBSCR": _Reader.subscript_delete,
     "STORE_SLICE": _Reader.slice_store,
     "BINARY_OP": _Reader.operator,
     **dict.fromkeys(("CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"), _Reader.format),

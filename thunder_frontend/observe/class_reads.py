@@ -163,13 +163,13 @@ class ClassReads:
             if isinstance(attribute, property):  # of a function of C, such as `operator.attrgetter`
                 self._heap.objects.read_everything(node, names=True)
                 continue
-            attribute = _constant_behind(attribute)
-            if _is_value(name, attribute):
+            attribute = constant_behind(attribute)
+            if is_value(name, attribute):
                 if replaces_lookup(kind):  # which may return another value
                     self._computed.look_up_held(node, name, names)
                 else:
                     self._value(node, name, attribute, names, is_hiding=_hides_slot(kind, name, attribute))
-            elif _is_user_descriptor(attribute) or type(attribute) in PARTS:
+            elif is_user_descriptor(attribute) or type(attribute) in PARTS:
                 self._descriptor(kind, name, attribute)
 
     def read_type(self, kind: type, names: CodeNames) -> None:
@@ -190,7 +190,7 @@ class ClassReads:
             attribute = held[name]
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
-            elif _is_value(name, attribute):
+            elif is_value(name, attribute):
                 if (kind, name) not in self._edges:
                     self._edges.add((kind, name))
                     self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name), by_key=True)
@@ -231,13 +231,13 @@ class ClassReads:
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
                 continue
-            value = _constant_behind(attribute)
-            if _is_user_descriptor(value):
+            value = constant_behind(attribute)
+            if is_user_descriptor(value):
                 self._descriptor(kind, name, attribute)
                 continue
             # by the program, before it could read it: `dataclasses.dataclass` deletes fields with a factory
             unwritten = node.attributes.get(name, attribute) is attribute is _stored_now(kind, name)
-            if unwritten and (_is_value(name, value) or (isinstance(value, type) and name not in _OF_PYTHON)):
+            if unwritten and (is_value(name, value) or (isinstance(value, type) and name not in OF_PYTHON)):
                 self._value(node, name, value, names)
         metaclass = self._heap.class_node(type(kind))
         if metaclass is not None:
@@ -265,7 +265,7 @@ class ClassReads:
             return
         self._edges.add((kind, ""))
         for name, attribute in self.names.of(kind).items():
-            if name.startswith("__") and _is_value(name, attribute):
+            if name.startswith("__") and is_value(name, attribute):
                 node = self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name))
                 if node is not None:
                     self._heap.objects.read_everything(node, names=True)
@@ -305,7 +305,8 @@ def _hides_slot(kind: type, name: str, attribute: Any) -> bool:
     return name in slot_names(kind) and not isinstance(attribute, MemberDescriptorType)
 
 
-def _is_user_descriptor(attribute: Any) -> bool:
+def is_user_descriptor(attribute: Any) -> bool:
+    """Whether reading the attribute runs code of a class of the user."""
     return hasattr(type(attribute), "__get__") and kind_of_class(type(attribute)) is CodeKind.USER
 
 
@@ -318,7 +319,7 @@ _WRAPPERS: Final = (
     (functools.cached_property, "func", "func"),
 )
 """Descriptors of a function: class, attribute with the function, path from what a read of the class returns to it."""
-_OF_PYTHON: Final = frozenset({*dir(type), "__weakref__"} - {"mro"})
+OF_PYTHON: Final = frozenset({*dir(type), "__weakref__"} - {"mro"})
 """Special names that Python sets and reads. Others, as ``__version__``, are those of the program and of libraries."""
 _LIBRARY_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType)
 
@@ -351,16 +352,16 @@ def function_behind(attribute: Any) -> tuple[str, FunctionType] | None:
     return None
 
 
-def _constant_behind(attribute: Any) -> Any:
+def constant_behind(attribute: Any) -> Any:
     """The result of reading a class attribute: the function of a static method, else the attribute itself."""
     return attribute.__func__ if isinstance(attribute, staticmethod) else attribute
 
 
-def _is_value(name: str, attribute: Any) -> bool:
+def is_value(name: str, attribute: Any) -> bool:
     """Whether an object has the attribute of its class as it is, and it is no class itself."""
     if name.startswith("__") and is_in_installed(module_of(type(attribute))):  # what a library keeps in the class
         return False
-    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name in _OF_PYTHON)
+    return not (_is_descriptor(attribute) or isinstance(attribute, type) or name in OF_PYTHON)
 
 
 def _is_descriptor(attribute: Any) -> bool:

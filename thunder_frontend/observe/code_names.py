@@ -107,6 +107,7 @@ class CodeNames:
         stores_items: it may store items in containers, other than constants.
         stores_computed: it may assign attributes whose names are not in ``stored_attributes``.
         assigns_by_key: it may assign attributes of computed names, by `setattr` or in a dictionary of attributes.
+        deletes_by_key: it may delete such attributes.
         stores: it may store objects in objects or variables that it did not create.
         compares_identity: it compares two objects by ``is``.
         compares_bools: it compares an object with True or False by ``is``.
@@ -142,6 +143,7 @@ class CodeNames:
     stores_items: bool = False
     stores_computed: bool = False
     assigns_by_key: bool = False
+    deletes_by_key: bool = False
     stores: bool = False
     compares_identity: bool = False
     compares_bools: bool = False

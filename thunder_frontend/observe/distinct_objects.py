@@ -131,4 +131,4 @@ def _group(node: Node) -> Any:
 
 def _compares_by_identity(value: Any) -> bool:
     kind: Any = type(value)
-    return kind.__eq__ is object.__eq__ or isinstance(value, torch.Tensor)
+    return kind.__eq__ is object.__eq__ or issubclass(kind, torch.Tensor)

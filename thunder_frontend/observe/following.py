@@ -48,6 +48,7 @@ from thunder_frontend.observe.heap import Heap, is_library
 from thunder_frontend.observe.lookup_methods import COMPUTED, look_up, replaces_lookup
 from thunder_frontend.observe.node import Node
 from thunder_frontend.observe.stored_objects import Holder, StoredObjects, parts_of_fresh
+from thunder_frontend.observe.uncovered_reads import UncoveredReads
 
 _BUILTIN_MODULES = ("builtins", "collections")
 DESCRIBING = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
@@ -74,6 +75,7 @@ class Following:
         self.stored = StoredObjects(heap, self)
         self._holder: Node | Holder = Holder.ANY  # the node whose contents are followed
         self._dynamic = DynamicReads(heap, self)
+        self._uncovered = UncoveredReads(heap, self)
         self._namespaces: set[tuple[int, int]] = set()
         self._absent_variables: set[tuple[int, str]] = set()
         self._open_modules: set[int] = set()
@@ -107,6 +109,7 @@ class Following:
             return
         node.followed[id(names)] = names
         getattr(self, node.kind.read)(node, names)
+        self._uncovered.read(node, names)
         self.stored.follow(node, names)
 
     # ------------------------------------------------------------ reads by `NodeKind`
@@ -242,12 +245,15 @@ class Following:
                 pending += parts_of_fresh(value, names, label)[::-1]
 
     def follow_tensor(self, tensor: torch.Tensor, names: CodeNames, label: str | None) -> None:
-        """Read the Python attributes of a tensor; other guards check its metadata."""
+        """Read the Python attributes of a tensor and of its class; other guards check its metadata."""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            self.classes.read_type(type(tensor), names)
         probed = bool(names.probes) and any(not hasattr(torch.Tensor, name) for name in names.probed(label))
         node = self._heap.tensor_node(tensor, written=bool(names.stored_attributes) or probed)
         if node is None:
             return
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
+        self._uncovered.read(node, names)
         for name in names.probed(label) if probed else ():
             if name not in node.guarded and name not in node.attributes and not hasattr(type(tensor), name):
                 node.guarded.add(name)

@@ -156,6 +156,7 @@ class FrameReads:
             named = [text for text in code.co_consts if isinstance(text, str) and text in namespace]
             for name in named:
                 self._chain((name,), names, namespace)
+            heap.may_assign(namespace, named if names.deletes_by_key else ())
             if not named or names.compares_objects:  # the code may search a variable by a computed name
                 self._following.read_namespace(namespace, names)
 

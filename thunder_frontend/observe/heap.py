@@ -6,6 +6,7 @@ import builtins
 import collections
 import enum
 import sys
+from collections.abc import Iterable
 from functools import partial
 from operator import itemgetter
 from types import ModuleType
@@ -39,6 +40,7 @@ from thunder_core.checks.source import (
     ResultSource,
     Source,
     StoredAttributeSource,
+    global_source,
 )
 from thunder_core.checks.stored_attributes import PROXIES
 from thunder_core.tracing.frames import PACKAGES, CodeKind, is_installed, kind_of_class
@@ -248,6 +250,13 @@ class Heap(Records):
             self.late.append(source)
         else:
             self.visit(value, source, by_key=True)
+
+    def may_assign(self, namespace: dict[str, Any], names: Iterable[str]) -> None:
+        """Also read the builtins with the names of variables of the Python module, which code may delete."""
+        super().may_assign(namespace, names)
+        held = vars(builtins)
+        for name in sorted(name for name in names if name in held and name in namespace):
+            self.read_global((id(held), name), held[name], global_source(held, name), late=True)
 
     # ------------------------------------------------------------ the end of the observation
 

@@ -93,6 +93,20 @@ def test_cache_as_an_argument(device: str) -> None:
 
 
 @torch.no_grad()
+def test_versions_count_the_writes_that_eager_counts(device: str) -> None:
+    pair = Pair.of(torch.nn.BatchNorm1d(4), device)
+    before = [[buffer._version for buffer in one.buffers()] for one in (pair.eager, pair.compiled)]
+    for _ in range(6):
+        x = torch.randn(3, 4, device=device)
+        pair.each(lambda model, _, x=x: model(x).clone())
+        pair.same_state()
+    after = [[buffer._version for buffer in one.buffers()] for one in (pair.eager, pair.compiled)]
+    counts = [[now > then for now, then in zip(*each, strict=True)] for each in zip(after, before, strict=True)]
+    assert counts[0] == counts[1] == [False, False, True]
+    assert pair.statistics("inference").replays > 0
+
+
+@torch.no_grad()
 def test_parameters_that_move(device: str) -> None:
     model = torch.nn.Linear(4, 4, device=device)
     compiled = graphed(model, max_captures=3)

@@ -67,6 +67,7 @@ class Block:
         latest: the family of the latest write; the root's before the first write.
         version: the number of writes so far.
         uncounted: whether the root's ``_version`` does not count the latest write.
+        counted: whether the root's ``_version`` counts any write.
         shadow: the family of writes that autograd does not record; None before the first.
         conflict: the reason why the block cannot be written; None if it can.
         families: the families of the inputs or results for which the block was created.
@@ -81,6 +82,7 @@ class Block:
     latest: Family
     version: int = 0
     uncounted: bool = False
+    counted: bool = False
     shadow: Family | None = None
     conflict: str | None = None
     families: list[Family] = field(default_factory=list)

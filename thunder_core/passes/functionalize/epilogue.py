@@ -51,7 +51,7 @@ class EpilogueBuilder:
             assert value is not None
             if self.emitter.ambient.grad_enabled and not (context and context.inference):
                 context = replace(self.emitter.ambient, grad_enabled=False)
-            self._copy(block.root, value, context)
+            self._copy(block.root, value, context, counted=block.counted)
         for view in recorded:
             self._copy(view.proxy, self.state.current(view), None)
 
@@ -62,8 +62,9 @@ class EpilogueBuilder:
         """
         return family.recorded and self.leaves.isdisjoint(head.name for head in family.heads)
 
-    def _copy(self, target: TensorProxy, value: TensorProxy, context: Context | None) -> None:
-        symbol, args, kwargs = registry.resolve(torch.Tensor.copy_, (target, value), {})
+    def _copy(self, target: TensorProxy, value: TensorProxy, context: Context | None, *, counted: bool = True) -> None:
+        function = torch.Tensor.copy_ if counted else operations.copy_uncounted
+        symbol, args, kwargs = registry.resolve(function, (target, value), {})
         result = replace(target, name=self.emitter.name())
         self.ops.append(BoundSymbol(symbol, args, kwargs, result, Effects(mutates=(target.name,)), context))
 

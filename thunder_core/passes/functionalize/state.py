@@ -105,13 +105,14 @@ class State:
         self.emitter.call(torch.Tensor.detach, (value,), detached)
         return detached
 
-    def write(self, view: View, value: TensorProxy, family: Family) -> None:
-        """Emit a write of ``value`` to ``view`` through ``family``."""
+    def write(self, view: View, value: TensorProxy, family: Family, *, counted: bool) -> None:
+        """Emit a write of ``value`` to ``view`` through ``family``; ``counted`` in its ``_version``."""
         block = view.block
         whole = self._written(view, value, family)
         block.version += 1
         block.context = self.emitter.context
         block.latest, block.uncounted = family, view.family.uncounted
+        block.counted |= counted and not view.family.uncounted
         family.value, family.version = whole, block.version
         if view.family is family:
             view.value, view.version = value, block.version

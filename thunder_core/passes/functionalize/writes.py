@@ -146,7 +146,7 @@ class Writes:
         else:
             after = self._copies(bound, call, targets, before, objects)
         for view, value, family in zip(targets, after, families, strict=True):
-            self.state.write(view, value, family)
+            self.state.write(view, value, family, counted=not bound.effects.uncounted)
         for name, position in objects.items():
             self.views[name] = targets[position]
         self._remember(call, bound.context, start, before, after, wholes, families, objects)

@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 
 from thunder_core.executors.states import ReplayableState
+from thunder_core.ir.bound_symbol import written_storages
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import iterate_proxies
 from thunder_core.passes.transform import TransformContext
 
 _TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
@@ -43,26 +43,23 @@ class Inputs:
     Attributes:
         names, roles: of each.
         mutated: positions of those that the program writes.
+        counted: those of ``mutated`` whose ``_version`` increases.
         symbolic: positions of tensors whose sizes are known only when the program runs.
     """
 
     names: tuple[str, ...]
     roles: tuple[Role, ...]
     mutated: tuple[int, ...]
+    counted: tuple[int, ...]
     symbolic: tuple[int, ...]
 
     @staticmethod
     def of(trace: Trace, context: TransformContext) -> Inputs:
         """The inputs of a program."""
         read = {proxy.name for bound in trace.symbols for proxy in bound.inputs()}
-        memories = {
-            proxy.storage
-            for bound in trace.symbols
-            if bound.effects.mutates
-            for proxy in iterate_proxies((bound.args, bound.kwargs))
-            if isinstance(proxy, TensorProxy) and proxy.name in bound.effects.mutates
-        }
-        roles, mutated, symbolic = [], [], []
+        memories = written_storages(trace.symbols)
+        counting = written_storages([bound for bound in trace.symbols if not bound.effects.uncounted])
+        roles, mutated, counted, symbolic = [], [], [], []
         for position, proxy in enumerate(trace.inputs):
             if not isinstance(proxy, TensorProxy):
                 roles.append(Role.OBJECT if proxy.name in read else Role.UNUSED)
@@ -72,6 +69,8 @@ class Inputs:
                 symbolic.append(position)
             if proxy.storage in memories:
                 mutated.append(position)
+                if proxy.storage in counting:
+                    counted.append(position)
                 roles.append(Role.STATIC)
             elif proxy.name not in read:
                 roles.append(Role.UNUSED)
@@ -80,7 +79,7 @@ class Inputs:
             else:
                 roles.append(Role.STATIC if proxy.name in context.persistent else Role.COPIED)
         names = tuple([proxy.name for proxy in trace.inputs])
-        return Inputs(names, tuple(roles), tuple(mutated), tuple(symbolic))
+        return Inputs(names, tuple(roles), tuple(mutated), tuple(counted), tuple(symbolic))
 
     @property
     def keyed(self) -> bool:

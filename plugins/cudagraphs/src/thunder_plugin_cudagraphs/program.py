@@ -195,8 +195,8 @@ class GraphedProgram:
         """Replay a graph whose inputs are set. ``own`` are its captured results at the first replay."""
         graph.replay()
         results = graph.outputs.collect(originals, graph.pool, self.device.backend, own)
-        if self.inputs.mutated:
-            torch.autograd.graph.increment_version([originals[position] for position in self.inputs.mutated])
+        if self.inputs.counted:
+            torch.autograd.graph.increment_version([originals[position] for position in self.inputs.counted])
         originals.clear()
         graph.last_used = self.device.tick()
         self._replays += 1

@@ -383,7 +383,7 @@ def _effects(bound: BoundSymbol, outcome: Outcome) -> Effects:
     effects = Effects((), outcome.random, external, outcome.channels)
     if bound.symbol in STATEFUL:
         effects = Effects(random=True, external=True)
-    return joined([effects, *inner], mutates)
+    return replace(joined([effects, *inner], mutates), uncounted=outcome.uncounted)
 
 
 def read_trace(
