@@ -53,8 +53,8 @@ class JointBuilder:
         self.primals.append(OpaqueProxy(name, "object"))
         return self.primals[-1]
 
-    def cotangent(self, name: str, *shape: int) -> TensorProxy:
-        self.cotangents.append(self._proxy(name, torch.empty(shape, device="meta")))
+    def cotangent(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> TensorProxy:
+        self.cotangents.append(self._proxy(name, torch.empty(shape, dtype=dtype, device="meta")))
         return self.cotangents[-1]
 
     def call(

@@ -247,7 +247,7 @@ class _Writer(pickle.Pickler):
         """Pickle symbols by name, if the registry resolves the name to the symbol; functions as targets of symbols."""
         if isinstance(value, Symbol):
             return self._name(value)
-        if not isinstance(value, FunctionType | BuiltinFunctionType) or _global_name(value) in _CLASSES:
+        if not isinstance(value, FunctionType | BuiltinFunctionType) or _is_read(value):
             return None
         symbol = registry.symbol_of(value)
         if symbol.target is not value:
@@ -255,23 +255,31 @@ class _Writer(pickle.Pickler):
         return f"{self._name(symbol)} target"
 
     def _name(self, symbol: Symbol) -> str:
-        if key_text((symbol,)) is None or registry.symbol_named(symbol.name, symbol.style) is not symbol:
+        known = key_text((symbol,)) is not None and _is_named(symbol.name, symbol.style)
+        if not known or registry.symbol_named(symbol.name, symbol.style) is not symbol:
             raise pickle.PicklingError(f"{symbol.name} may be another symbol elsewhere")
         return f"{symbol.style.name} {symbol.name}"
 
 
-def _global_name(function: FunctionType | BuiltinFunctionType) -> tuple[str | None, str]:
-    """The name by which pickle stores a function."""
-    return function.__module__, function.__qualname__
+def _is_read(function: FunctionType | BuiltinFunctionType) -> bool:
+    """Whether `_Reader.find_class` returns the function for the name by which pickle stores it."""
+    module, name = function.__module__ or "", function.__qualname__
+    admitted = isinstance(function, FunctionType) and module.startswith("torch") and is_admitted(f"{module}.{name}")
+    return (module, name) in _CLASSES or admitted
+
+
+def _is_named(name: str, style: CallStyle) -> bool:
+    """Whether a table may name the symbol."""
+    return is_admitted(name, style) or (style is CallStyle.FUNCTION and is_operation(name))
 
 
 class _Reader(pickle.Unpickler):
-    """Reads ops and their parts. Other classes and all functions are refused, so that no code of the file runs."""
+    """Reads ops and their parts. Other classes and functions are refused: a file runs PyTorch's operators at most."""
 
     def persistent_load(self, name: str) -> Any:
         """The symbol with the pickled name, or its target. Raises LookupError if there is none that is admitted."""
         style, printed, *target = name.split(" ")
-        if not is_admitted(printed, CallStyle[style]) and not is_operation(printed):
+        if not _is_named(printed, CallStyle[style]):
             raise LookupError(f"there is no operator {printed}")
         symbol = registry.symbol_named(printed, CallStyle[style])
         return symbol.target if target else symbol

@@ -7,6 +7,7 @@ proxy: the name within one trace (`name_key`), or `CanonicalNames` across traces
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ from thunder_core.ir.proxy import NumberProxy, OpaqueProxy, Proxy, TensorProxy
 from thunder_core.ir.size import SizeExpr
 from thunder_core.ir.symbol import CallStyle, Symbol, Tag
 from thunder_core.ir.trace import Trace
+from thunder_core.pytorch_internals import OpOverload, OpOverloadPacket
 
 ProxyKey = Callable[[Any], Hashable]
 """Maps a proxy, or a trace among the arguments, to a key that differs from all ``(type, value)`` pairs."""
@@ -158,19 +160,30 @@ def _write(value: Any, parts: list[str]) -> bool:
     if type(value) is Context:
         parts.append(f"{value!r}")
         return True
-    path = import_path(value)  # of a function that a call has as an argument
-    parts.append(f"{path}")
-    return path is not None and _is_fixed(path[0]) and _is_pytorchs(".".join(path))
+    name = _function(value)  # an argument of a call
+    parts.append(f"function:{name}")
+    return name is not None
 
 
 def _symbol(symbol: Symbol) -> str | None:
     """The printed name with the qualified name of the target: symbols with one printed name can have two targets."""
     name = symbol.name if symbol.style is CallStyle.FUNCTION else f"torch.Tensor.{symbol.name}"
-    if symbol.executor is not None or not _is_fixed(name) or not _is_pytorchs(name):
+    if symbol.executor is not None or "." not in name or not _is_fixed(name) or _is_of_package(name):
         return None
     target: Any = symbol.target
     qualified = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__qualname__
     return f"{symbol.style.name} {name} {getattr(target, '__module__', None)}.{qualified}"
+
+
+def _function(value: Any) -> str | None:
+    """The import path of a function of PyTorch or of the core; None for one that only took the place of such a one."""
+    if not isinstance(value, FunctionType | BuiltinFunctionType | OpOverload | OpOverloadPacket):
+        return None
+    path = import_path(value)
+    home = value.__globals__.get("__name__", "") if isinstance(value, FunctionType) else "torch"
+    if path is None or not _is_fixed(path[0]) or not _is_fixed(home) or _is_of_package(".".join(path)):
+        return None
+    return ".".join(path)
 
 
 def _is_fixed(path: str) -> bool:
@@ -178,6 +191,6 @@ def _is_fixed(path: str) -> bool:
     return path.partition(".")[0] in ("torch", "thunder_core")
 
 
-def _is_pytorchs(name: str) -> bool:
-    """Whether a function is not an operator that another package registered."""
-    return not name.startswith("torch.ops.") or name.startswith(_OPERATORS)
+def _is_of_package(name: str) -> bool:
+    """Whether this is an operator that another package registered."""
+    return name.startswith("torch.ops.") and not name.startswith(_OPERATORS)

@@ -65,12 +65,16 @@ def _formula(op: BoundSymbol, read: set[str]) -> BoundSymbol | None:
 
 
 def _of_dropout(op: BoundSymbol, read: set[str]) -> BoundSymbol | None:
-    """``tensor * mask / (1 - p)``, as PyTorch's kernels compute it, by the operator that scales the cotangent so."""
+    """``tensor * mask / (1 - p)``, by the operator that scales the cotangent so.
+
+    CUDA kernels compute both in float32 and round once. On a CPU, dropout in low precision rounds the scale, too.
+    """
     if len(op.args) != 3 or op.args[2] is not True or not 0 < op.args[1] < 1:
         return None
     tensor, probability, _ = op.args
     result, mask = op.output
-    if mask.name not in read or not tensor.stride == result.stride == mask.stride:
+    exact = result.device.type == "cuda" or result.dtype in (torch.float32, torch.float64)
+    if mask.name not in read or not tensor.stride == result.stride == mask.stride or not exact:
         return None
     symbol = registry.symbol_named("torch.ops.aten.native_dropout_backward.default")
     return BoundSymbol(

@@ -250,12 +250,12 @@ class Partition(Pass[Partitioned]):
             MemoryBudgetError: no partition is within the budget of memory.
         """
         policy = parse_policy(self.recompute, context.fuses())  # fusion makes recomputation cheaper
-        dependence = Dependence.of(with_formulas(self.joint.with_trace(trace)))
+        joint = self.joint.with_trace(trace)
         if self.memory is not None:
-            return within(self.memory, curve_of(dependence, policy))
+            return within(self.memory, curve_of(Dependence.of(joint), policy))
         if isinstance(policy, Budget):
-            return self._within(policy, dependence)
-        return self._partitioned(dependence, policy)
+            return self._within(policy, Dependence.of(joint))
+        return self._partitioned(Dependence.of(with_formulas(joint)), policy)
 
     def traces(self, result: Partitioned) -> tuple[Trace, ...]:
         return result.forward, result.backward

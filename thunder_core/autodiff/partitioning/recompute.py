@@ -29,8 +29,9 @@ class Policy:
         limit: the highest cost class that may be recomputed.
         weight: bytes that must be saved for each byte of `cost` of an op above ``free``.
         launch: bytes that must be saved for each call, in addition.
-        element: for programs with regions: bytes that must be saved for each element that an elementwise op computes,
-            in place of the above. None: for programs without.
+        element: for programs with regions: bytes that must be saved for each element that an elementwise op computes
+            whose results are not materialized, in place of the above; results that forward reads again are saved. None
+            for programs without regions.
     """
 
     free: Work
@@ -39,18 +40,18 @@ class Policy:
     launch: int = _LAUNCH_BYTES
     element: float | None = None
 
-    def price(self, op: BoundSymbol, work: Work, *, again: bool = False, written: bool = False) -> int | None:
+    def price(self, op: BoundSymbol, work: Work, *, reread: bool = False, materialized: bool = False) -> int | None:
         """Bytes that recomputing the op must save; None if it must not be recomputed.
 
         Args:
-            again: forward reads a result again after a contraction that depends on it.
-            written: a contraction of backward reads a result, so that no region can leave it in registers.
+            reread: forward reads a result again after a contraction that depends on it.
+            materialized: a contraction of backward reads a result, so that no region can leave it in registers.
         """
-        if work > self.limit or (again and work > self.free and self.element is not None):
+        if work > self.limit or (reread and work > self.free and self.element is not None):
             return None
         if work <= self.free:
             return 0
-        if work is Work.ELEMENTWISE and not written and self.element is not None:
+        if work is Work.ELEMENTWISE and not materialized and self.element is not None:
             return math.ceil(self.element * sum(map(_elements, fresh_outputs(op))))
         return math.ceil(self.weight * (self.launch + cost(op, work)))
 

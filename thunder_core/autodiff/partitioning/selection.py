@@ -45,7 +45,7 @@ class _Selection:
         self.ending = ending
         self.ops_of_trace = dependence.joint.trace.symbols
         self.work = {index: work_of(self.ops_of_trace[index]) for index in dependence.cone | dependence.forward}
-        self.again, self.written = self._used_again(), self._written()
+        self.reread, self.materialized = self._reread(), self._materialized()
         self.views: set[int] = set()
         self.holders: dict[str, TensorProxy] = {}
         self.cut = Cut()
@@ -71,20 +71,20 @@ class _Selection:
         side = self.cut.sink_side()
         return frozenset(index for index, node in self.in_backward.items() if node in side).union(self.views)
 
-    def _used_again(self) -> frozenset[int]:
+    def _reread(self) -> frozenset[int]:
         """The ops whose results forward reads after a contraction that depends on them, as it does the residual stream.
 
         Recomputing such a result takes all of the stream before it, and keeps it: backward needs the last part first.
         """
         contraction: dict[str, int] = {}  # the first one that depends on a value
         reader: dict[str, int] = {}  # the last other op that reads it, or a view of it
-        again: set[int] = set()
+        reread: set[int] = set()
         for index in sorted(self.dependence.forward, reverse=True):
             results, work = [proxy.name for proxy in self.dependence.outputs[index]], self.work[index]
             firsts = [contraction[name] for name in results if name in contraction]
             lasts = [reader[name] for name in results if name in reader]
             if firsts and lasts and min(firsts) < max(lasts):
-                again.add(index)
+                reread.add(index)
             firsts = [index] if work is Work.CONTRACTION else firsts
             lasts = lasts if work is Work.VIEW else [] if work is Work.CONTRACTION else [index]
             for name in [proxy.name for proxy in self.dependence.inputs[index]]:
@@ -92,9 +92,9 @@ class _Selection:
                     contraction[name] = min([*firsts, contraction.get(name, firsts[0])])
                 if lasts:
                     reader[name] = max([*lasts, reader.get(name, 0)])
-        return frozenset(again)
+        return frozenset(reread)
 
-    def _written(self) -> frozenset[int]:
+    def _materialized(self) -> frozenset[int]:
         """The ops with a result that a contraction of backward reads, itself or a view of it: it is in memory then."""
         names: set[str] = set()
         found: set[int] = set()
@@ -185,7 +185,7 @@ class _Selection:
             return None
         policy = self.later if index in self.ending else self.policy
         op = self.ops_of_trace[index]
-        return policy.price(op, self.work[index], again=index in self.again, written=index in self.written)
+        return policy.price(op, self.work[index], reread=index in self.reread, materialized=index in self.materialized)
 
     def _op_to_run(self, holder: TensorProxy) -> int | None:
         """The index of the op that can recompute a storage in backward."""
