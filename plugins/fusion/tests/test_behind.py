@@ -100,7 +100,7 @@ def test_as_eager_at_each_call(jobs: list[HeldJob], step: Callable[[Any, torch.T
         torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
         if not any(job.ended for job in jobs):
             assert not executor.ran
-    assert len(jobs) == 1
+    assert len(jobs) == (2 if step is one_input else 1)  # without gradients of weights, a region computes less again
     expected = thunder.last_traces(compiled)[-1]
     fused = sum(op.symbol.executor == "coded" for op in expected.symbols)
     del executor.ran[:]
