@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.context import Context
-from thunder_core.ir.keys import call_key, name_key, value_key
+from thunder_core.ir.keys import call_key, key_text, name_key, value_key
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import Symbol, Tag
 from thunder_core.ir.trace import Stage, Trace
+from thunder_core.passes import operations
 
 CONTEXT = Context(grad_enabled=True, inference=False)
 ADD = Symbol("torch.add", torch.add)
@@ -90,3 +92,14 @@ def test_what_equals_no_other_call_has_no_key() -> None:
     inner = Trace("inner", (a,), (), a, Stage.FUNCTIONAL, "test", CONTEXT)
     for line in (add(a, 1, symbol=local), add(a, {1, 2}), add(a, inner)):
         assert call_key(line, CONTEXT) is None
+
+
+def test_functions_have_names_if_their_code_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = torch.nn.functional.gelu, torch.native_batch_norm, operations.functional_call, torch.ops.aten.mm.default
+    texts = [key_text((function,)) for function in given]
+    assert None not in texts
+    assert len({*texts}) == len(given)
+    original = torch.nn.functional.relu
+    monkeypatch.setattr(torch.nn.functional, "relu", functools.wraps(original)(lambda x: x.abs()))
+    others = torch.nn.functional.relu, tensor, len, torch.nn.ReLU(), object()
+    assert [key_text((function,)) for function in others] == [None] * len(others)
