@@ -88,17 +88,21 @@ class Lines(logging.Handler):
 
 
 @contextmanager
-def told(action: str = "always", logger: logging.Logger = logger) -> Iterator[list[tuple[Any, ...]]]:
-    """What is warned of, and logged by a logger, meanwhile."""
+def warnings_and_records(action: str = "always", source: logging.Logger = logger) -> Iterator[list[tuple[Any, ...]]]:
+    """A list that has, after the body, its warnings and the log records of ``source``.
+
+    Args:
+        action: of the filter for warnings.
+    """
     lines: list[tuple[Any, ...]] = []
     handler = Lines()
-    logger.addHandler(handler)
+    source.addHandler(handler)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)
             yield lines
     finally:
-        logger.removeHandler(handler)
+        source.removeHandler(handler)
     lines += [(str(one.message), one.category, one.filename, one.lineno) for one in caught]
     lines += handler.lines
 
@@ -121,7 +125,7 @@ def test_each_call_tells_what_eager_tells(program: Callable[..., Any]) -> None:
         seen = []
         for function in (program, compiled):
             x = torch.rand(3, requires_grad=True)
-            with told() as lines:
+            with warnings_and_records() as lines:
                 function(x).sum().backward()
             seen.append(lines)
         assert seen[1] == seen[0] != []
@@ -133,9 +137,9 @@ def test_a_module_warns_of_its_callers() -> None:
     module = Module()
     compiled = thunder.jit(module)
     for _ in range(2):
-        with told() as expected:
+        with warnings_and_records() as expected:
             module(torch.ones(2))
-        with told() as lines:
+        with warnings_and_records() as lines:
             compiled(torch.ones(2))
         assert [line[:2] for line in lines] == [line[:2] for line in expected]
         assert lines[1:] == expected[1:]
@@ -147,14 +151,14 @@ def test_filters_of_the_call_decide() -> None:
         return x + 1
 
     compiled = thunder.jit(program)
-    with told("default") as lines:
+    with warnings_and_records("default") as lines:
         for _ in range(3):
             compiled(torch.ones(2))
     assert len(lines) == 1
-    with told("ignore") as lines:
+    with warnings_and_records("ignore") as lines:
         compiled(torch.ones(2))
     assert lines == []
-    with told("error"), pytest.raises(Note, match="here"):
+    with warnings_and_records("error"), pytest.raises(Note, match="here"):
         compiled(torch.ones(2))
 
 
@@ -170,7 +174,7 @@ def test_filters_of_the_program_act_once() -> None:
 
     compiled = thunder.jit(program)
     for _ in range(2):
-        with told() as lines:
+        with warnings_and_records() as lines:
             assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
         assert lines == []
 
@@ -204,7 +208,7 @@ def test_what_a_cache_tells_once(local: bool) -> None:
 
     compiled = thunder.jit(program)
     warn_once.cache_clear()
-    with told() as lines:
+    with warnings_and_records() as lines:
         for _ in range(3):
             compiled(torch.ones(2))
     assert len(lines) == (1 if local else 2)
@@ -221,7 +225,7 @@ def test_a_flag_of_the_users_tells_once() -> None:
         return x + 1
 
     compiled = thunder.jit(program)
-    with told() as lines:
+    with warnings_and_records() as lines:
         for _ in range(3):
             compiled(torch.ones(2))
     assert len(lines) == 1
@@ -235,12 +239,12 @@ def test_a_level_that_the_logger_takes_later() -> None:
         return x + 1
 
     compiled = thunder.jit(program)
-    with told() as lines:
+    with warnings_and_records() as lines:
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
     assert lines == []
     logger.setLevel(logging.DEBUG)
     for _ in range(2):
-        with told() as lines:
+        with warnings_and_records() as lines:
             assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
         assert len(lines) == 1
     assert thunder.cache_misses(compiled) == 2
@@ -249,7 +253,7 @@ def test_a_level_that_the_logger_takes_later() -> None:
 def test_second_derivatives_tell_nothing_again() -> None:
     compiled = thunder.jit(lambda x: trained(x).sum())
     x = torch.ones(2, requires_grad=True)
-    with told() as lines:
+    with warnings_and_records() as lines:
         (gradient,) = torch.autograd.grad(compiled(x), x, create_graph=True)
         gradient.sum().backward()
     assert len(lines) == 1
@@ -269,7 +273,7 @@ def test_checkpoints_tell_once(use_reentrant: bool) -> None:
     compiled = thunder.jit(program)
     for _ in range(2):
         x, reference = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-        with told() as lines:
+        with warnings_and_records() as lines:
             compiled(x).backward()
         assert len(lines) == 1
         program(reference).backward()
@@ -294,7 +298,7 @@ def test_a_warning_that_is_an_error_may_be_handled() -> None:
             return x + 10
         return x + 1
 
-    with told("error"):
+    with warnings_and_records("error"):
         assert torch.equal(thunder.jit(program)(torch.zeros(2)), torch.full((2,), 10.0))
 
 
@@ -309,7 +313,7 @@ def test_functions_of_logging() -> None:
         return x + 1
 
     compiled = thunder.jit(program)
-    with told(logger=logging.getLogger()) as lines:
+    with warnings_and_records(source=logging.getLogger()) as lines:
         for _ in range(3):
             compiled(torch.ones(2))
     assert [(level, *rest) for level, _, *rest in lines] == [("WARNING", "program", "of the root")] * 3
@@ -326,7 +330,7 @@ def test_a_cache_that_an_object_holds() -> None:
 
     cached = Cached()
     compiled = thunder.jit(lambda x: x * cached.get(2.0))
-    with told() as lines:
+    with warnings_and_records() as lines:
         for _ in range(3):
             compiled(torch.ones(2))
     assert len(lines) == 1

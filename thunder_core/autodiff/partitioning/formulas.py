@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.autodiff.joint import Joint
 from thunder_core.autodiff.partitioning.work import operator_of
-from thunder_core.ir.bound_symbol import BoundSymbol, tensors_of
+from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.symbols.registry import registry
 
@@ -28,8 +28,7 @@ def with_formulas(joint: Joint) -> Joint:
     found = {index: _formula(op, read) for index, op in enumerate(ops[: joint.backward_start])}
     if not any(found.values()):
         return joint
-    storages = [proxy.storage for op in ops for proxy in tensors_of(op)]
-    builder = Builder(joint.trace.names(), max(storages) + 1)
+    builder = Builder.of(joint.trace)
     new: list[BoundSymbol] = []
     formulas: set[int] = set()
     for index, op in enumerate(ops):
