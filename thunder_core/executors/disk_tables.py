@@ -31,7 +31,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.proxy import PROXY_TYPES, NumberProxy, OpaqueProxy, TensorProxy
 from thunder_core.ir.symbol import CallStyle, Symbol
 from thunder_core.ir.trace import Stage, Trace
-from thunder_core.symbols.admitted import is_admitted, is_operation, static_value
+from thunder_core.symbols.admitted import is_admitted, is_function_for_traces, static_value
 from thunder_core.symbols.registry import registry
 from thunder_core.tracing import lowering
 
@@ -270,7 +270,7 @@ def _is_read(function: FunctionType | BuiltinFunctionType) -> bool:
 
 def _is_named(name: str, style: CallStyle) -> bool:
     """Whether a table may name the symbol."""
-    return is_admitted(name, style) or (style is CallStyle.FUNCTION and is_operation(name))
+    return is_admitted(name, style) or (style is CallStyle.FUNCTION and is_function_for_traces(name))
 
 
 class _Reader(pickle.Unpickler):

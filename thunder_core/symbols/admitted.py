@@ -76,7 +76,7 @@ def is_admitted(name: str, style: CallStyle = CallStyle.FUNCTION) -> bool:
     return admitted
 
 
-def is_operation(name: str) -> bool:
+def is_function_for_traces(name: str) -> bool:
     """Whether a file may name this function of Thunder's: one of `thunder_core.passes.operations`, all for traces."""
     path, _, plain = name.rpartition(".")
     if path != _OPERATIONS:

@@ -119,7 +119,7 @@ def is_operation(name: str) -> bool:
     path, _, plain = name.rpartition(".")
     if path == public_symbols.__name__:
         return plain in public_symbols.__all__ and plain != "recorded"
-    return admitted.is_operation(name)
+    return admitted.is_function_for_traces(name)
 
 
 def is_operation_of_plugin(name: str) -> bool:
