@@ -365,6 +365,15 @@ def strides_by_layout() -> dict[Any, list[tuple[Any, Any, Any]]]:
     }
 
 
+def _results_in_memory_of_arguments() -> bool:
+    """A fake result shares its argument's memory, though that of the kernel does not."""
+    x, mode = torch.ones(2), FakeTensorMode()
+    assert torch.native_dropout(x, 0.0, True)[0].data_ptr() != x.data_ptr()
+    with mode:
+        fake = torch.ones(2)
+        return torch.native_dropout(fake, 0.0, True)[0] is fake
+
+
 def _decomposed_runs(operator: Any, *args: Any) -> bool:
     """Whether the decomposition accepts what the kernel refuses."""
     assert decomposition_error(operator.overloadpacket, ["cpu"]) is not None
@@ -393,6 +402,7 @@ _CHECKS: Final[dict[str, Callable[[], bool]]] = {
     "steps of recurrent networks": _steps,
     "batch sizes of packed sequences": _batch_sizes,
     "strides of metadata": _strides_of_metadata,
+    "results that are arguments": _results_in_memory_of_arguments,
     "derivative of prod": _prod,
     "derivative of maxima on a CPU": _maxima,
     "device guard of fake tensors": _device_guard,

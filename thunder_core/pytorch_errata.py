@@ -10,7 +10,7 @@ This module imports PyTorch only, so that every part of the compiler, and every 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -20,13 +20,17 @@ import torch
 
 from thunder_core.pytorch_internals import (
     EnablePythonDispatcher,
+    OpOverload,
     aten_chunk_cat,
     aten_log_softmax_backward_data,
     aten_native_batch_norm_legit,
     aten_native_batch_norm_legit_no_stats,
     aten_pad_packed_sequence,
+    dispatch_has_kernel_for_dispatch_key,
     ensure_cuda_device_guard_set,
     pad_packed_sequence,
+    schema_of,
+    storage_identity,
 )
 
 _aten: Final = torch.ops.aten
@@ -125,6 +129,12 @@ ERRATA: Final = (
         "results of operators that fake tensors run in Python (`torch.roll`, `copysign`, padding) have other strides "
         "than those of the kernels on a CPU if an argument is permuted or in channels-last order",
         "2026-11-28",
+    ),
+    Erratum(
+        "results that are arguments",
+        "operators that fake tensors run in Python (`native_dropout` with a probability of 0) return an argument where "
+        "the kernels return a new tensor, as the schemas say",
+        "2026-11-30",
     ),
     Erratum(
         "derivative of prod",
@@ -465,6 +475,60 @@ def _laid_out(rule: Callable[..., _Strides], args: Sequence[Any], result: Any, i
     if not varies and stride == tuple(result.stride()):
         return result
     return infer(_aten.new_empty_strided.default, result, result.shape, stride)
+
+
+_COMPOSITE: Final = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+
+
+@cache
+def _gives_new_memory(operator: Any) -> bool:
+    """Whether an ATen operator has kernels for devices whose results, by its schema, share no memory with arguments.
+
+    A composite one has the same implementation for fake tensors, and may return an argument or a view of it without an
+    annotation (`dropout`, `_unsafe_view`).
+    """
+    if not isinstance(operator, OpOverload) or operator.namespace != "aten":
+        return False
+    schema = schema_of(operator)
+    return not (
+        schema.is_mutable
+        or any(result.alias_info is not None for result in schema.returns)
+        or any(dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in _COMPOSITE)
+    )
+
+
+def in_memory_of_kernels(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, infer: Callable[..., Any]
+) -> Any:
+    """The result of a call on fake tensors, in new memory if that of the kernel is.
+
+    Args:
+        infer: calls an ATen operator on fake tensors.
+    """
+    if not _gives_new_memory(operator):
+        return result
+    given = {storage_identity(leaf.untyped_storage()) for leaf in _strided(*args, *kwargs.values())}
+    if not any(storage_identity(leaf.untyped_storage()) in given for leaf in _strided(result)):
+        return result
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(map(moved, value))
+        if any(storage_identity(leaf.untyped_storage()) in given for leaf in _strided(value)):
+            return infer(_aten.new_empty_strided.default, value, value.shape, value.stride())
+        return value
+
+    return moved(result)
+
+
+def _strided(*values: Any) -> Iterator[torch.Tensor]:
+    """The tensors with a storage in nested sequences."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided:
+                yield value
+        elif isinstance(value, tuple | list):
+            yield from _strided(*value)
 
 
 # --- decompositions that differ from the operator ---------------------------------------------------------------------

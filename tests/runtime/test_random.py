@@ -55,6 +55,16 @@ def attention(x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5)
 
 
+def writes_to_what_dropout_returns(x: torch.Tensor) -> Any:
+    results = []
+    for p, train in ((0.0, True), (0.5, True), (0.5, False), (0.5, None), (0.0, None)):
+        hidden = x * 2
+        dropped, mask = torch.native_dropout(hidden, p, train)
+        dropped.mul_(3)
+        results += [dropped * x + hidden, mask]
+    return results
+
+
 def initialises(x: torch.Tensor) -> torch.Tensor:
     weight = nn.init.kaiming_uniform_(torch.empty(4, 4))
     return x @ weight
@@ -72,6 +82,10 @@ def seeds(x: torch.Tensor) -> Any:
 )
 def test_program(program: Callable[..., Any], check: Callable[..., None]) -> None:
     check(program, lambda: (torch.randn(3, 4),), rounds=3)
+
+
+def test_writes_to_what_dropout_returns(check_gradients: Callable[..., None]) -> None:
+    check_gradients(writes_to_what_dropout_returns, lambda: (torch.randn(3, 4, requires_grad=True),))
 
 
 def test_seeding_inside(check: Callable[..., None]) -> None:

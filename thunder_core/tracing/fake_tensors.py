@@ -26,7 +26,13 @@ from thunder_core.ir.geometry import end
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
-from thunder_core.pytorch_errata import has_wide_statistics, keep_device_guard, unannotated_writes, with_kernel_strides
+from thunder_core.pytorch_errata import (
+    has_wide_statistics,
+    in_memory_of_kernels,
+    keep_device_guard,
+    unannotated_writes,
+    with_kernel_strides,
+)
 from thunder_core.pytorch_internals import (
     FakeTensor,
     FakeTensorMode,
@@ -317,7 +323,8 @@ class ObservingFakeMode(FakeTensorMode):
             return super(ObservingFakeMode, self).__torch_dispatch__(operator, (), args, kwargs)
 
         with kernels_for_sizes():
-            result: Any = with_kernel_strides(func, args, super().__torch_dispatch__(func, types, args, kwargs), infer)
+            result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+            result = in_memory_of_kernels(func, args, kwargs, with_kernel_strides(func, args, result, infer), infer)
         if has_wide_statistics(func, args):
             return (result[0], *[statistic.float() for statistic in result[1:]])
         return result
