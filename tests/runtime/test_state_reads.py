@@ -7,10 +7,13 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import configparser
 import contextlib
 import contextvars
 import copy
 import dataclasses
+import decimal
+import email.message
 import enum
 import functools
 import gc
@@ -708,6 +711,84 @@ def lru(jit: Wrap) -> Iterator[Any]:
     yield g(X)
     k.cache_clear()
     yield g(X)
+
+
+def changes(make: Callable[[], tuple[Callable[[], float], Callable[[float], Any]]], jit: Wrap) -> Iterator[Any]:
+    """``make`` returns a read of an object, and a change of it."""
+    read, change = make()
+    g = jit(lambda x: x * read())
+    for n in (4.0, 5.0, 6.0):
+        yield g(X)
+        change(n)
+
+
+def cached_object() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    cached = functools.lru_cache(lambda: Box(3.0))
+    return lambda: cached().n, lambda n: setattr(cached(), "n", n)
+
+
+def cached_before() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    cached = functools.cache(lambda: [3.0])
+    cached()
+    return lambda: cached()[0], lambda n: cached().__setitem__(0, n)
+
+
+def cached_class() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    cached = functools.lru_cache(lambda: types.new_class("Made", (Derived,), {}, lambda held: held.update(n=3.0)))
+    return lambda: cached().n, lambda n: setattr(cached(), "n", n)
+
+
+def cached_again() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = [3.0]
+    cached = functools.lru_cache(lambda: held[0])
+
+    def change(n: float) -> None:
+        held[0] = n
+        cached.cache_clear()
+        cached()
+
+    return cached, change
+
+
+def key_of_dictionary() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    key = Box(3.0)
+    held = {key: 1}
+    return lambda: next(key.n for key in held), lambda n: setattr(key, "n", n)
+
+
+def key_of_weak_dictionary() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    key = Box(3.0)
+    held = weakref.WeakKeyDictionary({key: 1})
+    return lambda: max(key.n for key, _ in held.items()), lambda n: setattr(key, "n", n)
+
+
+def parser() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = configparser.ConfigParser()
+    held.read_string("[a]\nn = 3.0")
+    return lambda: float(held["a"]["n"]), lambda n: held.set("a", "n", str(n))
+
+
+def message() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = email.message.Message()
+    held["n"] = "3.0"
+    return lambda: float(held["n"]), lambda n: held.replace_header("n", str(n))
+
+
+def context_of_decimals() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = decimal.Context(prec=3)
+    return lambda: held.prec, lambda n: setattr(held, "prec", int(n))
+
+
+cases(
+    changes,
+    **{
+        make.__name__: make
+        for make in (
+            *(cached_object, cached_before, cached_class, cached_again, key_of_dictionary, key_of_weak_dictionary),
+            *(parser, message, context_of_decimals),
+        )
+    },
+)
 
 
 @case

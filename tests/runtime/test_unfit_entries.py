@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from collections.abc import Callable
 
 import pytest
@@ -36,6 +38,19 @@ def test_the_result_is_returned_and_the_entry_is_not_kept() -> None:
     assert len(caught) == 1
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (0, 3)
     assert not thunder.explain(compiled).entries[0].cached
+
+
+def test_classes_that_the_program_makes_and_changes_have_no_guards() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = dataclasses.make_dataclass("Made", [("a", torch.Tensor), ("b", int, dataclasses.field(default=3))])
+        changed = types.new_class("Changed", (), {}, lambda namespace: namespace.update(count=4))
+        changed.count += 1  # type: ignore[attr-defined]
+        return made(x).a * made(x).b + changed.count  # type: ignore[attr-defined]
+
+    compiled = thunder.jit(program)
+    x = torch.arange(3.0)
+    assert all(torch.equal(compiled(x), program(x)) for _ in range(3))
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_keys_and_names_with_line_breaks(jit: Callable[..., Callable[..., torch.Tensor]]) -> None:

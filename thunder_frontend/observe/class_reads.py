@@ -19,6 +19,7 @@ import torch
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
 from thunder_core.checks.own_lookups import has_own_lookup
+from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSource, Source
 from thunder_core.checks.stored_attributes import MISSING, is_filled, namespace_of, slot_names
 from thunder_core.errors import UnsupportedError
@@ -34,6 +35,8 @@ from thunder_frontend.observe.node import Node
 _DEEPEST_COMPUTED = 3
 _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _BASES = frozenset({object, torch.nn.Module})
+_KNOWN_IN_C = frozenset({"builtins", "numpy", "torch", "_thread", "weakref"})
+"""Packages of whose classes in C other records know the state."""
 IMMUTABLE = 1 << 8
 """Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGSIMMUTABLETYPE``)."""
 
@@ -177,6 +180,9 @@ class ClassReads:
         node = self._heap.class_node(kind)
         if node is not None:
             self._following.follow(node, names, None)
+        elif self._heap.made_classes.has(kind):
+            for base in kind.__bases__:
+                self.read_type(base, names)
         else:
             self.read_library(kind, names)
 
@@ -195,6 +201,18 @@ class ClassReads:
                     self._edges.add((kind, name))
                     self._heap.visit(attribute, AttributeSource(ConstantSource(kind, kind.__name__), name), by_key=True)
                 self._following.follow_all((attribute,), names, name)
+
+    def read_attributes_in_c(self, node: Node, names: CodeNames) -> None:
+        """The plain attributes that an object of a class in C has outside of ``__dict__``: `decimal.Context.prec`."""
+        kind = type(node.object)
+        if module_of(kind).partition(".")[0] in _KNOWN_IN_C:
+            return
+        held = self.names.of(kind)
+        for name in sorted(held.keys() & names.attributes - node.guarded):
+            if isinstance(held[name], GetSetDescriptorType | MemberDescriptorType) and not name.startswith("__"):
+                value = getattr(node.object, name, MISSING)
+                if is_plain(value):
+                    self._value(node, name, value, names)
 
     def _descriptor(self, kind: type, name: str, attribute: Any) -> None:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""

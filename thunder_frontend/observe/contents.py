@@ -12,7 +12,6 @@ import collections
 import enum
 import functools
 import operator
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -373,12 +372,12 @@ def _kind_of_class(kind: type) -> NodeKind:
     return NodeKind.OPAQUE if found is NodeKind.OBJECT and not _is_followable(kind) else found
 
 
-_OPAQUE_PACKAGES = frozenset({"builtins", "numpy", "logging", "_thread", "random", "re", "contextvars"})
-_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
-_FOLLOWED_LIBRARY = frozenset(
-    {"__main__", "types", "argparse", "collections", "dataclasses", "weakref", "_weakrefset", "contextlib", "queue"}
-    | {"threading"}
+_OPAQUE_PACKAGES = frozenset(
+    {"builtins", "numpy", "logging", "_thread", "random", "re", "contextvars"}  # other records know their state
+    | {"abc", "enum", "functools", "importlib", "inspect", "os", "typing", "zipimport"}  # of definitions; they cache
+    | {"datetime", "decimal", "fractions", "ipaddress", "numbers", "pathlib", "uuid", "zoneinfo"}  # values, compared
 )
+_OPAQUE_TORCH = ("torch._C", "torch._ops")  # operators cache lookups in their attributes
 
 
 def _is_followable(kind: type) -> bool:
@@ -391,10 +390,7 @@ def _is_followable(kind: type) -> bool:
         return kind.__dictoffset__ != 0 or bool(slot_names(kind))
     if package in _OPAQUE_PACKAGES or module_of(kind).startswith(_OPAQUE_TORCH):
         return False
-    has_state = kind.__dictoffset__ != 0 or bool(slot_names(kind))
-    if package in sys.stdlib_module_names and package not in _FOLLOWED_LIBRARY:
-        return False
-    return has_state
+    return kind.__dictoffset__ != 0 or bool(slot_names(kind))
 
 
 def parts_of(value: Any) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.checks.cached_functions import CachedFunction, results_of
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_check, not_in_dict
 from thunder_core.checks.global_state import replaces_builtins
@@ -131,8 +132,14 @@ class Following:
         self.follow_all((referent_of(node.object),), names)
         if type(node.object) in PROXIES:
             return
+        if isinstance(node.object, CachedFunction):
+            results = results_of(node.object)
+            for result in results:
+                self._heap.objects.visit_cached(result)
+            self.follow_all(results, names)
         self._heap.state_read(node, names)
         self.classes.read_type(type(node.object), names)
+        self.classes.read_attributes_in_c(node, names)
         if isinstance(node.object, ContextVar):
             self.follow_all((self._heap.context_value(node.object),), names)
         self.attributes_of(node, sorted(node.attributes.keys() & names.attributes), names)
@@ -266,7 +273,7 @@ class Following:
             self._heap.objects.guard_content(node)
             if (id(names), None) not in node.probed:
                 node.probed.add((id(names), None))
-                self.follow_all(node.content.values(), names)
+                self.follow_all((*node.content, *node.content.values()), names)
             return
         for key in keys:
             self._heap.objects.read_entry(node, key)

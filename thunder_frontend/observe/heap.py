@@ -227,9 +227,10 @@ class Heap(Records):
         return node
 
     def class_node(self, kind: type) -> Node | None:
-        """The node of a class of the user; None for other classes."""
+        """The node of a class of the user; None for other classes, and for those that the program has made."""
         node = self.nodes.get(id(kind))
-        if node is None and kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum):
+        of_user = node is None and kind_of_class(kind) is CodeKind.USER and not issubclass(kind, enum.Enum)
+        if of_user and not self.made_classes.has(kind):
             node = self.nodes[id(kind)] = make_node(kind, ConstantSource(kind, kind.__name__), NodeKind.CLASS)
         return node
 

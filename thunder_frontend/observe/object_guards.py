@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from thunder_core.checks.arrays import array_content, is_array, is_buffer
+from thunder_core.checks.cached_functions import CachedFunction, cached_content
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import (
     ARRAY,
@@ -65,7 +66,6 @@ GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
 _CLASS = "type()"
 _IN_ORDER = "__dict__ in order"
-_CachedFunction = functools._lru_cache_wrapper
 _NESTED = frozenset({list, dict, set, tuple})
 
 
@@ -151,6 +151,7 @@ class ObjectGuards:
         if node.kind is NodeKind.DICTIONARY:
             self._guards.append(keys_check(source, tuple(node.content), stored=stored))
             self._records.distinct.members(node.content)
+            self._visit_members(node)
         else:
             self._guards.append(Check(source, STORED_LENGTH if stored else LENGTH, len(node.content)))
         if isinstance(value, tuple):
@@ -171,6 +172,10 @@ class ObjectGuards:
         """Guard the items of a set and their order; their paths begin at the items themselves."""
         self._guards.append(Check(node.source, MEMBERS, node.content))
         self._records.distinct.members(node.content)
+        self._visit_members(node)
+
+    def _visit_members(self, node: Node) -> None:
+        """Visit the items of a set or the keys of a dictionary, which a guard compares by identity."""
         for item in node.content:
             if not is_plain(item) and not isinstance(item, Tensor):
                 self._records.visit(item, ConstantSource(item, type(item).__name__))
@@ -276,7 +281,7 @@ class ObjectGuards:
         if isinstance(value, MappingProxyType):
             self._read_mapping(node)
             return
-        if isinstance(value, _CachedFunction):
+        if isinstance(value, CachedFunction):
             self._cached.append((node, value.cache_info()[:2]))
             self._records.visit(value.__wrapped__, AttributeSource(source, "__wrapped__"))
             wrapped = getattr(value.__wrapped__, "__func__", value.__wrapped__)
@@ -379,6 +384,13 @@ class ObjectGuards:
                 return known[0]
         return None
 
+    def visit_cached(self, value: Any) -> None:
+        """A result that a function of ``functools.lru_cache`` holds: the same object as long as it holds it."""
+        if isinstance(value, type):
+            self._records.made_classes.keeps(value)
+        elif not (is_plain(value) or isinstance(value, Tensor)):
+            self._records.visit(value, ConstantSource(value, f"a cached {type(value).__name__}"), by_key=True)
+
     def called_cached_functions(self) -> tuple[Any, ...]:
         """Functions of ``functools.lru_cache`` with more hits or misses than at the first visit."""
         return tuple([node.object for node, calls in self._cached if node.object.cache_info()[:2] != calls])
@@ -395,7 +407,7 @@ class ObjectGuards:
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._records.distinct.members(held if type(held) is dict else ())
-            self._guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
+            self._guards.append(Check(node.source, CACHED_RESULTS, cached_content(node.object)))
         self._cached.clear()
         if self._records.distinct.compares_identity:
             self._guards.extend(self._flat)

@@ -399,6 +399,7 @@ class Observer:
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is None:
+            self._heap.made_classes.code_runs(code)
             kind = CodeKind.IGNORED if _is_of_collector(code) or _is_generated(frame) else kind_of(code)
             names = _NO_NAMES if kind is CodeKind.IGNORED else names_of(code)
             known = self._codes[id(code)] = (code, kind, names)
@@ -576,6 +577,7 @@ class Observer:
         self._heap.hidden_states.left(frame)
         if self._cached_calls and frame is self._cached_calls[-1][0]:
             self._cached_calls.pop()
+            self._heap.objects.visit_cached(value)
         if kind is CodeKind.USER and names.stores:
             self._following.stored.frame_left(frame, names, {reader: None for _, reader in self._callers(frame)})
         if kind is CodeKind.USER and names.raises and value is None:

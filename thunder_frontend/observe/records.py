@@ -20,6 +20,7 @@ from thunder_frontend.observe.contents import NodeKind
 from thunder_frontend.observe.distinct_objects import DistinctObjects
 from thunder_frontend.observe.getters import Getters
 from thunder_frontend.observe.hidden_state import Environment, HiddenStates, StateReads
+from thunder_frontend.observe.made_classes import MadeClasses
 from thunder_frontend.observe.node import Node, make_node
 from thunder_frontend.observe.stand_ins import StandIns
 from thunder_frontend.observe.tensor_facts import TensorFacts
@@ -55,6 +56,7 @@ class Records(ABC):
             the end for the same reason.
         visited_abstract: whether an abstract class of the user, which can register subclasses, was visited.
         distinct: objects that the program may have compared by identity.
+        made_classes: the classes that the program makes.
         stand_ins: the objects that replace functions implemented in C and numbers during the observation.
     """
 
@@ -63,6 +65,7 @@ class Records(ABC):
         self.guards: list[Guard] = []
         self.stand_ins = stand_ins
         self.tensors = TensorIndex(self.nodes, self.guards, index_modules)
+        self.made_classes = MadeClasses()
         self.distinct = DistinctObjects()
         self.facts = TensorFacts(self.distinct.hashed)
         self.buffers = Buffers()

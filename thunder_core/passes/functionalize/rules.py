@@ -118,11 +118,14 @@ def call_on_copies(
     arguments: tuple[Any, ...] = (function, positions, call.args, call.kwargs)
     if import_path(function) is None:  # it is not a literal: make it part of the op's symbol
         operation, arguments = _local(symbol, positions), (call.args, call.kwargs)
-    gradient = requires_grad(call, emitter)
-    recorded = [gradient] * len(targets)
-    outcome = metadata.outcome(operation, arguments, {}, emitter.modes) if gradient else None
-    if outcome is not None:  # autograd does not record every write of an op (running statistics, say)
-        recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
+    if call.effects.uncounted:  # autograd, which counts what it records, knows nothing of the write: running statistics
+        recorded = [target.requires_grad for target in targets]
+    else:
+        gradient = requires_grad(call, emitter)
+        recorded = [gradient] * len(targets)
+        outcome = metadata.outcome(operation, arguments, {}, emitter.modes) if gradient else None
+        if outcome is not None:  # autograd does not record every write of an op
+            recorded = [result.requires_grad for result in outcome.results[-len(targets) :]]
     copies = [emitter.fresh(target, requires_grad=flag) for target, flag in zip(targets, recorded, strict=True)]
     _emit(call, operation, arguments, (output, *copies), emitter)
     return copies
