@@ -352,3 +352,24 @@ def test_effects_before_any_exception(expression: str) -> None:
     expected = calls(lambda function: function)
     assert len(expected) == 2
     assert calls(thunder.jit) == expected
+
+
+def test_an_exception_that_each_call_raises_again(jit: Wrap) -> None:
+    stop = Stop(2.0)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            for _ in range(3):
+                x = x * stop.value
+                if x.ndim == 1:
+                    raise stop
+        except Stop as caught:
+            return x + caught.value
+        return x
+
+    compiled = jit(program)
+    for value in (2.0, 2.0, 3.0):
+        stop.value = value
+        assert torch.equal(compiled(X()), program(X()))
+    assert jit(program)(X()).equal(X() * 3 + 3)
+    assert stop.__traceback__ is not None  # of eager's calls; it holds no frame of a recording

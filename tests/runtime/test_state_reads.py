@@ -762,6 +762,13 @@ def key_of_weak_dictionary() -> tuple[Callable[[], float], Callable[[float], Any
     return lambda: max(key.n for key, _ in held.items()), lambda n: setattr(key, "n", n)
 
 
+def attribute_of_a_tensor_in_a_set() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = {torch.nn.Parameter(torch.ones(1))}
+    for parameter in held:
+        parameter.n = 3.0
+    return lambda: next(parameter.n for parameter in held), lambda n: setattr(next(iter(held)), "n", n)
+
+
 def parser() -> tuple[Callable[[], float], Callable[[float], Any]]:
     held = configparser.ConfigParser()
     held.read_string("[a]\nn = 3.0")
@@ -785,7 +792,7 @@ cases(
         make.__name__: make
         for make in (
             *(cached_object, cached_before, cached_class, cached_again, key_of_dictionary, key_of_weak_dictionary),
-            *(parser, message, context_of_decimals),
+            *(attribute_of_a_tensor_in_a_set, parser, message, context_of_decimals),
         )
     },
 )

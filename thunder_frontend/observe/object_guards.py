@@ -177,7 +177,7 @@ class ObjectGuards:
     def _visit_members(self, node: Node) -> None:
         """Visit the items of a set or the keys of a dictionary, which a guard compares by identity."""
         for item in node.content:
-            if not is_plain(item) and not isinstance(item, Tensor):
+            if not is_plain(item) and not (isinstance(item, Tensor) and not namespace_of(item)):
                 self._records.visit(item, ConstantSource(item, type(item).__name__))
 
     def _add_nested(self, node: Node) -> None:

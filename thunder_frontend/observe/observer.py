@@ -176,6 +176,7 @@ class Observer:
             return
         with ExitStack() as stack:  # each of them, whatever another raises
             stack.callback(self._heap.without_stand_ins)
+            stack.callback(self._heap.forget_raised, error)
             stack.callback(self._restore_builtins)
             stack.callback(self._builtins.watched.restore)
             stack.callback(self._hook.stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from types import CellType
+from types import CellType, TracebackType
 from typing import Any
 
 from torch import Generator
@@ -66,6 +66,7 @@ class Records(ABC):
         self.stand_ins = stand_ins
         self.tensors = TensorIndex(self.nodes, self.guards, index_modules)
         self.made_classes = MadeClasses()
+        self._raised: dict[int, tuple[BaseException, TracebackType | None, BaseException | None]] = {}
         self.distinct = DistinctObjects()
         self.facts = TensorFacts(self.distinct.hashed)
         self.buffers = Buffers()
@@ -147,11 +148,23 @@ class Records(ABC):
         return tuple(dict.fromkeys(self.nodes.values()))
 
     def watch(self, value: Any, source: Source) -> None:
-        """Record the state of an object if it is a random generator or an iterator, to detect changes."""
+        """Record the state of an object if it is a random generator or an iterator, to detect changes.
+
+        Of an exception, record what `raise` changes.
+        """
+        if isinstance(value, BaseException):
+            self._raised[id(value)] = (value, value.__traceback__, value.__context__)
         if isinstance(value, Generator):
             self.generators.watch(value, source.describe())
         else:
             self.hidden_states.watch(value, source.describe())
+
+    def forget_raised(self, ending: BaseException | None) -> None:
+        """Remove the frames of the program from exceptions that existed before it, except the one that ends it."""
+        for error, traceback, context in self._raised.values():
+            if error is not ending:
+                error.__traceback__, error.__context__ = traceback, context
+        self._raised.clear()
 
     def state_read(self, node: Node, names: CodeNames) -> None:
         """Code with these names reads an object, which may be a random generator or an exception with such state."""
