@@ -12,7 +12,8 @@ visit. Its results are the writes that the compiled program repeats and, in the 
 recording (`writes`). A row also names the methods that guard and read an object, so that a new kind of object is a new
 row. Without more code, its class and each attribute that the program reads are guarded.
 
-Where code may delete an attribute, what lies behind it is guarded too (`uncovered_reads`).
+Where code may delete an attribute, what lies behind it is guarded too (`uncovered_reads`). Classes that the program
+makes have no guards (`made_classes`).
 
 Further subjects: paths of tensors (`tensor_index`) and their properties (`tensor_facts`); objects that the program
 stores where other code reads them (`stored_objects`); the memory of buffers (`buffers`); state without a path, such as

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, MappingProxyType, MethodType, MethodWr
 from typing import Any, Final
 
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from thunder_core.checks.arrays import array_content, is_array, is_buffer
 from thunder_core.checks.cached_functions import CachedFunction, cached_content
@@ -177,7 +177,7 @@ class ObjectGuards:
     def _visit_members(self, node: Node) -> None:
         """Visit the items of a set or the keys of a dictionary, which a guard compares by identity."""
         for item in node.content:
-            if not is_plain(item) and not (isinstance(item, Tensor) and not namespace_of(item)):
+            if not is_plain(item) and (not isinstance(item, Tensor) or _has_attributes(item)):
                 self._records.visit(item, ConstantSource(item, type(item).__name__))
 
     def _add_nested(self, node: Node) -> None:
@@ -388,7 +388,7 @@ class ObjectGuards:
         """A result that a function of ``functools.lru_cache`` holds: the same object as long as it holds it."""
         if isinstance(value, type):
             self._records.made_classes.keeps(value)
-        elif not (is_plain(value) or isinstance(value, Tensor)):
+        elif not is_plain(value) and (not isinstance(value, Tensor) or _has_attributes(value)):
             self._records.visit(value, ConstantSource(value, f"a cached {type(value).__name__}"), by_key=True)
 
     def called_cached_functions(self) -> tuple[Any, ...]:
@@ -422,6 +422,11 @@ def _compiled_from(node: Node) -> list[tuple[Any, Source]]:
         if name != "__wrapped__"
         and (isinstance(value, Module | FunctionType | MethodType) or (is_compiled(value) and callable(value)))
     ]
+
+
+def _has_attributes(tensor: Tensor) -> bool:
+    """Whether a tensor of PyTorch's own classes stores attributes; its data is an input where the program uses it."""
+    return type(tensor) in (Tensor, Parameter) and bool(namespace_of(tensor))
 
 
 def has_equality(value: Any) -> bool:
