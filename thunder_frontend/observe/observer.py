@@ -588,7 +588,7 @@ class Observer:
         caller, reader = next(self._callers(frame), (None, names))
         if caller is None:
             return
-        self._following.reach(value, reader, None)
+        self._following.reach(value, self._heap.getters.extend(reader), None)
         for catching in self._catching(caller) if reader.raises else ():  # it may raise an exception with the value
             self._following.reach(value, catching, None)
 
