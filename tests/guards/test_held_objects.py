@@ -248,3 +248,41 @@ def test_a_chain_of_holders(seed: int) -> None:
             changed,
             expected,
         )
+
+
+NAME, TEMPLATE = "d", "{0[k]}"
+READS: tuple[Callable[[Any], float], ...] = (
+    lambda h: operator.attrgetter(NAME)(h)["k"],
+    lambda h: operator.attrgetter("o.d")(h)["k"],
+    lambda h: operator.itemgetter("k")(operator.attrgetter(f"o.{NAME}")(h)),
+    lambda h: next(map(operator.attrgetter(NAME), [h]))["k"],
+    lambda h: next(operator.attrgetter(name)(h) for name in ("l",))[-1],
+    lambda h: operator.methodcaller("get", "k")(getattr(h, NAME)),
+    lambda h: functools.reduce(getattr, ["o", NAME], h)["k"],
+    lambda h: object.__getattribute__(h, NAME)["k"],
+    lambda h: vars(h)[NAME]["k"],
+    lambda h: max(getattr(h, NAME).values()),
+    lambda h: next(map(h.d.get, ["k"])),
+    lambda h: dict.__getitem__(h.d, "k"),
+    lambda h: sum(operator.attrgetter("l")(h)),
+    lambda h: float(TEMPLATE.format(h.d)),
+    lambda h: float(f"{h.d['k']}"),
+)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_reads_by_functions_of_c(replaced: bool) -> None:
+    for read in READS:
+        holder = Holder(None)
+
+        def change(value: float, holder: Any = holder) -> None:
+            for each in (holder, holder.o):
+                if replaced or not hasattr(each, "d"):
+                    each.d, each.l = {"k": value}, [value]
+                each.d["k"] = each.l[0] = value
+
+        holder.o = Holder(None)
+        compiled = thunder.jit(lambda x, h, read=read: x * read(h))
+        for value in (3.0, 5.0, 6.0):
+            change(value)
+            assert torch.equal(compiled(X, holder), X * value), (READS.index(read), value)

@@ -243,9 +243,9 @@ class BuiltinCalls:
     def _with(self, names: CodeNames, name: str) -> CodeNames:
         key = (id(names), name)
         if key not in self._extended:
-            attributes = names.attributes | {name}
             whole = {UNKNOWN} if name == "__dict__" else set()
-            extended = replace(names, attributes=attributes, probes=set(), whole=whole, reads_order=bool(whole))
+            extended = names.with_attributes({name})
+            extended = replace(extended, probes=set(), whole=whole, reads_order=bool(whole))
             self._extended[key] = (names, extended)
         return self._extended[key][1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import CodeType
 from typing import Final
@@ -115,6 +115,7 @@ class _Reader:
         self._accesses: set[tuple[str, str]] = set()  # owners and constant names in calls of `_ACCESSORS`
         self._assigns_items = self._deletes_items = False
         self._strings: set[str] = set()  # the identifiers in constant strings
+        self._computed_getters = 0  # loads of getters of `operator`, but for calls of them with constant names
         self._compares_constants = False  # by ``is`` with constants other than None
         self._read(code)
         self._complete(code)
@@ -148,6 +149,8 @@ class _Reader:
             probes |= self._tried
         if named & _GETTERS or code.co_name in _CHANGES:  # the latter often read other attributes by constant names
             probes |= {(UNKNOWN, name) for name in self._strings}
+        if self._computed_getters:
+            names.whole.add(UNKNOWN)
         # A variable or attribute that the code assigns can hold objects with different labels.
         stored = names.stored_locals | names.stored_cells | names.stored_globals | names.stored_attributes
         known = {*names.arguments, *names.free, *named} - stored - (loaded if names.stores_computed else set())
@@ -218,6 +221,7 @@ class _Reader:
         self._attribute_loads.add(load)
         if self._tries and any(start <= instruction.position < end for start, end in self._tries):
             self._tried.add(load)
+        self._computed_getters += name in _GETTERS
         if name == "__dict__":
             names.whole.add(load[0])
         names.dictionaries.attribute_loaded(owner, name)
@@ -227,10 +231,12 @@ class _Reader:
 
     def global_load(self, instruction: Instruction) -> None:
         self._loaded[instruction.name,] = None
+        self._computed_getters += instruction.name in _GETTERS
 
     def call(self, instruction: Instruction) -> None:
         callee, arguments = instruction.callee, instruction.call_arguments
         self._use_chain(callee)
+        self._makes_getter(callee, arguments)
         self.names.uses_class |= callee.is_class
         self.names.dictionaries.called(callee, arguments)
         without_content = 1 if callee.chain in _OF_FIRST else 0
@@ -252,6 +258,11 @@ class _Reader:
             self.names.assigns_by_key |= callee.label in _STORING_ACCESSORS
             self.names.deletes_by_key |= callee.label == "delattr"
 
+    def _makes_getter(self, callee: StackValue, arguments: Sequence[StackValue]) -> None:
+        """A call makes a getter: if its names are constants, they are among the strings of the code."""
+        named = arguments[:1] if callee.label == "methodcaller" else arguments
+        self._computed_getters -= callee.label in _GETTERS and all(value.is_constant for value in named)
+
     def _shows_arguments(self, callee: StackValue, arguments: Iterable[StackValue]) -> None:
         if callee.label in _SHOWING:
             self._shows(arguments if callee.owner is None else (*arguments, callee.owner))
@@ -262,6 +273,7 @@ class _Reader:
 
     def call_with_keywords(self, instruction: Instruction) -> None:
         *arguments, _ = instruction.call_arguments
+        self._makes_getter(instruction.callee, arguments[:1])
         self._shows_arguments(instruction.callee, arguments)
         self.use(instruction.operands, as_tensors=instruction.callee.chain[:1] == ("torch",))
 

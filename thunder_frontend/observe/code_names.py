@@ -9,8 +9,8 @@ are identified by the labels of `thunder_frontend.observe.abstract_stack.StackVa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -74,6 +74,10 @@ class DictionaryUses:
         if label is None or label in self.whole:
             return None
         return tuple(sorted(self.keys.get(label, ()), key=repr))
+
+    def with_whole(self, labels: Set[str]) -> DictionaryUses:
+        """These uses, and any use of all items of containers with these labels."""
+        return replace(self, whole=self.whole | labels, used=self.used | labels)
 
     def only_appends(self, label: str | None) -> bool:
         """Whether the code uses a list with this label only to append to it, if at all."""
@@ -170,6 +174,15 @@ class CodeNames:
                     break
                 module, name, value = value, attribute, vars(value).get(attribute)
             yield module, name, value
+
+    def with_attributes(self, names: Set[str]) -> CodeNames:
+        """These names, and attributes that the code reads by other means than an attribute load, for any use."""
+        return replace(
+            self,
+            attributes=self.attributes | names,
+            dictionaries=self.dictionaries.with_whole(names),
+            inspected=self.inspected | names,
+        )
 
     def reads_namespace(self, label: str | None) -> bool:
         """Whether it reads the dictionary of variables of the object with this label; `getattr` reads single ones."""

@@ -54,7 +54,7 @@ class Getters:
             return names
         key = (id(names), self._names, self._reads_all)
         if key not in self._extended:
-            extended = replace(names, attributes=names.attributes | self._names)
+            extended = names.with_attributes(self._names)
             if self._reads_all:
                 extended = replace(
                     extended,
