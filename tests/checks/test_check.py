@@ -75,7 +75,7 @@ EXPECTED = {
     "CODE": (VALUES[-4].__code__,),
     "SUBCLASS": (Plain, int),
     "NO_SUBCLASS": (Plain, int),
-    "CACHED_RESULTS": ((1, ()), (2, ()), (1, (PLAIN,))),
+    "CACHED_RESULTS": (1, 2),
     "BASES": (Plain.__mro__, Base.__mro__),
     "CLASS_ATTRIBUTE_NAMES": (conditions.class_attribute_names(Plain), frozenset({"a"})),
     "DEFINED_NAMES": (frozenset(vars(Plain)), frozenset(vars(Plain)) - {"__doc__"}, frozenset({"a"})),

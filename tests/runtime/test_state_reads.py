@@ -738,16 +738,35 @@ def cached_class() -> tuple[Callable[[], float], Callable[[float], Any]]:
     return lambda: cached().n, lambda n: setattr(cached(), "n", n)
 
 
-def cached_again() -> tuple[Callable[[], float], Callable[[float], Any]]:
-    held = [3.0]
-    cached = functools.lru_cache(lambda: held[0])
+class Caches:
+    @functools.cache  # noqa: B019
+    def of_object(self) -> Box:
+        return Box(3.0)
 
-    def change(n: float) -> None:
-        held[0] = n
-        cached.cache_clear()
-        cached()
+    @classmethod
+    @functools.lru_cache
+    def of_class(cls) -> list[float]:
+        return [3.0]
 
-    return cached, change
+
+def cached_by_a_method() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    held = Caches()
+    return lambda: held.of_object().n, lambda n: setattr(held.of_object(), "n", n)
+
+
+def cached_by_a_method_of_the_class() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    Caches.of_class.cache_clear()
+    return lambda: Caches.of_class()[0], lambda n: Caches.of_class().__setitem__(0, n)
+
+
+def cached_and_written() -> tuple[Callable[[], float], Callable[[float], Any]]:
+    cached = functools.lru_cache(lambda: [3])
+
+    def read() -> float:
+        cached()[0] += 1
+        return cached()[0]
+
+    return read, lambda n: None if n == 5.0 else cached().append(n)
 
 
 def key_of_dictionary() -> tuple[Callable[[], float], Callable[[float], Any]]:
@@ -791,7 +810,15 @@ cases(
     **{
         make.__name__: make
         for make in (
-            *(cached_object, cached_before, cached_class, cached_again, key_of_dictionary, key_of_weak_dictionary),
+            *(
+                cached_object,
+                cached_before,
+                cached_class,
+                cached_and_written,
+                key_of_dictionary,
+                key_of_weak_dictionary,
+            ),
+            *(cached_by_a_method, cached_by_a_method_of_the_class),
             *(attribute_of_a_tensor_in_a_set, parser, message, context_of_decimals),
         )
     },

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, WrapperDescriptorType
@@ -26,6 +27,7 @@ from thunder_core.errors import UnsupportedError
 from thunder_core.ir.import_paths import module_of
 from thunder_core.ir.location import SourceLocation
 from thunder_core.tracing.frames import CodeKind, is_in_installed, kind_of, kind_of_class
+from thunder_frontend.observe.cached_functions import CachedFunction
 from thunder_frontend.observe.code_names import CodeNames
 from thunder_frontend.observe.contents import PARTS, NodeKind
 from thunder_frontend.observe.heap import Heap
@@ -35,8 +37,8 @@ from thunder_frontend.observe.node import Node
 _DEEPEST_COMPUTED = 3
 _MODULE_ATTRIBUTES = frozenset(dir(torch.nn.Module))
 _BASES = frozenset({object, torch.nn.Module})
-_KNOWN_IN_C = frozenset({"builtins", "numpy", "torch", "_thread", "weakref"})
-"""Packages of whose classes in C other records know the state."""
+_KNOWN_IN_C = frozenset({"builtins", "_thread", "weakref"})
+"""Of the standard library, the packages of whose classes in C other records know the state."""
 IMMUTABLE = 1 << 8
 """Of ``type.__flags__``: no attribute of the class can be set (``Py_TPFLAGSIMMUTABLETYPE``)."""
 
@@ -163,6 +165,8 @@ class ClassReads:
                 self.function(kind, name, attribute)
                 self._guard_not_overridden(node, name)
                 continue
+            if self._cached_function(kind, name, attribute, names):
+                continue
             if isinstance(attribute, property):  # of a function of C, such as `operator.attrgetter`
                 self._heap.objects.read_everything(node, names=True)
                 continue
@@ -203,16 +207,33 @@ class ClassReads:
                 self._following.follow_all((attribute,), names, name)
 
     def read_attributes_in_c(self, node: Node, names: CodeNames) -> None:
-        """The plain attributes that an object of a class in C has outside of ``__dict__``: `decimal.Context.prec`."""
+        """The plain attributes that an object of the standard library has in C: `decimal.Context.prec`."""
         kind = type(node.object)
-        if module_of(kind).partition(".")[0] in _KNOWN_IN_C:
+        package = module_of(kind).partition(".")[0]
+        if package not in sys.stdlib_module_names or package in _KNOWN_IN_C:
             return
         held = self.names.of(kind)
         for name in sorted(held.keys() & names.attributes - node.guarded):
             if isinstance(held[name], GetSetDescriptorType | MemberDescriptorType) and not name.startswith("__"):
-                value = getattr(node.object, name, MISSING)
-                if is_plain(value):
+                try:
+                    value = getattr(node.object, name)
+                except Exception:  # noqa: BLE001 - of a closed connection, say: then the program does not read it
+                    value = None
+                if value is not None and is_plain(value):
                     self._value(node, name, value, names)
+
+    def _cached_function(self, kind: type, name: str, attribute: Any, names: CodeNames) -> bool:
+        """Read a method with a ``functools.lru_cache`` and its results; False for other attributes."""
+        wrapped = isinstance(attribute, classmethod | staticmethod)
+        function = attribute.__func__ if wrapped else attribute
+        if not isinstance(function, CachedFunction):
+            return False
+        if (kind, name) not in self._edges:
+            self._edges.add((kind, name))
+            source = _stored(kind, name)[0]
+            self._heap.visit(function, AttributeSource(source, "__func__") if wrapped else source)
+        self._following.follow_all((function,), names, name)
+        return True
 
     def _descriptor(self, kind: type, name: str, attribute: Any) -> None:
         """A descriptor of the user. Its code is observed when it runs; the path to its state begins at the class."""
@@ -248,6 +269,8 @@ class ClassReads:
             attribute = on_class[name]
             if function_behind(attribute) is not None:
                 self.function(kind, name, attribute)
+                continue
+            if self._cached_function(kind, name, attribute, names):
                 continue
             value = constant_behind(attribute)
             if is_user_descriptor(value):

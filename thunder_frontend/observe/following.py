@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.checks.cached_functions import CachedFunction, results_of
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import NO_ATTRIBUTE, NO_ENTRY, attributes_check, not_in_dict
 from thunder_core.checks.global_state import replaces_builtins
@@ -36,6 +35,7 @@ from thunder_core.checks.source import (
 from thunder_core.checks.stored_attributes import MISSING, PROXIES, namespace_of, referent_of, slot_names
 from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import PACKAGES
+from thunder_frontend.observe.cached_functions import CachedFunction
 from thunder_frontend.observe.class_reads import (
     IMMUTABLE,
     ClassNames,
@@ -133,10 +133,7 @@ class Following:
         if type(node.object) in PROXIES:
             return
         if isinstance(node.object, CachedFunction):
-            results = results_of(node.object)
-            for result in results:
-                self._heap.objects.visit_cached(result)
-            self.follow_all(results, names)
+            self.follow_all(self._heap.objects.visit_results(node.object), names)
         self._heap.state_read(node, names)
         self.classes.read_type(type(node.object), names)
         self.classes.read_attributes_in_c(node, names)

@@ -18,29 +18,31 @@ class MadeClasses:
     """Knows the classes that exist when code that makes classes runs first; listing 10,000 of them takes 14 ms."""
 
     def __init__(self) -> None:
-        self._before: set[int] | None = None
+        self._before: dict[int, type] | None = None  # alive: another class could get the id of one
 
     def code_runs(self, code: CodeType) -> None:
         """A code object is about to run, in this observation for the first time."""
         is_body = not code.co_flags & inspect.CO_OPTIMIZED and _CLASS_BODY in code.co_names
         if self._before is None and (is_body or code in _MAKERS):
-            self._before = _ids_of_classes()
+            self._before = _classes()
 
     def keeps(self, kind: type) -> None:
         """The program may have made a class, but later calls get the same one."""
         if self._before is not None:
-            self._before.add(id(kind))
+            self._before[id(kind)] = kind
 
     def has(self, kind: type) -> bool:
         """Whether the program has made a class; False for those of a module that it imports, which stay."""
         return self._before is not None and id(kind) not in self._before and import_path(kind) is None
 
 
-def _ids_of_classes() -> set[int]:
-    found, pending = {id(object)}, [object]
+def _classes() -> dict[int, type]:
+    pending: list[type] = [object]
+    found: dict[int, type] = {id(object): object}
+    kind: type
     while pending:
         for kind in type.__subclasses__(pending.pop()):
             if id(kind) not in found:
-                found.add(id(kind))
+                found[id(kind)] = kind
                 pending.append(kind)
     return found

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from thunder_core.checks.arrays import array_content, is_array, is_buffer
-from thunder_core.checks.cached_functions import CachedFunction, cached_content
 from thunder_core.checks.check import Check
 from thunder_core.checks.conditions import (
     ARRAY,
@@ -58,6 +57,7 @@ from thunder_core.checks.stored_content import is_overridden
 from thunder_core.errors import RunEagerly
 from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
+from thunder_frontend.observe.cached_functions import CachedFunction, results_of
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_frontend.observe.node import Node, make_node
 from thunder_frontend.observe.records import Records
@@ -66,6 +66,7 @@ GUARDED_APART: Final[set[str]] = set()
 """Classes of PyTorch, as ``"module:class"``, whose objects a plugin guards."""
 _CLASS = "type()"
 _IN_ORDER = "__dict__ in order"
+_MOST_RESULTS: Final = 64
 _NESTED = frozenset({list, dict, set, tuple})
 
 
@@ -74,6 +75,7 @@ class ObjectGuards:
 
     Attributes:
         buffers: the visited NumPy arrays and other buffers.
+        cached_before: by id, results of functions of ``functools.lru_cache`` that were visited before they were used.
     """
 
     def __init__(self, records: Records) -> None:
@@ -82,6 +84,7 @@ class ObjectGuards:
         self._classes: set[type] = set()
         self.buffers: list[Node] = []
         self._flat: list[Check] = []  # for programs that compare objects by identity
+        self.cached_before: dict[int, Any] = {}
         self._cached: list[tuple[Node, tuple[int, int]]] = []
         self._misses: dict[CodeType, list[list[Any]]] = {}  # cached functions and their misses, by the code they call
 
@@ -384,8 +387,17 @@ class ObjectGuards:
                 return known[0]
         return None
 
+    def visit_results(self, function: Any) -> tuple[Any, ...]:
+        """The results that a function of ``functools.lru_cache`` holds, at most 64: those used last."""
+        results = results_of(function)[-_MOST_RESULTS:]
+        for value in results:
+            if self._records.nodes.get(id(value)) is None:
+                self.visit_cached(value)
+                self.cached_before[id(value)] = value
+        return results
+
     def visit_cached(self, value: Any) -> None:
-        """A result that a function of ``functools.lru_cache`` holds: the same object as long as it holds it."""
+        """A result of a function of ``functools.lru_cache``: later calls get the same object."""
         if isinstance(value, type):
             self._records.made_classes.keeps(value)
         elif not is_plain(value) and (not isinstance(value, Tensor) or _has_attributes(value)):
@@ -407,7 +419,7 @@ class ObjectGuards:
         for node, _ in self._cached:
             for held in gc.get_referents(node.object):  # results by arguments
                 self._records.distinct.members(held if type(held) is dict else ())
-            self._guards.append(Check(node.source, CACHED_RESULTS, cached_content(node.object)))
+            self._guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
         if self._records.distinct.compares_identity:
             self._guards.extend(self._flat)

@@ -10,7 +10,7 @@ import string
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from types import (
@@ -176,7 +176,7 @@ class Observer:
             return
         with ExitStack() as stack:  # each of them, whatever another raises
             stack.callback(self._heap.without_stand_ins)
-            stack.callback(self._heap.forget_raised, error)
+            stack.callback(self._heap.forget_tracebacks, error)
             stack.callback(self._restore_builtins)
             stack.callback(self._builtins.watched.restore)
             stack.callback(self._hook.stop)
@@ -288,6 +288,11 @@ class Observer:
                 if held is cell:
                     return ClosureSource(node.source, index, node.object.__code__.co_freevars[index])
         return None
+
+    @property
+    def cached_before(self) -> Container[int]:
+        """The ids of results of functions of ``functools.lru_cache`` that were visited before they were used."""
+        return self._heap.objects.cached_before
 
     def called_cached_functions(self) -> tuple[Any, ...]:
         """The visited functions of ``functools.lru_cache`` that the program called."""

@@ -66,7 +66,7 @@ class Records(ABC):
         self.stand_ins = stand_ins
         self.tensors = TensorIndex(self.nodes, self.guards, index_modules)
         self.made_classes = MadeClasses()
-        self._raised: dict[int, tuple[BaseException, TracebackType | None, BaseException | None]] = {}
+        self._exceptions: dict[int, tuple[BaseException, TracebackType | None]] = {}
         self.distinct = DistinctObjects()
         self.facts = TensorFacts(self.distinct.hashed)
         self.buffers = Buffers()
@@ -150,21 +150,21 @@ class Records(ABC):
     def watch(self, value: Any, source: Source) -> None:
         """Record the state of an object if it is a random generator or an iterator, to detect changes.
 
-        Of an exception, record what `raise` changes.
+        Of an exception, record the traceback, which `raise` extends.
         """
         if isinstance(value, BaseException):
-            self._raised[id(value)] = (value, value.__traceback__, value.__context__)
+            self._exceptions[id(value)] = (value, value.__traceback__)
         if isinstance(value, Generator):
             self.generators.watch(value, source.describe())
         else:
             self.hidden_states.watch(value, source.describe())
 
-    def forget_raised(self, ending: BaseException | None) -> None:
+    def forget_tracebacks(self, ending: BaseException | None) -> None:
         """Remove the frames of the program from exceptions that existed before it, except the one that ends it."""
-        for error, traceback, context in self._raised.values():
+        for error, traceback in self._exceptions.values():
             if error is not ending:
-                error.__traceback__, error.__context__ = traceback, context
-        self._raised.clear()
+                error.__traceback__ = traceback
+        self._exceptions.clear()
 
     def state_read(self, node: Node, names: CodeNames) -> None:
         """Code with these names reads an object, which may be a random generator or an exception with such state."""

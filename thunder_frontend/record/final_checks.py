@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 import torch
@@ -29,7 +30,7 @@ from thunder_frontend.record.recorder import Recorder
 from thunder_frontend.record.tensors import Tensors
 from thunder_frontend.record.traced_number import TracedNumber
 from thunder_frontend.record.traced_size import TracedSize
-from thunder_frontend.record.traced_tensor import MOST_OBJECTS, holds_traced_tensor, reachable, variable_of
+from thunder_frontend.record.traced_tensor import MOST_OBJECTS, is_traced, reachable, variable_of
 
 _NUMBERS: Final = frozenset({TracedNumber, TracedSize, torch.SymInt, torch.SymFloat, torch.SymBool})
 _PATIENCE: Final = 20
@@ -127,10 +128,11 @@ def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
     """
     for function in observer.called_cached_functions():
         name = str(getattr(function, "__qualname__", function))
-        if holds_traced_tensor(function):
+        stored = list(_stored(function, observer.cached_before))
+        if any(map(is_traced, stored)):
             function.cache_clear()
             raise RunEagerly(f"the functools.lru_cache of {name} stores a tensor that the program computes")
-        if _holds_number(function):
+        if any(type(held) in _NUMBERS for held in stored):
             function.cache_clear()
             sizes = recorder.inputs.input_sizes
             if sizes is not None and sizes.floats.any:
@@ -142,9 +144,17 @@ def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
             raise RunEagerly(f"{name}, which has a functools.lru_cache, is called with tensors")
 
 
-def _holds_number(function: Any) -> bool:
-    """Whether a function's cache has a number of the trace, or a size, as a key or in a result."""
-    return any(type(held) in _NUMBERS for held in reachable(function, MOST_OBJECTS))
+def _stored(function: Any, known: Container[int]) -> Iterator[Any]:
+    """The keys and results in a function's cache, and what these hold, without the results whose ids are ``known``.
+
+    Of those, writes are observed as of other objects that existed before the program ran.
+    """
+    for held in gc.get_referents(function):
+        of_cache = type(held) is dict and held is not vars(function)
+        for root in (*held, *held.values()) if of_cache else (held,):
+            if id(root) not in known:
+                yield root
+                yield from reachable(root, MOST_OBJECTS)
 
 
 def _holds_tensor(key: Any) -> bool:
