@@ -10,7 +10,7 @@ This module imports PyTorch only, so that every part of the compiler, and every 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +30,6 @@ from thunder_core.pytorch_internals import (
     ensure_cuda_device_guard_set,
     pad_packed_sequence,
     schema_of,
-    storage_identity,
 )
 
 _aten: Final = torch.ops.aten
@@ -481,7 +480,7 @@ _COMPOSITE: Final = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
 
 
 @cache
-def _gives_new_memory(operator: Any) -> bool:
+def gives_new_memory(operator: Any) -> bool:
     """Whether an ATen operator has kernels for devices whose results, by its schema, share no memory with arguments.
 
     A composite one has the same implementation for fake tensors, and may return an argument or a view of it without an
@@ -495,40 +494,6 @@ def _gives_new_memory(operator: Any) -> bool:
         or any(result.alias_info is not None for result in schema.returns)
         or any(dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in _COMPOSITE)
     )
-
-
-def in_memory_of_kernels(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, infer: Callable[..., Any]
-) -> Any:
-    """The result of a call on fake tensors, in new memory if that of the kernel is.
-
-    Args:
-        infer: calls an ATen operator on fake tensors.
-    """
-    if not _gives_new_memory(operator):
-        return result
-    given = {storage_identity(leaf.untyped_storage()) for leaf in _strided(*args, *kwargs.values())}
-    if not any(storage_identity(leaf.untyped_storage()) in given for leaf in _strided(result)):
-        return result
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return type(value)(map(moved, value))
-        if any(storage_identity(leaf.untyped_storage()) in given for leaf in _strided(value)):
-            return infer(_aten.new_empty_strided.default, value, value.shape, value.stride())
-        return value
-
-    return moved(result)
-
-
-def _strided(*values: Any) -> Iterator[torch.Tensor]:
-    """The tensors with a storage in nested sequences."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.layout is torch.strided:
-                yield value
-        elif isinstance(value, tuple | list):
-            yield from _strided(*value)
 
 
 # --- decompositions that differ from the operator ---------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_printing_costs_the_same_for_each_line():
         return build.trace((x, weight), lines, x, deletions={index: (f"t{index}",) for index in range(count)})
 
     few, many = (calls_of(functools.partial(print_trace, trace_of(count), comments=False)) for count in (230, 2300))
-    assert many <= 11 * few
+    assert many <= 10 * few
     assert many <= 40 * 2300
 
 

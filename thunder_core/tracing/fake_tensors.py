@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -27,8 +27,8 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.size import on_fakes
 from thunder_core.ir.tree import iterate_leaves, map_leaves
 from thunder_core.pytorch_errata import (
+    gives_new_memory,
     has_wide_statistics,
-    in_memory_of_kernels,
     keep_device_guard,
     unannotated_writes,
     with_kernel_strides,
@@ -55,6 +55,8 @@ from thunder_core.symbols.schema import (
 from thunder_core.tracing.frames import user_location
 from thunder_core.tracing.native_attention import NATIVE_ATTENTION
 from thunder_core.tracing.sizes import active_environment, kernels_for_sizes
+
+_NEW_STRIDED: Final = torch.ops.aten.new_empty_strided.default
 
 
 class _Derived(torch.autograd.Function):
@@ -240,6 +242,17 @@ def storage_address(tensor: torch.Tensor) -> int:
     return address
 
 
+def _apart_from(arguments: Any, result: Any, infer: Callable[..., Any]) -> Any:
+    """``result``, with those of its tensors that share memory with ``arguments`` in new memory."""
+    given = {storage_address(leaf) for leaf in iterate_leaves(arguments) if isinstance(leaf, torch.Tensor)}
+
+    def apart(leaf: Any) -> Any:
+        shares = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and storage_address(leaf) in given
+        return infer(_NEW_STRIDED, leaf, leaf.shape, leaf.stride()) if shares else leaf
+
+    return map_leaves(apart, result)
+
+
 def lazy_bits(tensor: torch.Tensor | None) -> tuple[bool, bool]:
     """Whether PyTorch will conjugate and negate the elements of a tensor when they are read; False for None.
 
@@ -324,7 +337,9 @@ class ObservingFakeMode(FakeTensorMode):
 
         with kernels_for_sizes():
             result: Any = super().__torch_dispatch__(func, types, args, kwargs)
-            result = in_memory_of_kernels(func, args, kwargs, with_kernel_strides(func, args, result, infer), infer)
+            result = with_kernel_strides(func, args, result, infer)
+            if gives_new_memory(func):
+                result = _apart_from((args, kwargs), result, infer)
         if has_wide_statistics(func, args):
             return (result[0], *[statistic.float() for statistic in result[1:]])
         return result

@@ -26,7 +26,7 @@ class MadeClasses:
         if self._before is None and (is_body or code in _MAKERS):
             self._before = _classes()
 
-    def keeps(self, kind: type) -> None:
+    def exclude(self, kind: type) -> None:
         """The program may have made a class, but later calls get the same one."""
         if self._before is not None:
             self._before[id(kind)] = kind

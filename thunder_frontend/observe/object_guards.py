@@ -180,7 +180,7 @@ class ObjectGuards:
     def _visit_members(self, node: Node) -> None:
         """Visit the items of a set or the keys of a dictionary, which a guard compares by identity."""
         for item in node.content:
-            if not is_plain(item) and (not isinstance(item, Tensor) or _has_attributes(item)):
+            if _has_content(item):
                 self._records.visit(item, ConstantSource(item, type(item).__name__))
 
     def _add_nested(self, node: Node) -> None:
@@ -399,8 +399,8 @@ class ObjectGuards:
     def visit_cached(self, value: Any) -> None:
         """A result of a function of ``functools.lru_cache``: later calls get the same object."""
         if isinstance(value, type):
-            self._records.made_classes.keeps(value)
-        elif not is_plain(value) and (not isinstance(value, Tensor) or _has_attributes(value)):
+            self._records.made_classes.exclude(value)
+        elif _has_content(value):
             self._records.visit(value, ConstantSource(value, f"a cached {type(value).__name__}"), by_key=True)
 
     def called_cached_functions(self) -> tuple[Any, ...]:
@@ -436,9 +436,14 @@ def _compiled_from(node: Node) -> list[tuple[Any, Source]]:
     ]
 
 
-def _has_attributes(tensor: Tensor) -> bool:
-    """Whether a tensor of PyTorch's own classes stores attributes; its data is an input where the program uses it."""
-    return type(tensor) in (Tensor, Parameter) and bool(namespace_of(tensor))
+def _has_content(value: Any) -> bool:
+    """Whether an object that is compared by identity may hold others: of tensors, those of PyTorch with attributes.
+
+    The data of a tensor is an input where the program uses it.
+    """
+    if isinstance(value, Tensor):
+        return type(value) in (Tensor, Parameter) and bool(namespace_of(value))
+    return not is_plain(value)
 
 
 def has_equality(value: Any) -> bool:

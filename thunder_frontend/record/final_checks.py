@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Container, Iterator
 from typing import Any, Final
 
 import torch
@@ -128,7 +127,8 @@ def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
     """
     for function in observer.called_cached_functions():
         name = str(getattr(function, "__qualname__", function))
-        stored = list(_stored(function, observer.cached_before))
+        # of results from before, writes are observed as of other objects
+        stored = list(reachable(function, MOST_OBJECTS, known=observer.cached_before))
         if any(map(is_traced, stored)):
             function.cache_clear()
             raise RunEagerly(f"the functools.lru_cache of {name} stores a tensor that the program computes")
@@ -142,19 +142,6 @@ def check_cached_functions(recorder: Recorder, observer: Observer) -> None:
             raise SizeVariesError(f"the functools.lru_cache of {name} stores a number that varies")
         if any(_holds_tensor(key) for held in gc.get_referents(function) if type(held) is dict for key in held):
             raise RunEagerly(f"{name}, which has a functools.lru_cache, is called with tensors")
-
-
-def _stored(function: Any, known: Container[int]) -> Iterator[Any]:
-    """The keys and results in a function's cache, and what these hold, without the results whose ids are ``known``.
-
-    Of those, writes are observed as of other objects that existed before the program ran.
-    """
-    for held in gc.get_referents(function):
-        of_cache = type(held) is dict and held is not vars(function)
-        for root in (*held, *held.values()) if of_cache else (held,):
-            if id(root) not in known:
-                yield root
-                yield from reachable(root, MOST_OBJECTS)
 
 
 def _holds_tensor(key: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -152,14 +152,17 @@ def holds_traced_tensor(value: Any) -> bool:
     return any(map(is_traced, reachable(value, MOST_OBJECTS)))
 
 
-def reachable(value: Any, most: int, *ignored: type) -> Iterator[Any]:
+def reachable(value: Any, most: int, *ignored: type, known: Container[int] = ()) -> Iterator[Any]:
     """What is reachable from ``value`` by the garbage collector's references, up to a number of objects.
 
-    Modules of Python, classes, code and objects of the ``ignored`` classes are not searched.
+    Modules of Python, classes, code and objects of the ``ignored`` classes are not searched, and objects whose ids are
+    ``known`` are left out.
     """
     pending, seen = [value], {id(value)}
     while pending and len(seen) < most:
         for held in gc.get_referents(pending.pop()):
+            if id(held) in known:
+                continue
             yield held
             closed = isinstance(held, (types.ModuleType, type, types.CodeType, *ignored)) or _is_namespace(held)
             if id(held) not in seen and not closed:
