@@ -44,7 +44,7 @@ class _Selection:
         self.later = later
         self.ending = ending
         self.ops_of_trace = dependence.joint.trace.symbols
-        self.work = {index: work_of(self.ops_of_trace[index]) for index in dependence.cone | dependence.forward}
+        self.work = [work_of(op) for op in self.ops_of_trace]
         self.reread, self.materialized = self._reread(), self._materialized()
         self.views: set[int] = set()
         self.holders: dict[str, TensorProxy] = {}
@@ -100,7 +100,7 @@ class _Selection:
         found: set[int] = set()
         backward = frozenset(self.dependence.backward)
         for index in reversed(range(len(self.ops_of_trace))):
-            work = work_of(self.ops_of_trace[index])
+            work = self.work[index]
             reads = index in backward and work >= Work.CONTRACTION
             if any(proxy.name in names for proxy in self.dependence.outputs[index]):
                 found.add(index)
