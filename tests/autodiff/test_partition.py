@@ -144,7 +144,28 @@ def test_a_residual_stream_is_not_computed_again() -> None:
         g = b.call(f"g{number}", MUL, g, value)
     joint = b.joint([stream[-1]], [g])
     result = split(joint, fused=True)
-    assert {"s0", "s1", "s2"} <= {*names(result.saved)}
+    assert {"s1", "s2"} <= {*names(result.saved)}
+    check(joint, result)
+
+
+def test_what_is_read_again_but_is_no_stream_is_computed_again() -> None:
+    """A gate (squeeze and excitation): from a saved tensor, the activation that is gated is one op away."""
+    b = JointBuilder()
+    x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
+    h = x
+    made = []
+    for number in range(2):
+        h = b.call(f"h{number}", MATMUL, h, w)
+        activation = b.call(f"a{number}", SIN, h)
+        gate = b.call(f"gate{number}", MATMUL, activation, w)
+        made += [h, activation, gate]
+        h = b.call(f"gated{number}", MUL, activation, gate)
+    b.start_backward()
+    for number, value in enumerate(reversed(made)):
+        g = b.call(f"g{number}", MUL, g, value)
+    joint = b.joint([h], [g])
+    result = split(joint, fused=True)
+    assert {*names(result.saved)} == {"h0", "gate0", "h1", "gate1"}
     check(joint, result)
 
 

@@ -30,8 +30,8 @@ class Policy:
         weight: bytes that must be saved for each byte of `cost` of an op above ``free``.
         launch: bytes that must be saved for each call, in addition.
         element: for programs with regions: bytes that must be saved for each element that an elementwise op computes
-            whose results are not materialized, in place of the above; results that forward reads again are saved. None
-            for programs without regions.
+            whose results are not materialized, in place of the above; residual streams are saved. None for programs
+            without regions.
     """
 
     free: Work
@@ -40,14 +40,14 @@ class Policy:
     launch: int = _LAUNCH_BYTES
     element: float | None = None
 
-    def price(self, op: BoundSymbol, work: Work, *, reread: bool = False, materialized: bool = False) -> int | None:
+    def price(self, op: BoundSymbol, work: Work, *, stream: bool = False, materialized: bool = False) -> int | None:
         """Bytes that recomputing the op must save; None if it must not be recomputed.
 
         Args:
-            reread: forward reads a result again after a contraction that depends on it.
+            stream: a result is a part of a residual stream.
             materialized: a contraction of backward reads a result, so that no region can leave it in registers.
         """
-        if work > self.limit or (reread and work > self.free and self.element is not None):
+        if work > self.limit or (stream and work > self.free and self.element is not None):
             return None
         if work <= self.free:
             return 0

@@ -45,7 +45,7 @@ class _Selection:
         self.ending = ending
         self.ops_of_trace = dependence.joint.trace.symbols
         self.work = [work_of(op) for op in self.ops_of_trace]
-        self.reread, self.materialized = self._reread(), self._materialized()
+        self.stream, self.materialized = self._stream(), self._materialized()
         self.views: set[int] = set()
         self.holders: dict[str, TensorProxy] = {}
         self.cut = Cut()
@@ -71,11 +71,24 @@ class _Selection:
         side = self.cut.sink_side()
         return frozenset(index for index, node in self.in_backward.items() if node in side).union(self.views)
 
-    def _reread(self) -> frozenset[int]:
-        """The ops whose results forward reads after a contraction that depends on them, as it does the residual stream.
+    def _stream(self) -> frozenset[int]:
+        """The ops of residual streams: those that compute from the stream what forward reads again after a contraction.
 
         Recomputing such a result takes all of the stream before it, and keeps it: backward needs the last part first.
         """
+        reread = self._reread()
+        after: set[str] = set()  # results that are read again, and what no contraction separates from them
+        stream: set[int] = set()
+        for index in sorted(self.dependence.forward):
+            continues = any(proxy.name in after for proxy in self.dependence.inputs[index])
+            if index in reread and continues:
+                stream.add(index)
+            if index in reread or (continues and self.work[index] is not Work.CONTRACTION):
+                after.update(proxy.name for proxy in self.dependence.outputs[index])
+        return frozenset(stream)
+
+    def _reread(self) -> frozenset[int]:
+        """The ops whose results forward reads after a contraction that depends on them."""
         contraction: dict[str, int] = {}  # the first one that depends on a value
         reader: dict[str, int] = {}  # the last other op that reads it, or a view of it
         reread: set[int] = set()
@@ -185,7 +198,7 @@ class _Selection:
             return None
         policy = self.later if index in self.ending else self.policy
         op = self.ops_of_trace[index]
-        return policy.price(op, self.work[index], reread=index in self.reread, materialized=index in self.materialized)
+        return policy.price(op, self.work[index], stream=index in self.stream, materialized=index in self.materialized)
 
     def _op_to_run(self, holder: TensorProxy) -> int | None:
         """The index of the op that can recompute a storage in backward."""
