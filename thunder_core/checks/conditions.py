@@ -110,11 +110,11 @@ NO_SUBCLASS: Final = Condition(
 )
 CACHED_RESULTS: Final = Condition(
     "cached results",
-    "{value}.cache_info()[1]",
-    Comparison("{actual} < {expected}"),
-    lambda value, expected: ": its cache was cleared",
+    "{value}",
+    Comparison("{expected}.problem({actual})"),
+    lambda value, expected: f": its cache {expected.problem(value)}",
 )
-"""A function of ``functools.lru_cache`` whose cache was not cleared: its number of misses has not decreased."""
+"""A function of ``functools.lru_cache`` whose cache was not cleared. The expected value is a `HeldResults`."""
 
 
 def class_attribute_names(kind: Any) -> frozenset[str]:
