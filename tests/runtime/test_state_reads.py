@@ -769,28 +769,6 @@ def cached_and_written() -> tuple[Callable[[], float], Callable[[float], Any]]:
     return read, lambda n: None if n == 5.0 else cached().append(n)
 
 
-def refilled(maxsize: int | None) -> Callable[[], tuple[Callable[[], float], Callable[[float], Any]]]:
-    """A cache that is cleared and gets as many results again as it had."""
-
-    def make() -> tuple[Callable[[], float], Callable[[float], Any]]:
-        held, keys = [3.0], ("k", (1, Derived))
-        cached = functools.lru_cache(maxsize)(lambda key, *, factor=1: Box(held[0] * factor))
-
-        def fill() -> None:
-            for key in keys:
-                cached(key, factor=2)
-
-        def change(n: float) -> None:
-            held[0] = n
-            cached.cache_clear()
-            fill()
-
-        fill()
-        return lambda: cached("k", factor=2).n + cached(keys[1], factor=2).n, change
-
-    return make
-
-
 def key_of_dictionary() -> tuple[Callable[[], float], Callable[[float], Any]]:
     key = Box(3.0)
     held = {key: 1}
@@ -829,8 +807,6 @@ def context_of_decimals() -> tuple[Callable[[], float], Callable[[float], Any]]:
 
 cases(
     changes,
-    refilled_cache=refilled(128),
-    refilled_unbounded_cache=refilled(None),
     **{
         make.__name__: make
         for make in (

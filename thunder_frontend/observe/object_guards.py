@@ -6,6 +6,7 @@ import abc
 import collections
 import contextvars
 import functools
+import gc
 import weakref
 from types import CodeType, FunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import Any, Final
@@ -56,7 +57,7 @@ from thunder_core.checks.stored_content import is_overridden
 from thunder_core.errors import RunEagerly
 from thunder_core.ir.import_paths import module_of
 from thunder_core.tracing.frames import CodeKind, kind_of, kind_of_class
-from thunder_frontend.observe.cached_functions import CachedFunction, cache_of, held_results, results_of
+from thunder_frontend.observe.cached_functions import CachedFunction, results_of
 from thunder_frontend.observe.contents import CONTAINERS, MODULE_DICTIONARIES, NodeKind, node_kind, parts_of
 from thunder_frontend.observe.node import Node, make_node
 from thunder_frontend.observe.records import Records
@@ -416,8 +417,9 @@ class ObjectGuards:
             self._guards.append(Check(node.source, ARRAY, array_content(node.object, content=not lifted)))
         self.buffers.clear()
         for node, _ in self._cached:
-            self._records.distinct.members(cache_of(node.object))  # results by arguments
-            self._guards.append(Check(node.source, CACHED_RESULTS, held_results(node.object, _MOST_RESULTS)))
+            for held in gc.get_referents(node.object):  # results by arguments
+                self._records.distinct.members(held if type(held) is dict else ())
+            self._guards.append(Check(node.source, CACHED_RESULTS, node.object.cache_info().misses))
         self._cached.clear()
         if self._records.distinct.compares_identity:
             self._guards.extend(self._flat)
