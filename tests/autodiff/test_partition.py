@@ -130,21 +130,23 @@ def test_what_a_region_computes_again_costs_by_its_elements_unless_a_contraction
     check(joint, result)
 
 
-def test_a_residual_stream_is_not_computed_again() -> None:
+@pytest.mark.parametrize("after", [False, True], ids=["norms of branches", "norms of the stream"])
+def test_a_residual_stream_is_not_computed_again(after: bool) -> None:
     """Although all parts that it is the sum of are saved: backward would need its end, and so all of it, first."""
     b = JointBuilder()
     x, w, g = b.primal("x", 4, 4), b.primal("w", 4, 4), b.cotangent("g", 4, 4)
     stream, parts = [x], []
     for number in range(4):
-        normalized = b.call(f"n{number}", SIN, stream[-1])
+        normalized = stream[-1] if after else b.call(f"n{number}", SIN, stream[-1])
         parts.append(b.call(f"p{number}", MATMUL, normalized, w))
-        stream.append(b.call(f"s{number}", ADD, stream[-1], parts[-1]))
+        total = b.call(f"s{number}", ADD, stream[-1], parts[-1])
+        stream.append(b.call(f"n{number}", SIN, total) if after else total)
     b.start_backward()
     for number, value in enumerate([*stream[1:-1], *parts]):
         g = b.call(f"g{number}", MUL, g, value)
     joint = b.joint([stream[-1]], [g])
     result = split(joint, fused=True)
-    assert {"s1", "s2"} <= {*names(result.saved)}
+    assert ({"n1", "n2"} if after else {"s1", "s2"}) <= {*names(result.saved)}
     check(joint, result)
 
 

@@ -77,7 +77,7 @@ class _Selection:
         Recomputing such a result takes all of the stream before it, and keeps it: backward needs the last part first.
         """
         reread = self._reread()
-        after: set[str] = set()  # results that are read again, and what no contraction separates from them
+        after: set[str] = set()  # values from which the next part may continue: no contraction is in between
         stream: set[int] = set()
         for index in sorted(self.dependence.forward):
             continues = any(proxy.name in after for proxy in self.dependence.inputs[index])
