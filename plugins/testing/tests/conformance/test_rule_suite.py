@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,11 +22,11 @@ SINH, MUL, MAX = "torch.sinh", "torch.mul", "torch.aminmax"
 FLOAT = (torch.float32,)
 
 
-def _given(*arguments: Any) -> Any:
+def _given(*arguments: Any, shape: tuple[int, ...] = (2, 3)) -> Any:
     """Samples with a tensor before other arguments."""
 
     def samples(device: str, dtype: torch.dtype) -> Iterator[Any]:
-        yield (torch.linspace(-1, 2, 6, device=device, dtype=dtype).reshape(2, 3), *arguments), {}
+        yield (torch.linspace(-1, 2, math.prod(shape), device=device, dtype=dtype).reshape(shape), *arguments), {}
 
     return samples
 
@@ -95,7 +96,14 @@ test_rules_of_the_core = pytest.mark.battery(
         NAMED,
         second_derivatives=True,
         dtypes=(torch.float32, torch.float64),
-        samples={"torch.pow": _given(3), "torch.tensor_split": _given(2, 1)},
+        samples={
+            "torch.pow": _given(3),
+            "torch.tensor_split": _given(2, 1),
+            **{
+                f"torch.nn.functional.adaptive_avg_pool{dims}d": _given(1, shape=(2, 3, *[4] * dims))
+                for dims in (1, 2, 3)
+            },
+        },
         skip={
             "torch.nn.functional.rms_norm-layouts-*": "for transposed inputs its result has other strides",
             "torch.tensor_split-*": "its results are views, which programs that return them differentiate outside",

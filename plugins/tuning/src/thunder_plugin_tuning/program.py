@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -172,31 +172,53 @@ class State:
     """
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        tensors = [tensor for tensor in compiled.inputs().values() if not tensor.is_inference()]
-        versions = [version_of(tensor) for tensor in tensors]
+        before = [_Copy.of(tensor) for tensor in compiled.inputs().values() if not tensor.is_inference()]
         compiled.call()
-        written = [tensor for tensor, version in zip(tensors, versions, strict=True) if version_of(tensor) != version]
-        self._saved = Saved(written)
+        self._saved = Saved([copy.tensor for copy in before if copy.is_outdated()])
 
     def restore(self) -> None:
         """Give the tensors and the random state the values that they had when the object was created."""
         self._saved.restore()
 
 
+class _Copy(NamedTuple):
+    """A tensor with its version and, unless it is a parameter, a copy.
+
+    Versions do not tell of all writes: PyTorch does not count those to running statistics of a batch norm.
+    """
+
+    tensor: torch.Tensor
+    version: int
+    value: torch.Tensor | None
+
+    @staticmethod
+    def of(tensor: torch.Tensor, *, always: bool = False) -> _Copy:
+        """A copy of a tensor; of a parameter only if ``always``."""
+        value = tensor.detach().clone() if always or not isinstance(tensor, torch.nn.Parameter) else None
+        return _Copy(tensor, version_of(tensor), value)
+
+    def is_outdated(self) -> bool:
+        """Whether the tensor was written."""
+        if version_of(self.tensor) != self.version:
+            return True
+        comparable = self.value is not None and self.tensor.layout is torch.strided
+        return comparable and not torch.equal(self.tensor.detach(), self.value)
+
+
 class Saved:
     """Copies of tensors, and of the random state of PyTorch."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._copies = [(tensor, version_of(tensor), tensor.detach().clone()) for tensor in tensors]
+        self._copies = [_Copy.of(tensor, always=True) for tensor in tensors]
         self._random = torch.get_rng_state()
         self._cuda_random = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
     def restore(self) -> None:
         """Give the tensors and the random state the values that they had."""
         with torch.no_grad():
-            for tensor, version, value in self._copies:
-                if version_of(tensor) != version:
-                    tensor.copy_(value)
+            for copy in self._copies:
+                if copy.is_outdated():
+                    copy.tensor.copy_(copy.value)
         torch.set_rng_state(self._random)
         if self._cuda_random:
             torch.cuda.set_rng_state_all(self._cuda_random)
