@@ -201,8 +201,9 @@ class _Copy(NamedTuple):
         """Whether the tensor was written."""
         if version_of(self.tensor) != self.version:
             return True
-        comparable = self.value is not None and self.tensor.layout is torch.strided
-        return comparable and not torch.equal(self.tensor.detach(), self.value)
+        if self.value is None or self.tensor.layout is not torch.strided:
+            return False
+        return not torch.equal(self.tensor.detach(), self.value)
 
 
 class Saved:
@@ -217,7 +218,7 @@ class Saved:
         """Give the tensors and the random state the values that they had."""
         with torch.no_grad():
             for copy in self._copies:
-                if copy.is_outdated():
+                if copy.value is not None and copy.is_outdated():
                     copy.tensor.copy_(copy.value)
         torch.set_rng_state(self._random)
         if self._cuda_random:
