@@ -161,6 +161,20 @@ def test_optional_executor_that_is_left_out_is_told(command, program, tmp_path):
     assert ended.out.splitlines()[2].startswith("left out: absent, because ")
 
 
+def test_calls_in_the_file_need_no_inputs(command, write):
+    made = "import thunder\nf = thunder.jit(torch.sin)"
+    called = f"{made}\nf(torch.ones(2, requires_grad=True)).sum().backward()"
+    ended = command("explain", f"{write(called)}:f")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("other.py:f: 1 program; 0 calls from the cache, 1 compiled")
+    assert "backward" in ended.out
+    with_inputs = command("explain", f"{write(called + chr(10) + 'inputs = torch.ones(3)')}:f")
+    assert with_inputs.out.startswith("other.py:f: 2 programs; 0 calls from the cache, 2 compiled")
+    refused = command("explain", f"{write(made)}:f")
+    assert refused.code == 2
+    assert "how to call it" in refused.err
+
+
 def test_compiled_program_keeps_its_options_unless_others_are_given(command, write):
     name = write("import thunder\nf = thunder.jit(torch.relu, cache='same input')\ninputs = torch.ones(2)")
     kept, replaced = (

@@ -110,7 +110,7 @@ def names_in(given: str) -> list[str]:
 
 
 def _compile(target: str, inputs: str | None, train: bool, options: dict[str, Any]) -> CompileReport:
-    """The report of one call of the program.
+    """The report of one call of the program; of the calls of its file, if these are all that can be known.
 
     Raises:
         ThunderError: it could not be compiled, or nothing was compiled for it.
@@ -123,8 +123,10 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
 
     with without_own_frames(target):
         program = load_program(target)
-        args, kwargs = program.arguments(inputs)
         reuse = is_compiled(program.called) and not options
+        if reuse and inputs is None and not program.has_inputs() and thunder.explain(program.called).entries:
+            return thunder.explain(program.called)
+        args, kwargs = program.arguments(inputs)
         jitted = program.called if reuse else thunder.jit(program.called, **options)
         run(jitted, args, kwargs, train)
     report = thunder.explain(jitted)

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -63,21 +63,30 @@ class Program:
         return args, kwargs
 
     def _inputs(self, expression: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        import torch
-
         if expression is not None:
             return _split(_evaluate(expression, self.module))
         if self.given is not _NONE:
             return _split(self.given)
         if self.without_inputs:
             return (), {}
+        for name, value in self._named_inputs():
+            what = f"{self.target}: `{name}` must be a value, or a function that takes no arguments"
+            return _split(_without_arguments(value, what, "--inputs") if callable(value) else value)
+        raise _problem(f"{self.target}: {_NO_INPUTS}", "--inputs")
+
+    def has_inputs(self) -> bool:
+        """Whether it can be called without an expression of its inputs."""
+        return self.without_inputs or self.given is not _NONE or any(True for _ in self._named_inputs())
+
+    def _named_inputs(self) -> Iterator[tuple[str, Any]]:
+        """The attributes of the program and of its module that may be its inputs."""
+        import torch
+
         for holder in (self.called, self.module):
             for name in _INPUTS:
                 value = getattr(holder, name, None)
                 if value is not None and not isinstance(value, torch.nn.Module):  # a layer of this name
-                    what = f"{self.target}: `{name}` must be a value, or a function that takes no arguments"
-                    return _split(_without_arguments(value, what, "--inputs") if callable(value) else value)
-        raise _problem(f"{self.target}: {_NO_INPUTS}", "--inputs")
+                    yield name, value
 
 
 def load_program(target: str) -> Program:
