@@ -255,6 +255,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*builtin functions are replaced", "ignore:.*takes values from print")
+@pytest.mark.filterwarnings("ignore:.*is compiled again at each call")  # a mock has other attributes after each call
 @pytest.mark.parametrize("cached", [False, True], ids=["first call", "later call"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", REPLACED)

@@ -74,7 +74,8 @@ CONSTANT: list[Program] = [
 
 
 def _assert_same(result: Any, expected: Any) -> None:
-    assert type(result) is type(expected)
+    same = type(result) is type(expected)  # pytest's assertions would use `type` as a value, not only call it:
+    assert same  # then programs of this file would get the builtin
     if isinstance(expected, tuple):
         for one, other in zip(result, expected, strict=True):
             _assert_same(one, other)
