@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line.environment import ROOT
 from thunder_core.plugins import TransformSpec
 from thunder_core.plugins.host import host
 from thunder_core.plugins.states import Offered
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = {path.parent: tomllib.loads(path.read_text())["project"] for path in ROOT.glob("plugins/*/pyproject.toml")}
 PLUGINS = [folder for folder, project in PROJECTS.items() if "thunder.plugins" in project.get("entry-points", {})]
 

@@ -6,19 +6,16 @@ import json
 import runpy
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.command_line.environment import ROOT, Environment, make_environment
+from tests.packaging.test_plugins import PLUGINS, PROJECTS
 from tests.packaging.wheels import metadata
 
 pytestmark = pytest.mark.slow
-
-PROJECTS = {path.parent: tomllib.loads(path.read_text())["project"] for path in ROOT.glob("plugins/*/pyproject.toml")}
-PLUGINS = [folder for folder, project in PROJECTS.items() if "thunder.plugins" in project.get("entry-points", {})]
 
 
 @pytest.fixture(scope="module")

@@ -124,8 +124,10 @@ def _compile(target: str, inputs: str | None, train: bool, options: dict[str, An
     with without_own_frames(target):
         program = load_program(target)
         reuse = is_compiled(program.called) and not options
-        if reuse and inputs is None and not program.has_inputs() and thunder.explain(program.called).entries:
-            return thunder.explain(program.called)
+        if reuse and inputs is None and not train and not program.has_inputs():
+            report = thunder.explain(program.called)
+            if report.entries:
+                return report
         args, kwargs = program.arguments(inputs)
         jitted = program.called if reuse else thunder.jit(program.called, **options)
         run(jitted, args, kwargs, train)

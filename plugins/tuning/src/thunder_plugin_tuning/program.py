@@ -172,9 +172,12 @@ class State:
     """
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        before = [_Copy.of(tensor) for tensor in compiled.inputs().values() if not tensor.is_inference()]
+        tensors = [tensor for tensor in compiled.inputs().values() if not tensor.is_inference()]
+        parameters = [(tensor, version_of(tensor)) for tensor in tensors if isinstance(tensor, torch.nn.Parameter)]
+        copies = [_Copy.of(tensor) for tensor in tensors if not isinstance(tensor, torch.nn.Parameter)]
         compiled.call()
-        self._saved = Saved([copy.tensor for copy in before if copy.is_outdated()])
+        written = [tensor for tensor, version in parameters if version_of(tensor) != version]
+        self._saved = Saved([*written, *[copy.tensor for copy in copies if copy.is_outdated()]])
 
     def restore(self) -> None:
         """Give the tensors and the random state the values that they had when the object was created."""
@@ -182,35 +185,31 @@ class State:
 
 
 class _Copy(NamedTuple):
-    """A tensor with its version and, unless it is a parameter, a copy.
+    """A tensor with its version and its value.
 
-    Versions do not tell of all writes: PyTorch does not count those to running statistics of a batch norm.
+    The version does not count all writes: PyTorch's batch norm writes to running statistics without counting.
     """
 
     tensor: torch.Tensor
     version: int
-    value: torch.Tensor | None
+    value: torch.Tensor
 
     @staticmethod
-    def of(tensor: torch.Tensor, *, always: bool = False) -> _Copy:
-        """A copy of a tensor; of a parameter only if ``always``."""
-        value = tensor.detach().clone() if always or not isinstance(tensor, torch.nn.Parameter) else None
-        return _Copy(tensor, version_of(tensor), value)
+    def of(tensor: torch.Tensor) -> _Copy:
+        return _Copy(tensor, version_of(tensor), tensor.detach().clone())
 
     def is_outdated(self) -> bool:
         """Whether the tensor was written."""
         if version_of(self.tensor) != self.version:
             return True
-        if self.value is None or self.tensor.layout is not torch.strided:
-            return False
-        return not torch.equal(self.tensor.detach(), self.value)
+        return self.tensor.layout is torch.strided and not torch.equal(self.tensor.detach(), self.value)
 
 
 class Saved:
     """Copies of tensors, and of the random state of PyTorch."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._copies = [_Copy.of(tensor, always=True) for tensor in tensors]
+        self._copies = [_Copy.of(tensor) for tensor in tensors]
         self._random = torch.get_rng_state()
         self._cuda_random = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
@@ -218,7 +217,7 @@ class Saved:
         """Give the tensors and the random state the values that they had."""
         with torch.no_grad():
             for copy in self._copies:
-                if copy.value is not None and copy.is_outdated():
+                if copy.is_outdated():
                     copy.tensor.copy_(copy.value)
         torch.set_rng_state(self._random)
         if self._cuda_random:
