@@ -79,6 +79,31 @@ def test_what_lies_between(step: Callable[[torch.Tensor], torch.Tensor]) -> None
     assert moved(between(step), X, W, V) == [True] * 6
 
 
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda y: y.mean((2, 3), keepdim=True),
+        lambda y: y.amax((2, 3), keepdim=True),
+        lambda y: F.conv2d(y.mean((2, 3), keepdim=True), torch.eye(4)[..., None, None]),
+        lambda y: y.sum((2, 3))[..., None, None],
+        lambda y: y.std(0)[None].mean((2, 3), keepdim=True),
+    ],
+)
+def test_squeeze_and_excitation_copies_no_image(reduced: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Depthwise convolutions, reductions and products with one number for each channel read channels last."""
+
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, w, padding=1)
+        for _ in range(3):
+            y = F.conv2d(y, v[:, :1], padding=1, groups=4)
+            y = y * torch.sigmoid(reduced(y))
+        return y
+
+    formats_ = moved(program, X, W, V)
+    assert len(formats_) >= 4
+    assert all(formats_)
+
+
 def test_of_one_channel_either_format_is_the_other() -> None:
     assert moved(between(torch.relu), X[:, :1], W[:, :1], V) == [False] + [True] * 5
 

@@ -87,6 +87,26 @@ def test_gradient_of_the_mask(case: str) -> None:
     run("efficient", CASES[case], torch.float32, constant_mask=False)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_mask_whose_rows_are_scattered_is_copied(learned: bool) -> None:
+    """PyTorch computes attention with it by the formula."""
+
+    def program(query: Any, key: Any, value: Any, bias: Any) -> Any:
+        return F.scaled_dot_product_attention(query, key, value, bias.permute(2, 0, 1)[None])
+
+    tensors = Case(queries=64, size=64).tensors("cuda", torch.bfloat16)
+    bias = torch.randn(64, 64, 4, device="cuda", dtype=torch.bfloat16)
+    function = program if learned else lambda query, key, value: program(query, key, value, bias)
+    if learned:
+        tensors.append(bias)
+    compiled = thunder.jit(function, executors=["sdpa"])
+    actual, expected = outcome(compiled, tensors), outcome(function, tensors)
+    torch.testing.assert_close(actual[:2], expected[:2], rtol=3e-2, atol=3e-2)
+    assert actual[0].stride() == expected[0].stride()
+    variants = {line.variant for line in thunder.explain(compiled).decisions}
+    assert ("efficient" if learned else "cudnn") in variants
+
+
 def test_efficient_repeats_heads_where_pytorch_does_not() -> None:
     case = CASES["grouped"]
     tensors = case.tensors("cuda", torch.bfloat16)

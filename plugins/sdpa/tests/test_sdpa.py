@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
 from thunder.report.decisions import decision_table
+from thunder_plugin_sdpa import choice as choice_module
+from thunder_plugin_sdpa.backends import BACKENDS
+from thunder_plugin_sdpa.formula import with_adjacent_rows
+from thunder_plugin_sdpa.preparation import aligned_mask
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
@@ -103,6 +109,63 @@ def test_a_bool_mask_is_converted_once_for_all_layers() -> None:
     assert lines.count("torch.where") == 1
     assert "torch.repeat_interleave" not in lines
     assert choice(program) == ("sdpa", "flash")
+
+
+@pytest.fixture(params=[False, True], ids=["read", "copied"])
+def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether masks with scattered rows are copied, as for kernels of a GPU: the CPU's kernel reads them."""
+    rows = tuple([replace(row, scattered=row.scattered and not request.param) for row in BACKENDS])
+    monkeypatch.setattr(choice_module, "BACKENDS", rows)
+    choice_module._choose.cache_clear()
+    yield request.param
+    choice_module._choose.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["permuted", "bool", "expanded", "rows of one value"])
+def test_a_mask_whose_rows_are_scattered(kind: str, copied: bool) -> None:
+    """It is copied once for all layers, if at all."""
+    bias = torch.randn(8, 8, 4, dtype=torch.float64)
+    bias[:, 0] = 1
+
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        mask = bias.permute(2, 0, 1)[None]  # (1, heads, queries, keys), as the relative positions of T5
+        if kind == "bool":
+            mask = mask > 0
+        elif kind == "expanded":
+            mask = mask.expand(2, -1, -1, -1)
+        elif kind == "rows of one value":
+            mask = mask[..., :1].expand(-1, -1, -1, 8)
+        for _ in range(3):
+            x = x + F.scaled_dot_product_attention(x, x, x, mask)
+        return x
+
+    x = torch.randn(2, 4, 8, 16, dtype=torch.float64)
+    program = compiled(layers)
+    torch.testing.assert_close(outcome(program, [x]), outcome(layers, [x]))
+    assert choice(program) == ("sdpa", "flash")
+    lines = thunder.last_traces(program)[-1].symbols
+    shapes = [line.output.shape for line in lines if line.symbol.name.endswith("contiguous")]
+    assert shapes == [(1, 4, 8, 8)] * copied
+
+
+def test_the_result_of_a_call_with_a_copied_mask_has_the_strides_of_the_trace() -> None:
+    """On a GPU they are those of the formula, which PyTorch chooses for the mask as it is."""
+    query, mask = torch.randn(2, 24, 4, 16).transpose(1, 2), torch.randn(24, 24, 4).permute(2, 0, 1)
+    expected = F.scaled_dot_product_attention(query, query, query, mask)
+    for wanted in (expected.stride(), expected.contiguous().stride()):
+        found = with_adjacent_rows(wanted)(query, query, query, mask)
+        assert found.stride() == wanted
+        torch.testing.assert_close(found, expected)
+
+
+def test_masks_of_the_memory_efficient_kernel_have_adjacent_and_aligned_rows() -> None:
+    query = torch.randn(2, 4, 5, 16)
+    for mask in (torch.randn(1, 5, 8, 4).permute(0, 3, 1, 2), torch.randn(1, 4, 5, 1), torch.randn(5, 7)):
+        key = torch.randn(2, 4, 7 if mask.shape[-1] == 7 else 8, 16)
+        found = aligned_mask(mask, query, key)
+        assert found.stride(-1) == 1
+        assert not any(stride % 8 for stride in found.stride()[:-1])
+        torch.testing.assert_close(found, mask.expand(found.shape))
 
 
 def test_what_the_user_switches_off_stays_off() -> None:

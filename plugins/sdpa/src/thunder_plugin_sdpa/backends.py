@@ -35,6 +35,7 @@ class Backend:
         besides: conditions that PyTorch does not check, for calls whose results would be wrong.
         groups: whether there may be fewer key heads than query heads; otherwise keys and values are repeated.
         masked: the additive value of a bool mask where it is false.
+        scattered: whether it reads masks in whose rows elements are not adjacent; otherwise these are copied.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Backend:
     besides: tuple[Condition, ...] = ()
     groups: bool = True
     masked: float = -math.inf
+    scattered: bool = False
+
+    def changes_mask(self, call: Call) -> bool:
+        """Whether the call has to be rewritten for the kernel, because its mask is bool, or scattered."""
+        mask = call.mask
+        return mask is not None and (mask.dtype is torch.bool or (call.has_scattered_mask and not self.scattered))
 
     def refusal(self, call: Call) -> str | None:
         """The reason for declining a call; None if it is supported."""
@@ -56,6 +63,8 @@ class Backend:
             return reason
         if call.grouped and not self.groups and need.heads(call) is None:
             call = call.repeated()
+        if call.has_scattered_mask:
+            call = call.with_adjacent_rows()
         reason = _first(self.besides, call)
         if reason is not None:
             return reason
@@ -149,6 +158,7 @@ BACKENDS: Final = (
         ),
         flash_cpu.run,
         flash_cpu.PAIR,
+        scattered=True,
     ),
     Backend(
         "efficient",

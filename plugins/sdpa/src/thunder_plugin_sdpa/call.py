@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.size import are_constant, as_constant
+from thunder_core.ir.size import Size, are_constant, as_constant, least_of
 from thunder_plugin_composites.attention_calls import AttentionCall
 
 
@@ -28,6 +30,24 @@ class Call(AttentionCall):
         """The call with the sizes of the recording."""
         query, key, value, *mask = [tensor.with_sizes(as_constant) for tensor in self.tensors.values()]
         return replace(self, query=query, key=key, value=value, mask=mask[0] if mask else None)
+
+    @property
+    def has_scattered_mask(self) -> bool:
+        """Whether the elements of the mask's rows are not adjacent in memory, as after a permutation."""
+        mask = self.mask
+        if mask is None or mask.ndim == 0 or mask.layout is not torch.strided or not isinstance(mask.shape[-1], Size):
+            return False
+        return least_of(mask.shape[-1]) > 1 and isinstance(mask.stride[-1], int) and mask.stride[-1] != 1
+
+    def with_adjacent_rows(self) -> Call:
+        """The call with the mask as `thunder_plugin_sdpa.formula.with_adjacent_rows` copies it."""
+        assert self.mask is not None
+        *sizes, step = self.mask.shape
+        strides: list[Size] = [1]
+        for size, stride in zip(reversed(sizes), reversed(self.mask.stride[:-1]), strict=True):
+            strides.insert(0, 0 if stride == 0 else step)
+            step = step if stride == 0 else step * size
+        return replace(self, mask=replace(self.mask, stride=tuple(strides), offset=0))
 
     def repeated(self) -> Call:
         """The call with key heads repeated for each query head."""

@@ -19,7 +19,7 @@ from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.choice import MATH, Choice, choose
 from thunder_plugin_sdpa.fakes import own_strides
-from thunder_plugin_sdpa.formula import formula, with_additive_mask
+from thunder_plugin_sdpa.formula import formula, with_additive_mask, with_adjacent_rows
 from thunder_plugin_sdpa.options import SdpaOptions
 
 
@@ -47,8 +47,10 @@ class SdpaExecutor(OperatorExecutor):
         if choice.backend is None:
             rewrite = formula(bound.output.stride)
             return Claimed(self.name, rewrite=rewrite, variant=MATH, passed_over=choice.passed)
-        if _has_bool_mask(*bound.args, **bound.kwargs):
-            rewrite = with_additive_mask(choice.backend.masked)
+        call = Call.of(*bound.args, **bound.kwargs)
+        if choice.backend.changes_mask(call):
+            of_bools = call.mask is not None and call.mask.dtype is torch.bool
+            rewrite = with_additive_mask(choice.backend.masked) if of_bools else with_adjacent_rows(bound.output.stride)
             return Claimed(self.name, rewrite=rewrite, variant=choice.name or "", passed_over=choice.passed)
         run: Callable[..., Any] = choice.backend.run
         if not _has_strides_of(choice.backend, bound):
@@ -59,10 +61,12 @@ class SdpaExecutor(OperatorExecutor):
         return Claimed(self.name, symbol, variant=choice.name or "", passed_over=choice.passed)
 
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
-        """The derivative pair of the kernel; None for the formula."""
+        """The derivative pair of the kernel; None for the formula, and for a call that is rewritten."""
         backend = self._choice(*bound.args, **bound.kwargs).backend
-        if backend is None or _has_strides_of(backend, bound):
-            return None if backend is None else backend.pair
+        if backend is None or backend.changes_mask(Call.of(*bound.args, **bound.kwargs)):
+            return None
+        if _has_strides_of(backend, bound):
+            return backend.pair
         forward = partial(_forward_with_strides, backend.pair.forward, bound.output.stride)
         return DerivativePair(forward, backend.pair.backward)
 
@@ -92,11 +96,6 @@ class SdpaExecutor(OperatorExecutor):
 def from_options(options: SdpaOptions) -> SdpaExecutor:
     """The executor for these options, the same object for equal options."""
     return SdpaExecutor(options)
-
-
-def _has_bool_mask(*args: Any, **kwargs: Any) -> bool:
-    mask = Call.of(*args, **kwargs).mask
-    return mask is not None and mask.dtype is torch.bool
 
 
 def _has_strides_of(backend: Backend, bound: BoundSymbol) -> bool:

@@ -35,11 +35,7 @@ def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
         result, _ = scaled_dot_product_attention_math(
             query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        if from_fake(result.stride()) == stride:
-            return result
-        return torch.empty_strided(result.shape, on_fakes(stride), dtype=result.dtype, device=result.device).copy_(
-            result
-        )
+        return _with_strides(result, stride)
 
     return attention
 
@@ -64,6 +60,41 @@ def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
         return F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
 
     return attention
+
+
+@lru_cache(maxsize=256)
+def with_adjacent_rows(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
+    """The call with a copy of the mask in which the elements of rows are adjacent, and a result of these strides.
+
+    Most kernels do not read other masks, such as the permuted embedding of relative positions in T5, and PyTorch
+    computes attention with them by the formula, in float32. As an operation of the trace, the copies of all layers are
+    merged. Expanded dimensions stay expanded.
+    """
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor,
+        *args: object,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        mask = attn_mask
+        for dimension in range(mask.ndim - 1):
+            if mask.stride(dimension) == 0:
+                mask = mask.narrow(dimension, 0, 1)
+        mask = mask.contiguous().expand(attn_mask.shape)
+        result = F.scaled_dot_product_attention(query, key, value, mask, *args, **kwargs)  # type: ignore[arg-type]
+        return _with_strides(result, stride)
+
+    return attention
+
+
+def _with_strides(result: torch.Tensor, stride: tuple[Size, ...]) -> torch.Tensor:
+    if from_fake(result.stride()) == stride:
+        return result
+    empty = torch.empty_strided(result.shape, on_fakes(stride), dtype=result.dtype, device=result.device)
+    return empty.copy_(result)
 
 
 def _added(mask: torch.Tensor, query: torch.Tensor, masked: float) -> torch.Tensor:

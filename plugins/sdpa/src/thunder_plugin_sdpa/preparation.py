@@ -28,7 +28,7 @@ def aligned_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     keys = key.shape[2]
     if mask.shape[-1] != keys or mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
         mask = mask.expand(*mask.shape[:-1], keys)
-        mask = torch.nn.functional.pad(mask, (0, -keys % 8 or 8))[..., :keys]
+        mask = torch.nn.functional.pad(mask, (0, -keys % 8 or 8)).contiguous()[..., :keys]  # it keeps channels last
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], keys)
 
 
