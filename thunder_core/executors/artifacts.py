@@ -49,7 +49,7 @@ class ArtifactCache:
     limit: int = _DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
-        """The artifact stored under ``key``; None if there is none. Warns once if the folder is not used.
+        """The artifact stored under ``key``; None if there is none. Warns once if the folder cannot be used.
 
         Raises:
             DamagedArtifact: its file is damaged, or may be another user's; `discard` deletes it.
@@ -70,7 +70,10 @@ class ArtifactCache:
         except UnsafeFile as error:
             _warn(f"Thunder does not use the cache on disk at {self.folder}: {error}")
             return None
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):  # `put` tells
+            return None
+        except OSError as error:
+            _warn(f"Thunder cannot read the cache on disk at {self.folder}: {error.strerror}")
             return None
         start = len(_MAGIC) + _HASH
         data = content[start:]
