@@ -15,6 +15,7 @@ import thunder_core.symbols
 from tests.runtime.young_heap import young_heap
 from tests.symbols.resolving import check_canonical, resolved
 from thunder_core.ir.symbol import CallStyle, Tag
+from thunder_core.symbols.operators import torch_function
 from thunder_core.symbols.registry import Registry, registry
 from thunder_testing.compare import Arguments, assert_same_behaviour
 
@@ -296,6 +297,16 @@ def test_statements_return_their_tensor() -> None:
 def test_operators_of_torch_ops() -> None:
     assert registry.resolve(torch.ops.aten.add.Tensor, (1, 2), {})[0].name == "torch.ops.aten.add.Tensor"
     assert registry.resolve(torch.ops.aten.add, (1, 2), {})[0].name == "torch.ops.aten.add"
+
+
+def test_functions_that_pytorch_generated_for_operators() -> None:
+    aten = torch.ops.aten
+    assert torch_function(aten.add.Tensor) is torch.add
+    assert torch_function(aten.add_.Tensor) is torch.Tensor.add_
+    assert torch_function(aten.binary_cross_entropy_with_logits.default) is None  # the function has another default
+    assert torch_function(aten.index_put.default) is None  # the function takes no list with None
+    assert torch_function(aten.gelu.default) is None
+    assert torch_function(torch.ops.prims.sin.default) is None  # a name of ATen's in another namespace
 
 
 def test_opaque_symbols_are_cached_by_function() -> None:

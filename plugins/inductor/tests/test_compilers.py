@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thunder_plugin_inductor import compilers
+from thunder_plugin_inductor import compilers, pytorch_internals, vector_instructions
 from thunder_testing.forked import run_forked
 
 PROGRAM = """
@@ -77,6 +77,14 @@ def test_with_a_compiler_that_fails(tmp_path: Path) -> None:
 def test_vector_instructions_that_only_trials_find(case: str, tmp_path: Path) -> None:
     compiler = {"CXX": str(tmp_path / "nothing")} if case == "without a compiler" else {}
     assert run(FIND.format(change=UNKNOWN[case]), tmp_path, **compiler) == "False"
+
+
+def test_nothing_is_asked_of_a_compiler_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch would raise."""
+    monkeypatch.setattr(vector_instructions, "missing_compiler", lambda device: "there is none")
+    monkeypatch.setattr(pytorch_internals, "get_cpp_compiler", None)
+    monkeypatch.setattr(pytorch_internals, "valid_vec_isa_list", None)
+    assert not vector_instructions.find_vector_instructions.__wrapped__()
 
 
 @pytest.mark.skipif(compilers.missing_compiler("cpu") is not None, reason="needs a C++ compiler")

@@ -11,6 +11,8 @@ from against_eager import DEVICE, assert_as_accurate_as_eager, table
 
 import thunder
 from thunder_plugin_triton import linear_cross_entropy_chunks as chunks
+from thunder_plugin_triton import linear_cross_entropy_claims
+from thunder_plugin_triton.options import TritonOptions
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOKENS, WIDTH, CLASSES = 11, 6, 37
@@ -184,3 +186,11 @@ def test_pytorchs_own_function() -> None:
 )
 def test_sizes_of_chunks(tokens: int, width: int, accumulates: bool, size: int) -> None:
     assert chunks.chunk_size(tokens, width, accumulates=accumulates) == size
+
+
+def test_the_function_is_claimed_where_pytorch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.11 has no `torch.nn.functional.linear_cross_entropy`."""
+    targets = [claim.symbol for claim in linear_cross_entropy_claims.claims(TritonOptions())]
+    assert targets[1:] == [F.linear_cross_entropy] * hasattr(F, "linear_cross_entropy")
+    monkeypatch.setattr(linear_cross_entropy_claims, "_IN_PYTORCH", None)
+    assert [claim.symbol for claim in linear_cross_entropy_claims.claims(TritonOptions())] == targets[:1]
