@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from thunder_core.errors import CacheWarning
+from thunder_core.executors import artifacts
 from thunder_core.executors.artifacts import ArtifactCache, DamagedArtifact, artifact_cache
 
 
@@ -45,3 +47,16 @@ def test_files_are_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.M
     cache._path("key").write_bytes(b"?")
     with pytest.raises(DamagedArtifact):
         cache.get("key")
+
+
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ArtifactCache(tmp_path)
+    assert cache.put("key", b"old") is None
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(artifacts, "read_file", fail)
+    with pytest.warns(CacheWarning, match=f"cannot read the cache on disk at {tmp_path}: Input/output error"):
+        assert cache.get("key") is None
+    assert cache.get("key") is None
