@@ -49,7 +49,8 @@ class ArtifactCache:
     limit: int = _DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
-        """The artifact stored under ``key``; None if there is none. Warns once if the folder cannot be used.
+        """The artifact stored under ``key``; None if there is none. Warns once if others can write to
+        the folder, or reading fails, unless it is the user who may not, which `put` tells.
 
         Raises:
             DamagedArtifact: its file is damaged, or may be another user's; `discard` deletes it.
@@ -70,10 +71,10 @@ class ArtifactCache:
         except UnsafeFile as error:
             _warn(f"Thunder does not use the cache on disk at {self.folder}: {error}")
             return None
-        except (FileNotFoundError, NotADirectoryError, PermissionError):  # `put` tells
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             return None
         except OSError as error:
-            _warn(f"Thunder cannot read the cache on disk at {self.folder}: {error.strerror}")
+            _warn(f"Thunder cannot read the cache on disk at {self.folder}: {error.strerror or error}")
             return None
         start = len(_MAGIC) + _HASH
         data = content[start:]

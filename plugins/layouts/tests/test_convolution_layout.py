@@ -83,6 +83,8 @@ def test_what_lies_between(step: Callable[[torch.Tensor], torch.Tensor]) -> None
     "reduced",
     [
         lambda y: y.mean((2, 3), keepdim=True),
+        lambda y: F.adaptive_avg_pool2d(y, 1),
+        lambda y: F.conv2d(F.relu(F.adaptive_avg_pool2d(y, 1)), torch.eye(4)[..., None, None]),
         lambda y: y.amax((2, 3), keepdim=True),
         lambda y: F.conv2d(y.mean((2, 3), keepdim=True), torch.eye(4)[..., None, None]),
         lambda y: y.sum((2, 3))[..., None, None],
@@ -102,6 +104,22 @@ def test_squeeze_and_excitation_copies_no_image(reduced: Callable[[torch.Tensor]
     formats_ = moved(program, X, W, V)
     assert len(formats_) >= 4
     assert all(formats_)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_sizes_that_vary_stay(groups: int) -> None:
+    """Images of varying sizes are not moved, and have one program."""
+    weight = torch.randn(4, 4 // groups, 3, 3)
+    program = thunder.jit(
+        lambda x: F.conv2d(F.conv2d(x, weight, groups=groups).relu(), weight, groups=groups),
+        executors=[Pointwise()],
+        dynamic=True,
+    )
+    for size in (6, 8, 9):
+        x = torch.randn(2, 4, size, size + 1)
+        expected = F.conv2d(F.conv2d(x, weight, groups=groups).relu(), weight, groups=groups)
+        torch.testing.assert_close(program(x), expected)
+    assert len(thunder.explain(program).entries) == 1
 
 
 def test_of_one_channel_either_format_is_the_other() -> None:

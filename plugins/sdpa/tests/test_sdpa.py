@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder
 from thunder.report.decisions import decision_table
+from thunder_core.tracing.trace_call import rewritten_form
+from thunder_frontend.record.front_end import front_end
 from thunder_plugin_sdpa import choice as choice_module
 from thunder_plugin_sdpa.backends import BACKENDS
-from thunder_plugin_sdpa.formula import with_adjacent_rows
+from thunder_plugin_sdpa.formula import formula, with_additive_mask, with_adjacent_rows
 from thunder_plugin_sdpa.preparation import aligned_mask
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -148,14 +152,34 @@ def test_a_mask_whose_rows_are_scattered(kind: str, copied: bool) -> None:
     assert shapes == [(1, 4, 8, 8)] * copied
 
 
-def test_the_result_of_a_call_with_a_copied_mask_has_the_strides_of_the_trace() -> None:
-    """On a GPU they are those of the formula, which PyTorch chooses for the mask as it is."""
-    query, mask = torch.randn(2, 24, 4, 16).transpose(1, 2), torch.randn(24, 24, 4).permute(2, 0, 1)
-    expected = F.scaled_dot_product_attention(query, query, query, mask)
-    for wanted in (expected.stride(), expected.contiguous().stride()):
-        found = with_adjacent_rows(wanted)(query, query, query, mask)
-        assert found.stride() == wanted
-        torch.testing.assert_close(found, expected)
+REWRITES = {"scattered": with_adjacent_rows, "bool": partial(with_additive_mask, -math.inf), "formula": formula}
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 4, 16), (1, 8, 4, 16), (2, 1, 4, 16), (2, 8, 1, 16), (1, 1, 1, 1)], ids=str)
+def test_the_result_of_a_rewrite_has_the_strides_of_the_trace(shape: tuple[int, ...]) -> None:
+    """On a GPU, the trace has those of the formula, which PyTorch chooses for such masks, and a kernel has others."""
+    query, bias = torch.randn(shape).transpose(1, 2), torch.randn(shape[1], shape[1], shape[2]).permute(2, 0, 1)[None]
+    for name, rewrite in REWRITES.items():
+        mask = bias > -9 if name == "bool" else bias
+        trace = front_end.record(lambda q, m: F.scaled_dot_product_attention(q, q, q, m), (query, mask), {}).trace
+        (call,) = [op for op in trace.symbols if "attention" in op.symbol.name]
+        expected = F.scaled_dot_product_attention(query, query, query, mask)
+        for wanted in (expected.stride(), torch.empty(expected.shape).stride()):
+            other = replace(call, output=replace(call.output, stride=wanted))
+            rewritten_form(other, rewrite(stride=wanted), trace.context)  # raises for other strides
+            found = rewrite(stride=wanted)(query, query, query, mask)
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == wanted
+
+
+def test_a_learned_mask_that_is_expanded_has_the_gradient_of_each_element() -> None:
+    query = torch.randn(2, 4, 8, 16)
+    mask = torch.randn(8, 8, 4).permute(2, 0, 1)[None].expand(2, -1, -1, -1).detach().requires_grad_()
+    found, expected = (
+        torch.autograd.grad(function(query, query, query, mask).square().sum(), mask)
+        for function in (with_adjacent_rows(query.stride()), F.scaled_dot_product_attention)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 def test_masks_of_the_memory_efficient_kernel_have_adjacent_and_aligned_rows() -> None:

@@ -12,11 +12,13 @@ from torch.backends import cuda
 
 from thunder_core.errors import SizeVariesError
 from thunder_core.executors import DerivativePair
+from thunder_core.ir.size import Size
 from thunder_plugin_sdpa import conditions as need
 from thunder_plugin_sdpa import cudnn, efficient, flash, flash_cpu, mask_conditions
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.conditions import Condition
 from thunder_plugin_sdpa.fakes import fakes_of
+from thunder_plugin_sdpa.formula import with_additive_mask, with_adjacent_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +51,16 @@ class Backend:
     masked: float = -math.inf
     scattered: bool = False
 
-    def changes_mask(self, call: Call) -> bool:
-        """Whether the call has to be rewritten for the kernel, because its mask is bool, or scattered."""
-        mask = call.mask
-        return mask is not None and (mask.dtype is torch.bool or (call.has_scattered_mask and not self.scattered))
+    def rewrite(self, call: Call, stride: tuple[Size, ...]) -> Callable[..., torch.Tensor] | None:
+        """What a call whose mask is bool, or scattered, is rewritten to for the kernel; None for other calls.
+
+        Args:
+            call: a supported call.
+            stride: of its result.
+        """
+        if call.mask is not None and call.mask.dtype is torch.bool:
+            return with_additive_mask(self.masked, stride)
+        return with_adjacent_rows(stride) if call.has_scattered_mask and not self.scattered else None
 
     def refusal(self, call: Call) -> str | None:
         """The reason for declining a call; None if it is supported."""

@@ -80,7 +80,9 @@ def _row(name: str, device: str) -> Backend:
 
 
 def _refusal_of_math(call: Call) -> str | None:
-    """Declines the formula if PyTorch chooses it by itself. For empty tensors on a GPU PyTorch chooses a kernel."""
+    """Declines the formula if no kernel supports the call, which PyTorch then computes by the formula itself. For empty
+    tensors on a GPU it chooses a kernel.
+    """
     if not cuda.math_sdp_enabled():
         return "the formula is disabled by sdpa_kernel or torch.backends.cuda"
     taken = call.query.device.type == "cuda" and not_empty(call) is not None

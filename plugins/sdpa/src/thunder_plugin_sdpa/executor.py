@@ -19,7 +19,7 @@ from thunder_plugin_sdpa.backends import Backend
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.choice import MATH, Choice, choose
 from thunder_plugin_sdpa.fakes import own_strides
-from thunder_plugin_sdpa.formula import formula, with_additive_mask, with_adjacent_rows
+from thunder_plugin_sdpa.formula import formula
 from thunder_plugin_sdpa.options import SdpaOptions
 
 
@@ -47,11 +47,9 @@ class SdpaExecutor(OperatorExecutor):
         if choice.backend is None:
             rewrite = formula(bound.output.stride)
             return Claimed(self.name, rewrite=rewrite, variant=MATH, passed_over=choice.passed)
-        call = Call.of(*bound.args, **bound.kwargs)
-        if choice.backend.changes_mask(call):
-            of_bools = call.mask is not None and call.mask.dtype is torch.bool
-            rewrite = with_additive_mask(choice.backend.masked) if of_bools else with_adjacent_rows(bound.output.stride)
-            return Claimed(self.name, rewrite=rewrite, variant=choice.name or "", passed_over=choice.passed)
+        other = choice.backend.rewrite(Call.of(*bound.args, **bound.kwargs), bound.output.stride)
+        if other is not None:
+            return Claimed(self.name, rewrite=other, variant=choice.name or "", passed_over=choice.passed)
         run: Callable[..., Any] = choice.backend.run
         if not _has_strides_of(choice.backend, bound):
             if not are_constant(bound.output.stride):
@@ -63,7 +61,7 @@ class SdpaExecutor(OperatorExecutor):
     def derivative(self, bound: BoundSymbol) -> DerivativePair | None:
         """The derivative pair of the kernel; None for the formula, and for a call that is rewritten."""
         backend = self._choice(*bound.args, **bound.kwargs).backend
-        if backend is None or backend.changes_mask(Call.of(*bound.args, **bound.kwargs)):
+        if backend is None or backend.rewrite(Call.of(*bound.args, **bound.kwargs), bound.output.stride) is not None:
             return None
         if _has_strides_of(backend, bound):
             return backend.pair

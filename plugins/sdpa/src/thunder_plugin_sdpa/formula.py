@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from thunder_core.ir.size import Size, from_fake, on_fakes
+from thunder_core.ir.size import Size, from_fake, hint_of
 from thunder_plugin_sdpa.pytorch_internals import scaled_dot_product_attention_math
 
 
@@ -41,11 +41,11 @@ def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
 
 
 @lru_cache(maxsize=256)
-def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
+def with_additive_mask(masked: float, stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
     """The call with a bool mask converted to an additive mask: 0 where it is true, and ``masked`` elsewhere.
 
     PyTorch converts the mask in each call. As operations of the trace, the conversions of all layers are merged, and
-    can be fused.
+    can be fused. The result has the strides ``stride``.
     """
 
     def attention(
@@ -57,7 +57,8 @@ def with_additive_mask(masked: float) -> Callable[..., torch.Tensor]:
         **kwargs: object,
     ) -> torch.Tensor:
         added = _added(attn_mask, query, masked)
-        return F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
+        result = F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
+        return _with_strides(result, stride)
 
     return attention
 
@@ -81,7 +82,7 @@ def with_adjacent_rows(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         mask = attn_mask
         for dimension in range(mask.ndim - 1):
-            if mask.stride(dimension) == 0:
+            if mask.stride(dimension) == 0 and not mask.requires_grad:  # each element has a gradient of its own
                 mask = mask.narrow(dimension, 0, 1)
         mask = mask.contiguous().expand(attn_mask.shape)
         result = F.scaled_dot_product_attention(query, key, value, mask, *args, **kwargs)  # type: ignore[arg-type]
@@ -91,10 +92,13 @@ def with_adjacent_rows(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
 
 
 def _with_strides(result: torch.Tensor, stride: tuple[Size, ...]) -> torch.Tensor:
+    """The result of attention with these strides, which are dense; without a write, which rewrites must not have."""
     if from_fake(result.stride()) == stride:
         return result
-    empty = torch.empty_strided(result.shape, on_fakes(stride), dtype=result.dtype, device=result.device)
-    return empty.copy_(result)
+    # Of dimensions with one stride, those of size 1 are the inner ones.
+    order = sorted(range(result.ndim), key=lambda axis: (-hint_of(stride[axis]), hint_of(result.shape[axis]) == 1))
+    copy = result.permute(order).clone(memory_format=torch.contiguous_format)
+    return copy.permute([order.index(axis) for axis in range(result.ndim)])
 
 
 def _added(mask: torch.Tensor, query: torch.Tensor, masked: float) -> torch.Tensor:
