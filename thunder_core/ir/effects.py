@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 WAITS: Final = ""
@@ -51,6 +51,10 @@ class Effects:
     def groups(self) -> tuple[str, ...]:
         """The process groups that the call communicates in."""
         return tuple([channel for channel in self.channels if channel != WAITS])
+
+    def without_writes(self) -> Effects:
+        """Those of the functional form of the call."""
+        return replace(self, mutates=(), uncounted=False)
 
 
 PURE = Effects()

@@ -91,7 +91,7 @@ def checked_ops(before: Trace, after: Trace, maker: str) -> Trace:
 
 def _without_writes(op: BoundSymbol) -> BoundSymbol:
     writes = isinstance(op, BoundSymbol) and bool(op.effects.mutates)
-    return replace(op, effects=replace(op.effects, mutates=())) if writes else op
+    return replace(op, effects=op.effects.without_writes()) if writes else op
 
 
 class _Checker:
@@ -215,7 +215,7 @@ def _check_signature(op: BoundSymbol) -> None:
 def _call_of(op: BoundSymbol) -> Any:
     """The call without the names of values: equal for calls of the same function with the same constants."""
     arguments = map_leaves(_without_name, (op.args, op.kwargs))
-    return op.symbol, arguments, replace(op.effects, mutates=())
+    return op.symbol, arguments, op.effects.without_writes()
 
 
 def _without_name(leaf: Any) -> Any:

@@ -74,7 +74,7 @@ def _on_copy(call: BoundSymbol, target: TensorProxy) -> BoundSymbol:
     """The in-place call on a copy of its first argument, to infer what it does."""
     arguments = (call.symbol.target, (0,), call.args, call.kwargs)
     symbol, args, kwargs = registry.resolve(operations.functional_call, arguments, {})
-    return BoundSymbol(symbol, args, kwargs, (target, target), replace(call.effects, mutates=()))
+    return BoundSymbol(symbol, args, kwargs, (target, target), call.effects.without_writes())
 
 
 def call_twin(call: BoundSymbol, target: TensorProxy, twin: Twin, name: str | None, emitter: Emitter) -> TensorProxy:
@@ -193,7 +193,7 @@ def _positions(call: BoundSymbol, targets: list[TensorProxy]) -> tuple[int, ...]
 
 def _emit(call: BoundSymbol, operation: Symbol, args: tuple[Any, ...], output: Any, emitter: Emitter) -> None:
     """Emit ``operation`` in place of ``call``, with its modes and location, and its effects besides the writes."""
-    effects = replace(call.effects, mutates=())
+    effects = call.effects.without_writes()
     emitter.ops.append(BoundSymbol(operation, args, {}, output, effects, call.context, call.location))
 
 
