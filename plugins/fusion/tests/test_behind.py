@@ -22,6 +22,7 @@ from torch import nn
 
 import thunder
 from thunder_core.errors import ExecutorWarning
+from thunder_core.executors.artifacts import artifact_cache
 from thunder_fusion import behind, compiled_regions, worker_process
 from thunder_testing.behind import Coded, HeldJob
 
@@ -320,11 +321,14 @@ def test_regions_on_disk_need_no_waiting(jobs: list[HeldJob], monkeypatch: pytes
     jobs[0].ended = True
     jobs[0].poll()  # the request has compiled and stored it
     compiled_regions._cache.clear()
+    cache = artifact_cache()
+    assert cache is not None
+    (stored,) = cache.files()
     executor = Coded()
     compiled = jit(lambda x: x.sin() * 2, executor)
     torch.testing.assert_close(compiled(x), x.sin() * 2)
     regions = thunder.explain(compiled).entries[0].regions
-    assert (regions.notes, regions.read, len(jobs)) == ((), 1, 1)
+    assert (regions.notes, regions.read, len(jobs)) == ((), 1, 1), f"{stored}; now {artifact_cache()}, {cache.files()}"
     assert executor.ran == [2]
 
 
