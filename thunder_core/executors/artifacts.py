@@ -49,8 +49,10 @@ class ArtifactCache:
     limit: int = _DEFAULT_LIMIT
 
     def get(self, key: str) -> bytes | None:
-        """The artifact stored under ``key``; None if there is none. Warns once if others can write to
-        the folder, or reading fails, unless it is the user who may not, which `put` tells.
+        """The artifact stored under ``key``; None if there is none, or if it cannot be read.
+
+        Warns once if other users can write to the folder, and if the operating system reports an error other than a
+        missing file or a missing permission.
 
         Raises:
             DamagedArtifact: its file is damaged, or may be another user's; `discard` deletes it.

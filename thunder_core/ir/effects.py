@@ -53,7 +53,7 @@ class Effects:
         return tuple([channel for channel in self.channels if channel != WAITS])
 
     def without_writes(self) -> Effects:
-        """Those of the functional form of the call."""
+        """The effects of the functional form of the call, which writes to none of its arguments."""
         return replace(self, mutates=(), uncounted=False)
 
 

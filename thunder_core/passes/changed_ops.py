@@ -215,7 +215,7 @@ def _check_signature(op: BoundSymbol) -> None:
 def _call_of(op: BoundSymbol) -> Any:
     """The call without the names of values: equal for calls of the same function with the same constants."""
     arguments = map_leaves(_without_name, (op.args, op.kwargs))
-    return op.symbol, arguments, op.effects.without_writes()
+    return op.symbol, arguments, replace(op.effects, mutates=())
 
 
 def _without_name(leaf: Any) -> Any:

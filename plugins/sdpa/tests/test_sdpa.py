@@ -20,7 +20,7 @@ from thunder_core.tracing.trace_call import rewritten_form
 from thunder_frontend.record.front_end import front_end
 from thunder_plugin_sdpa import choice as choice_module
 from thunder_plugin_sdpa.backends import BACKENDS
-from thunder_plugin_sdpa.formula import formula, with_additive_mask, with_adjacent_rows
+from thunder_plugin_sdpa.formula import formula, with_mask_for_kernels
 from thunder_plugin_sdpa.preparation import aligned_mask
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -152,7 +152,8 @@ def test_a_mask_whose_rows_are_scattered(kind: str, copied: bool) -> None:
     assert shapes == [(1, 4, 8, 8)] * copied
 
 
-REWRITES = {"scattered": with_adjacent_rows, "bool": partial(with_additive_mask, -math.inf), "formula": formula}
+for_kernels = partial(with_mask_for_kernels, -math.inf)
+REWRITES = {"scattered": for_kernels, "bool": for_kernels, "formula": formula}
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 4, 16), (1, 8, 4, 16), (2, 1, 4, 16), (2, 8, 1, 16), (1, 1, 1, 1)], ids=str)
@@ -177,7 +178,7 @@ def test_a_learned_mask_that_is_expanded_has_the_gradient_of_each_element() -> N
     mask = torch.randn(8, 8, 4).permute(2, 0, 1)[None].expand(2, -1, -1, -1).detach().requires_grad_()
     found, expected = (
         torch.autograd.grad(function(query, query, query, mask).square().sum(), mask)
-        for function in (with_adjacent_rows(query.stride()), F.scaled_dot_product_attention)
+        for function in (for_kernels(query.stride()), F.scaled_dot_product_attention)
     )
     torch.testing.assert_close(found, expected)
 

@@ -28,10 +28,11 @@ class ConvolutionLayout(Transform):
     """Has convolutions of contiguous images, and the operations between them, use the channels-last format.
 
     It applies to float32 on a CPU, and to float16 and bfloat16 on a GPU, where cuDNN's kernels for tensor cores work in
-    this format and otherwise convert each image and weight before, and each result after. Depthwise convolutions join:
-    for them, PyTorch has no fast kernel for the other format. Reductions read it. Values that are returned, or read by
-    other operations, are copied to their original format. So the program is only changed if fewer images are copied
-    than there are convolutions. It is only useful with fusion, in which the copies join regions.
+    this format and otherwise convert each image and weight before, and each result after. Depthwise convolutions of
+    images in this format keep it, since PyTorch's kernels for contiguous images are slower. Reductions read images in
+    this format. Values that are returned, or read by other operations, are copied to their original format. So the
+    program is only changed if fewer images are copied than there are convolutions. It is only useful with fusion, in
+    which the copies join regions.
 
     oneDNN takes 0.79 x the time for twelve convolutions of 2x32x64x64 with 3x3 kernels, forward and backward (float32,
     one thread), and a step of a ResNet of these 0.9 x. Depthwise convolutions of sixteen shapes of EfficientNet-B0 and
@@ -187,7 +188,7 @@ def _may_move(op: BoundSymbol) -> bool:
 
 
 def _is_depthwise(op: BoundSymbol) -> bool:
-    """Whether each channel has filters of its own."""
+    """Whether each filter of the convolution reads one channel of the image: ``groups`` is the number of channels."""
     image, weight = op.args[:2]
     return bool(weight.shape[1] == 1 < image.shape[1])
 

@@ -18,7 +18,7 @@ from thunder_plugin_sdpa import cudnn, efficient, flash, flash_cpu, mask_conditi
 from thunder_plugin_sdpa.call import Call
 from thunder_plugin_sdpa.conditions import Condition
 from thunder_plugin_sdpa.fakes import fakes_of
-from thunder_plugin_sdpa.formula import with_additive_mask, with_adjacent_rows
+from thunder_plugin_sdpa.formula import with_mask_for_kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +58,9 @@ class Backend:
             call: a supported call.
             stride: of its result.
         """
-        if call.mask is not None and call.mask.dtype is torch.bool:
-            return with_additive_mask(self.masked, stride)
-        return with_adjacent_rows(stride) if call.has_scattered_mask and not self.scattered else None
+        is_bool = call.mask is not None and call.mask.dtype is torch.bool
+        changes = is_bool or (call.has_scattered_mask and not self.scattered)
+        return with_mask_for_kernels(self.masked, stride) if changes else None
 
     def refusal(self, call: Call) -> str | None:
         """The reason for declining a call; None if it is supported."""

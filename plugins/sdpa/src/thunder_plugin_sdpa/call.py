@@ -40,7 +40,7 @@ class Call(AttentionCall):
         return least_of(mask.shape[-1]) > 1 and isinstance(mask.stride[-1], int) and mask.stride[-1] != 1
 
     def with_adjacent_rows(self) -> Call:
-        """The call with the mask as `thunder_plugin_sdpa.formula.with_adjacent_rows` copies it."""
+        """The call with the mask as `thunder_plugin_sdpa.formula.with_mask_for_kernels` copies it."""
         assert self.mask is not None
         *sizes, step = self.mask.shape
         strides: list[Size] = [1]

@@ -41,11 +41,14 @@ def formula(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
 
 
 @lru_cache(maxsize=256)
-def with_additive_mask(masked: float, stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
-    """The call with a bool mask converted to an additive mask: 0 where it is true, and ``masked`` elsewhere.
+def with_mask_for_kernels(masked: float, stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
+    """The call with a mask that kernels read, and a result of these strides.
 
-    PyTorch converts the mask in each call. As operations of the trace, the conversions of all layers are merged, and
-    can be fused. The result has the strides ``stride``.
+    A bool mask becomes an additive one: 0 where it is true, and ``masked`` elsewhere. PyTorch converts the mask in each
+    call. Another mask is copied so that the elements of its rows are adjacent in memory. Most kernels do not read other
+    masks, such as the permuted embedding of relative positions in T5, and PyTorch computes attention with them by the
+    formula, in float32. As operations of the trace, the conversions and copies of all layers are merged, and can be
+    fused.
     """
 
     def attention(
@@ -56,39 +59,22 @@ def with_additive_mask(masked: float, stride: tuple[Size, ...]) -> Callable[...,
         *args: object,
         **kwargs: object,
     ) -> torch.Tensor:
-        added = _added(attn_mask, query, masked)
-        result = F.scaled_dot_product_attention(query, key, value, added, *args, **kwargs)  # type: ignore[arg-type]
-        return _with_strides(result, stride)
-
-    return attention
-
-
-@lru_cache(maxsize=256)
-def with_adjacent_rows(stride: tuple[Size, ...]) -> Callable[..., torch.Tensor]:
-    """The call with a copy of the mask in which the elements of rows are adjacent, and a result of these strides.
-
-    Most kernels do not read other masks, such as the permuted embedding of relative positions in T5, and PyTorch
-    computes attention with them by the formula, in float32. As an operation of the trace, the copies of all layers are
-    merged. Expanded dimensions stay expanded.
-    """
-
-    def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor,
-        *args: object,
-        **kwargs: object,
-    ) -> torch.Tensor:
-        mask = attn_mask
-        for dimension in range(mask.ndim - 1):
-            if mask.stride(dimension) == 0 and not mask.requires_grad:  # each element has a gradient of its own
-                mask = mask.narrow(dimension, 0, 1)
-        mask = mask.contiguous().expand(attn_mask.shape)
+        mask = _added(attn_mask, query, masked) if attn_mask.dtype is torch.bool else _with_adjacent_rows(attn_mask)
         result = F.scaled_dot_product_attention(query, key, value, mask, *args, **kwargs)  # type: ignore[arg-type]
         return _with_strides(result, stride)
 
     return attention
+
+
+def _with_adjacent_rows(mask: torch.Tensor) -> torch.Tensor:
+    """A copy of a mask in which the elements of rows are adjacent. Expanded dimensions stay expanded, except those of a
+    mask that requires grad, whose gradient has one value for each element of the expanded mask.
+    """
+    copied = mask
+    for dimension in range(mask.ndim - 1):
+        if mask.stride(dimension) == 0 and not mask.requires_grad:
+            copied = copied.narrow(dimension, 0, 1)
+    return copied.contiguous().expand(mask.shape)
 
 
 def _with_strides(result: torch.Tensor, stride: tuple[Size, ...]) -> torch.Tensor:
