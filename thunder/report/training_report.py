@@ -19,7 +19,8 @@ class DerivativeReport:
     Attributes:
         symbol: the name of the symbol.
         source: the source of the derivative: "a hand-written rule", "PyTorch's autograd", "hooks", the name of an
-            executor, or "eager at run time" if autograd records the op itself.
+            executor, "recorded with it" for an op of tensor subclasses, or "eager at run time" if autograd records the
+            op itself.
         reason: why earlier sources failed; empty if they have no derivative of the symbol.
         lines: the number of ops.
     """

@@ -247,20 +247,33 @@ class OpPrograms:
     """The traces of an autograd.Function: its attribute ``programs``, if a symbol's target is its ``apply``.
 
     Attributes:
-        traces: the forward trace, followed by the backward trace if there is one.
+        traces: the forward trace, followed by the backward trace if there is one. Forward takes the arguments of an op
+            and returns its results, followed by values for backward. Backward takes cotangents, then these values.
+        returned: the number of results of an op.
+        differentiable: the number of results that have a cotangent; they come first.
+        places: the positions of the arguments whose gradients backward returns.
     """
 
     traces: tuple[Trace, ...] = ()
+    returned: int = 0
+    differentiable: int = 0
+    places: Sequence[int] = ()
 
 
-def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
-    """The forward and backward traces that ops of a symbol run; empty unless its target has `OpPrograms`.
+def op_programs(symbol: Symbol) -> OpPrograms | None:
+    """The programs of the autograd.Function that ops of a symbol apply, if it has any.
 
     If autograd records the op while it runs, the target is `thunder_core.autodiff.derivatives.by_eager.record_graph`.
     """
     target = next(iter(symbol.target.args), None) if isinstance(symbol.target, partial) else symbol.target
     programs = getattr(getattr(target, "__self__", None), "programs", None)
-    return programs.traces if isinstance(programs, OpPrograms) else ()
+    return programs if isinstance(programs, OpPrograms) else None
+
+
+def programs_of(symbol: Symbol) -> tuple[Trace, ...]:
+    """The forward and backward traces that ops of a symbol run; empty if it has none."""
+    programs = op_programs(symbol)
+    return () if programs is None else programs.traces
 
 
 def derivatives_of(trace: Trace) -> dict[str, Trace]:

@@ -20,7 +20,7 @@ from thunder_core.ir.location import SourceLocation
 from thunder_core.ir.program import compile_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import Tag
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, programs_of
 from thunder_core.ir.tree import iterate_leaves, iterate_proxies, map_leaves
 from thunder_core.passes.dead_code import without_dead_code
 from thunder_core.passes.operations import functional_call
@@ -30,6 +30,7 @@ from thunder_core.symbols.generators import generator_states
 from thunder_core.symbols.schema import is_untagged
 
 _ONCE: Final = frozenset({Tag.REPORT, Tag.GUESS})
+_IN_EAGER: Final = "run the program that needs second derivatives in eager PyTorch"
 _version: Final = attrgetter("_version")
 
 
@@ -137,6 +138,13 @@ class SecondDerivatives:
             effects = [bound for bound in silent.symbols if _differs_next_time(bound)]
             if effects:
                 raise _not_repeatable(effects[0].symbol.name, effects[0].location)
+            for bound in silent.symbols:
+                if programs_of(bound.symbol):
+                    raise UnsupportedError(
+                        f"{bound.symbol.name} was recorded with its first derivative, and has no second derivatives",
+                        location=bound.location,
+                        advice=(_IN_EAGER,),
+                    )
             names = () if self._late.sizes is None else tuple(self._late.sizes.values)
             self._program = compile_trace(self._late.second_derivatives(silent), sizes=names)
         return self._program
@@ -176,7 +184,7 @@ def _not_repeatable(called: str, location: SourceLocation | None = None) -> Unsu
     return UnsupportedError(
         f"second derivatives run the program again, and it calls {called}, which is not deterministic",
         location=location,
-        advice=("run the program that needs second derivatives in eager PyTorch",),
+        advice=(_IN_EAGER,),
     )
 
 

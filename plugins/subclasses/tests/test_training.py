@@ -14,6 +14,7 @@ from wrapper_classes import Quantized, QuantizedByFunction, assert_same, numbers
 
 import thunder
 from thunder_core.errors import UnsupportedError
+from thunder_core.ir.trace import programs_of
 
 
 def _reads_inner(x: Any) -> Any:
@@ -157,6 +158,21 @@ class Checkpointed(LowRank):
         return self.after(
             checkpoint(lambda x: torch.relu(self.frozen(x) + self.up(self.down(x))), x, use_reentrant=False)
         )
+
+
+def test_operators_become_operations_of_both_traces() -> None:
+    """Which executors claim, and which backward computes again in a checkpoint region."""
+    saved = []
+    for kind in (LowRank, Checkpointed):
+        compiled = thunder.jit(kind(Quantized), executors=[])
+        compiled(numbers(64, 8)).sum().backward()
+        for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
+            assert any(op.symbol.name == "torch.mul" for op in trace.symbols)  # the dequantized weight
+            assert not any(programs_of(op.symbol) or "graph" in op.symbol.name for op in trace.symbols)
+        training = thunder.explain(compiled).entries[0].training
+        assert training.sources["recorded with it"] == 1
+        saved.append(training.saved_bytes)
+    assert saved[1] < saved[0]
 
 
 def test_checkpoint_regions_with_wrappers() -> None:

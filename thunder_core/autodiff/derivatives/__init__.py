@@ -1,7 +1,8 @@
-"""Derivatives of single ops: from an executor, a rule, autograd on fake tensors, or autograd at run time.
+"""Derivatives of single ops: from its own programs, an executor, a rule, autograd on fake tensors, or autograd at run time.
 
 `derive` tries these sources in order, and caches the result for equal ops:
 
+- `by_programs`: the programs that an op was recorded with; the ops of wrapper subclasses have them.
 - `by_executor`: the forward and backward functions of the executor that claims the op, if it has them.
 - `by_rule`: a rule by hand, of the core (`rules`) or of a plugin.
 - `by_autograd`: PyTorch's autograd on fake tensors, recorded as ATen operators (`tracing`).

@@ -1,4 +1,4 @@
-"""The derivative of an op: by its executor, a hand-written rule, PyTorch's autograd, or eager autograd at run time."""
+"""The derivative of an op: by its own programs, its executor, a rule, PyTorch's autograd, or autograd at run time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from thunder_core.autodiff.derivatives.by_autograd import derive_by_autograd
 from thunder_core.autodiff.derivatives.by_eager import derive_by_eager
 from thunder_core.autodiff.derivatives.by_executor import derive_by_executor
 from thunder_core.autodiff.derivatives.by_hook import calls_hooks_later, derive_by_hook
+from thunder_core.autodiff.derivatives.by_programs import derive_by_programs
 from thunder_core.autodiff.derivatives.by_rule import derive_by_rule
 from thunder_core.autodiff.derivatives.derivative import Derivative, Query
 from thunder_core.autodiff.derivatives.formulas_in_python import reads_objects
@@ -94,6 +95,9 @@ def _derive(query: Query, executors: Sequence[Executor], key: Any) -> Derivative
     The decisions of executors are stored with it, because forward may no longer contain the op when ops are assigned to
     executors.
     """
+    recorded = derive_by_programs(query)
+    if recorded is not None:
+        return recorded
     if Tag.LOCAL in query.bound.symbol.tags:
         return derive_by_eager(query, "it is a function of the user's")
     decisions = query_executors(executors, query.bound)

@@ -136,12 +136,7 @@ class _Programs(OpPrograms):
 
     Attributes:
         forward, backward: the programs; without a derivative the second is None.
-        traces: their traces, for printing.
-        differentiable: the number of results of ``forward`` that require grad, first among its results. Their
-            cotangents are the first arguments of ``backward``.
-        returned: the number of results that the op returns; the others are further arguments of ``backward``.
         arguments: the number of arguments of the op.
-        places: the indices of the arguments whose gradients ``backward`` returns.
         expected: the cotangents that ``backward`` takes, as proxies.
         unlike: those of ``places`` whose gradients have another shape than the argument; they are `carried`.
     """
@@ -149,8 +144,7 @@ class _Programs(OpPrograms):
     def __init__(self) -> None:
         self.forward: Any = None
         self.backward: Any = None
-        self.differentiable = self.returned = self.arguments = 0
-        self.places: list[int] = []
+        self.arguments = 0
         self.expected: tuple[Proxy, ...] = ()
         self.unlike: list[int] = []
 
