@@ -50,13 +50,14 @@ class Nameless(Transform):
 LAYOUTS = ("attention_layout", "copy_pinned_views", "separate_bias", "convolution_layout")
 LATER_LAYOUTS = ("direct_views",)
 DEFAULT = ("constant_masks", "recognize_composites", *LAYOUTS, "constant_folding")
-COLLECTIVES = ("overlap_gradients", "schedule_collectives", "agreement")
+COLLECTIVES = ("overlap_gradients", "merge_collectives", "schedule_collectives", "agreement")
 MATMULS = ("pad_matmuls", "common_subexpression", "widen_products")
 LAST = (
     *LATER_LAYOUTS,
     *MATMULS,
     "inline_backward",
     "overlap_gradients",
+    "merge_collectives",
     "schedule_collectives",
     "agreement",
     "cudagraphs",

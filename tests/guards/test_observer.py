@@ -14,7 +14,9 @@ from torch import nn
 
 from tests.calls import calls_of
 from tests.runtime.young_heap import young_heap
+from thunder_core.checks.source import ArgumentSource
 from thunder_frontend.observe.observer import Observer
+from thunder_frontend.observe.tensor_index import TensorIndex
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="later Pythons are observed through sys.monitoring")
@@ -215,3 +217,26 @@ def test_cost_of_observing_many_frames(x):
 
     assert len(aliases_of(200)) == 199, "one object on many paths is followed once"
     assert calls_of(lambda: aliases_of(200)) < 4.5 * calls_of(lambda: aliases_of(50))
+
+
+def test_gradients_of_known_tensors_are_read_once():
+    """However many tensors the program creates, whose paths are searched."""
+    reads = []
+
+    class Counted(torch.Tensor):
+        @property
+        def grad(self):
+            reads.append(self)
+            return None
+
+    index = TensorIndex({}, [], lambda module, source: None)
+    for number in range(5):
+        index.index(torch.ones(1).as_subclass(Counted), ArgumentSource(number, f"x{number}"))
+    owner = torch.ones(1, requires_grad=True)
+    owner.grad = torch.ones(1)
+    index.index(owner, ArgumentSource(5, "owner"))
+    for _ in range(20):
+        assert index.find(torch.ones(1)) is None
+    found = index.find(owner.grad)
+    assert found.describe().endswith("owner.grad")
+    assert len(reads) == 5

@@ -19,6 +19,7 @@ class ValueNames:
     def __init__(self) -> None:
         self._count = 0
         self._taken: set[str] = set()
+        self._suffixes: dict[str, int] = {}  # the last one of each stem
 
     def intermediate(self) -> str:
         """The next ``t0``, ``t1``, ... for a computed value."""
@@ -33,8 +34,9 @@ class ValueNames:
         stem = re.sub(r"\W+", "_", description).strip("_").lower() or "value"
         if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _RESERVED or re.fullmatch(r"[ts]\d+", stem):
             stem = f"input_{stem}"
-        name, suffix = stem, 1
+        name = stem
         while name in self._taken:
-            name, suffix = f"{stem}_{suffix}", suffix + 1
+            suffix = self._suffixes[stem] = self._suffixes.get(stem, 0) + 1
+            name = f"{stem}_{suffix}"
         self._taken.add(name)
         return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -48,7 +49,9 @@ class TensorIndex:
         self._sources: dict[int, Source] = {}
         self._guarded: set[int] = set()
         self._tensors: list[Any] = []
-        self._searched: set[int] = set()
+        self._searched = 0  # the number of nodes
+        self._gradients: dict[int, tuple[Any, Any]] = {}  # by id, with owners; ids of living objects
+        self._read_gradients = 0  # the number of `_tensors` whose gradients these are
         self.requested: set[int] = set()
 
     def index(self, tensor: Any, source: Source) -> None:
@@ -98,20 +101,21 @@ class TensorIndex:
         if not isinstance(value, torch.Tensor):
             return None
         with DisableTorchFunction():
-            tensors = [each for each in self._tensors if isinstance(each, torch.Tensor) and each.is_leaf]
-            owner = next((each for each in tensors if each.grad is value), None)
-        if owner is not None:
-            self.index(value, AttributeSource(self._sources[id(owner)], "grad"))
-            return self._sources[id(value)]
-        return None
+            for owner in self._tensors[self._read_gradients :]:
+                if isinstance(owner, torch.Tensor) and owner.is_leaf and owner.grad is not None:
+                    self._gradients.setdefault(id(owner.grad), (owner.grad, owner))
+        self._read_gradients = len(self._tensors)
+        if id(value) not in self._gradients:
+            return None
+        self.index(value, AttributeSource(self._sources[id(self._gradients[id(value)][1])], "grad"))
+        return self._sources[id(value)]
 
     def _search(self) -> None:
         """Index the contents of the nodes that were added since the last search."""
-        nodes = self._nodes
-        for key, node in tuple(nodes.items()):
-            if key not in self._searched:
-                self._searched.add(key)
-                self._search_node(node, 0)
+        added = list(islice(self._nodes.values(), self._searched, None))  # nodes are never removed
+        self._searched += len(added)
+        for node in added:
+            self._search_node(node, 0)
 
     def _search_node(self, node: Node, depth: int) -> None:
         for name, value in node.attributes.items():

@@ -104,6 +104,18 @@ def without_derivative(x: torch.Tensor) -> torch.Tensor:
     return functional_collectives.broadcast(x * 2, 1, dist.group.WORLD) * x
 
 
+def functional_all_reduce(x: torch.Tensor) -> torch.Tensor:
+    return functional_collectives.all_reduce(x * 2, "sum", dist.group.WORLD) * x
+
+
+def functional_all_gather(x: torch.Tensor) -> torch.Tensor:
+    return functional_collectives.all_gather_tensor(x * 2, 0, dist.group.WORLD).sin()
+
+
+def functional_reduce_scatter(x: torch.Tensor) -> torch.Tensor:
+    return functional_collectives.reduce_scatter_tensor(x * 2, "sum", 0, dist.group.WORLD).sin()
+
+
 PROGRAMS = (
     *(all_reduce, all_reduce_max, of_an_input, broadcast, reduce, gather, scatter, all_gather, reduce_scatter),
     *(
@@ -115,6 +127,9 @@ PROGRAMS = (
         several,
         in_a_checkpoint,
         without_derivative,
+        functional_all_reduce,
+        functional_all_gather,
+        functional_reduce_scatter,
     ),
 )
 

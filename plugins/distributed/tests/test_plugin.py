@@ -17,6 +17,7 @@ def test_the_transforms_have_the_names_of_their_specifications() -> None:
     transforms = (
         thunder_plugin_distributed.BucketCollectives(),
         thunder_plugin_distributed.ScheduleCollectives(),
+        thunder_plugin_distributed.MergeCollectives(),
         thunder_plugin_distributed.RegatherParameters(0),
         thunder_plugin_distributed.OverlapGradients(),
         thunder_plugin_distributed.Agreement(),

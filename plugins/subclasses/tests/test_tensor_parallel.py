@@ -41,8 +41,41 @@ def test_backward_ops_that_communicate_have_the_channel_of_their_group() -> None
     model(torch.ones(2, 4, requires_grad=True)).sum().backward()
     lines = [line for line in thunder.last_backward_traces(model)[-1].symbols if not line.effects.pure]
     assert [line.symbol.name for line in lines] == [
-        f"torch.ops._c10d_functional.{name}.default" for name in ("all_reduce", "wait_tensor")
+        f"torch.ops._c10d_functional.{name}" for name in ("all_reduce", "wait_tensor")
     ]
     assert [line.effects for line in lines] == [Effects(channels=("0",)), Effects(channels=(WAITS,))]
     (found,) = [each for each in thunder.explain(model).entries[-1].collectives if each.phase == "backward"]
     assert (found.kind, found.group, found.ranks) == ("all_reduce", "0", 2)
+
+
+class Attention(torch.nn.Module):
+    """Three column-wise parallel layers that read one tensor, and a row-wise parallel one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.result = (torch.nn.Linear(16, 16, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.result(self.query(x).sin() * self.key(x).cos() + self.value(x))
+
+
+@pytest.mark.usefixtures("fake_group")
+def test_sums_of_gradients_are_reduced_while_those_of_weights_are_computed() -> None:
+    """In backward: one reduction for three layers, between the products that it reads and the others."""
+    columns = dict.fromkeys(("query", "key", "value"), ColwiseParallel())
+    layers = torch.nn.Sequential(*[Attention() for _ in range(3)])
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in layers:
+        parallelize_module(layer, mesh, {**columns, "result": RowwiseParallel()})
+    model = thunder.jit(layers, executors=[])
+    model(torch.ones(4096, 16)).square().sum().backward()
+    (note,) = [note for note in thunder.explain(model).entries[-1].notes if note.startswith("merge_collectives")]
+    assert note == "merge_collectives: 4 collectives less, because sums are communicated"
+    order = []
+    for line in thunder.last_backward_traces(model)[-1].symbols:
+        if line.symbol.name.endswith((".mm", "all_reduce", "wait_tensor")):
+            order.append(line.symbol.name.rpartition(".")[2])
+    assert order.count("all_reduce") == 2  # the gradient of the input is not computed
+    for start in [place for place, name in enumerate(order) if name == "all_reduce"]:
+        assert order[start - 3 : start] == ["mm"] * 3
+        assert order[start + 1 : order.index("wait_tensor", start)].count("mm") >= 3

@@ -1,4 +1,4 @@
-"""Derivatives of single ops: from its own programs, an executor, a rule, autograd on fake tensors, or autograd at run time.
+"""Derivatives of single ops: by their own programs, an executor, a rule, or autograd, on fake tensors or at run time.
 
 `derive` tries these sources in order, and caches the result for equal ops:
 

@@ -10,8 +10,9 @@ group. This plugin records them:
 - `data_parallel`: DistributedDataParallel, with averages of gradients after backward (`data_parallel_gradients`) or in
   it (`overlap_gradients`).
 - `recording`: collectives of the program itself; one op starts each, and one waits.
-- Transforms: `schedule_collectives` starts all-gathers earlier and waits later, `bucket_collectives` merges small
-  collectives, `regather_parameters` selects the gathered parameters that are saved for backward. They share the cost
+- Transforms: `schedule_collectives` starts collectives earlier and waits later (`gathers`, `early_reductions`,
+  `compute_behind`), `bucket_collectives` merges small collectives, `merge_collectives` those whose results are added,
+  `regather_parameters` selects the gathered parameters that are saved for backward. They share the cost
   model of `hardware`, which is equal on all ranks.
 - `agreement`: compares the collectives of ranks before the first run of a program.
 - `simulation`: the command ``thunder simulate``, one rank of a fake process group.
@@ -26,17 +27,26 @@ from thunder_core.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from thunder_plugin_distributed.agreement import Agreement
     from thunder_plugin_distributed.bucket_collectives import BucketCollectives
+    from thunder_plugin_distributed.merge_collectives import MergeCollectives
     from thunder_plugin_distributed.overlap_gradients import OverlapGradients
     from thunder_plugin_distributed.regather_parameters import RegatherParameters
     from thunder_plugin_distributed.schedule_collectives import ScheduleCollectives
 
-__all__ = ["Agreement", "BucketCollectives", "OverlapGradients", "RegatherParameters", "ScheduleCollectives"]
+__all__ = [
+    "Agreement",
+    "BucketCollectives",
+    "MergeCollectives",
+    "OverlapGradients",
+    "RegatherParameters",
+    "ScheduleCollectives",
+]
 
 __getattr__ = lazy_imports(
     __name__,
     {
         "Agreement": "agreement",
         "BucketCollectives": "bucket_collectives",
+        "MergeCollectives": "merge_collectives",
         "OverlapGradients": "overlap_gradients",
         "RegatherParameters": "regather_parameters",
         "ScheduleCollectives": "schedule_collectives",

@@ -25,6 +25,11 @@ def thunder_transforms() -> list[TransformSpec]:
             summary="has a program compute while it communicates: collectives start early, and are waited for late",
         ),
         TransformSpec(
+            "merge_collectives",
+            f"{_PACKAGE}.merge_collectives:MergeCollectives.from_options",
+            summary="communicates a sum where a program adds the results of several collectives",
+        ),
+        TransformSpec(
             "regather_parameters",
             f"{_PACKAGE}.regather_parameters:RegatherParameters.from_options",
             RegatherOptions,

@@ -17,6 +17,7 @@ from thunder_core.passes.transform import Phase, Place, Transform, TransformCont
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.coalesced import gathers_of_inputs, without_collectors
 from thunder_plugin_distributed.collectives import wait
+from thunder_plugin_distributed.compute_behind import compute_behind
 from thunder_plugin_distributed.early_reductions import MOVABLE, reduce_early
 from thunder_plugin_distributed.gathers import gather_late, with_starts
 from thunder_plugin_distributed.hardware import Hardware, hardware_of
@@ -31,7 +32,8 @@ class ScheduleCollectives(Transform):
 
     Each wait moves down to the first op that reads its result. Elementwise ops after a wait, such as the cast of a
     reduced gradient, move with it if no other op depends on them. A gather, which reads only inputs of the program,
-    moves up to the wait for an earlier gather, within a memory limit (`with_starts`). Other collectives do not move.
+    moves up to the wait for an earlier gather, within a memory limit (`with_starts`). Other collectives move only where
+    nothing would be computed while they run (`compute_behind`).
     Each of them is waited for before the next one starts, because PyTorch holds their arguments until then: all
     gradients of a group of parameters, in the dtype of the reduction. Results that no op reads are waited for at the
     end.
@@ -58,10 +60,11 @@ class ScheduleCollectives(Transform):
             return trace
         if context.place is Place.AFTER_DIFFERENTIATION:
             return without_collectors(trace) if context.phase is Phase.JOINT else trace
+        hardware = hardware_of(self.hardware)
         if context.place is Place.PARTITIONED:
-            return gather_late(reduce_early(trace), hardware_of(self.hardware))
+            return compute_behind(gather_late(reduce_early(trace), hardware), hardware)
         gathers = gathers_of_inputs(trace)
-        ops = _all_awaited(trace, _late(trace, gathers))
+        ops = _all_awaited(trace, _late(compute_behind(trace, hardware), gathers))
         return trace.with_symbols(with_starts(ops, gathers, self.ahead), self.name)
 
 

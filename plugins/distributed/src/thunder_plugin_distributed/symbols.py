@@ -13,6 +13,16 @@ from thunder_plugin_distributed.sharded_parameters import arrived_rule, gather_r
 _FUNCTIONS: Final = f"{thunder_plugin_distributed.__name__}.sharded_parameters"
 _OPERATORS: Final = "torch.ops.thunder_distributed"
 _PARAMETERS: Final = "(shards, lengths, sharding, *, accumulated=(), parts=(), collectors=())"
+_FUNCTIONAL: Final = "torch.ops._c10d_functional"
+_CALLS: Final = {
+    Tag.COLLECTIVE: (
+        "all_reduce(input, reduce_op, group_name)",
+        "reduce_scatter_tensor(input, reduce_op, group_size, group_name)",
+        "all_gather_into_tensor(input, group_size, group_name)",
+    ),
+    Tag.WAIT: ("wait_tensor(tensor)",),
+}
+"""PyTorch's functional collectives, which DTensor calls."""
 
 
 def _operator(name: str, parameters: str, *tags: Tag) -> Row:
@@ -30,6 +40,11 @@ ROWS: Final[list[Row]] = [
     _operator("reduce_scatter", "wholes, operation, size, group", Tag.COLLECTIVE),
     _operator("all_reduce", "values, operation, group", Tag.COLLECTIVE),
     _operator("wait", "value", Tag.WAIT),
+    *[
+        row(f"{_FUNCTIONAL}.{call}", f"{_FUNCTIONAL}.{call.partition('(')[0]}.default", method=False, tags=(tag,))
+        for tag, calls in _CALLS.items()
+        for call in calls
+    ],
 ]
 
 RULES: Final = {

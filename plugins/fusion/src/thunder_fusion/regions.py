@@ -6,7 +6,8 @@ same label. Operations of one label and one level form a region. A dependency be
 higher level, so regions never depend on each other in a cycle. If one of two operations writes memory that the other
 creates, reads or writes, their levels differ whatever the labels: a region only writes memory of its inputs, and does
 not read it. Levels are as high as the users of a value allow: an operation is in the region of its users, and not
-computed long before it is used.
+computed long before it is used. Operations between the start of a collective and the wait for it have a higher level
+than what it reads.
 
 Merging two regions that share a value, if no third is between them, would save at most 6 % of the bytes that cross the
 borders of regions in forward, and 2 % in backward: measured on a Llama, nanoGPT, BERT and a ResNet.
@@ -21,6 +22,7 @@ from thunder_core.ir.bound_symbol import (
     tensors_of,
     tensors_written_by,
 )
+from thunder_core.ir.symbol import Tag
 from thunder_core.passes.dependencies import dependencies
 from thunder_fusion.alignment import align_regions
 from thunder_fusion.levels import levels_of
@@ -33,13 +35,29 @@ def find_regions(symbols: Sequence[BoundSymbol], labels: Sequence[int | None]) -
     which preserves the order of operations with effects, and of operations that read or write the same storage.
     Operations with labels may write storage, and have no other effects.
     """
-    before = dependencies(symbols)
+    before = _with_starts(symbols, dependencies(symbols))
     apart = _apart(symbols, before)
     grouped: dict[tuple[int, int], list[int]] = {}
     for index, (level, label) in enumerate(zip(levels_of(symbols, before, labels, apart), labels, strict=True)):
         if label is not None:
             grouped.setdefault((level, label), []).append(index)
     return align_regions(symbols, before, list(grouped.values()))
+
+
+def _with_starts(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """The dependencies, and those of operations between a collective and the first wait for it on the collective.
+
+    They run while it communicates. In a region with operations that it reads, they would delay it.
+    """
+    started: dict[int, set[str]] = {}
+    found: list[Sequence[int]] = []
+    for index, bound in enumerate(symbols):
+        read = {proxy.name for proxy in bound.inputs()} if started else ()
+        started = {start: results for start, results in started.items() if results.isdisjoint(read)}
+        found.append([*before[index], *started])
+        if Tag.COLLECTIVE in bound.symbol.tags:
+            started[index] = {proxy.name for proxy in bound.outputs()}
+    return found
 
 
 def _apart(symbols: Sequence[BoundSymbol], before: Sequence[Sequence[int]]) -> frozenset[tuple[int, int]]:
