@@ -122,6 +122,19 @@ def test_sizes_that_vary_stay(groups: int) -> None:
     assert len(thunder.explain(program).entries) == 1
 
 
+@pytest.mark.parametrize(("size", "kernel", "expected"), [(32, 3, True), (4, 3, False), (4, 1, True)])
+def test_weights_that_are_larger_than_images_stay(size: int, kernel: int, expected: bool) -> None:
+    """Each call would convert them; those of one pixel have both formats."""
+    x, w = torch.randn(2, 32, size, size), torch.randn(32, 32, kernel, kernel)
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = F.conv2d(x, w, padding=kernel // 2)
+        return x.mean((2, 3))
+
+    assert set(moved(program, x, w * 0.05)) == {expected}
+
+
 def test_of_one_channel_either_format_is_the_other() -> None:
     assert moved(between(torch.relu), X[:, :1], W[:, :1], V) == [False] + [True] * 5
 
