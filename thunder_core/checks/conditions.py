@@ -117,18 +117,19 @@ CACHED_RESULTS: Final = Condition(
 """A function of ``functools.lru_cache`` whose cache was not cleared: its number of misses has not decreased."""
 
 
-def class_attribute_names(kind: Any) -> frozenset[str]:
-    """The names that a class defines itself, without special names."""
-    return frozenset(name for name in vars(kind) if not name.startswith("__"))
+def other_attributes(kind: Any, expected: frozenset[str]) -> frozenset[str]:
+    """The names in which the attributes of a class differ from ``expected``, without special names."""
+    return frozenset(name for name in vars(kind).keys() ^ expected if not name.startswith("__"))
 
 
 CLASS_ATTRIBUTE_NAMES: Final = Condition(
     "names",
-    "{class_attribute_names}({value})",
-    EQUAL,
-    lambda value, expected: f": its attributes changed: {show(tuple(sorted(class_attribute_names(value) ^ expected)))}",
-    uses=(class_attribute_names,),
+    "{value}",
+    # comparing the keys first is sufficient for most checks, and takes an eighth of the time
+    Comparison("vars({actual}).keys() != {expected} and {other_attributes}({actual}, {expected})", (other_attributes,)),
+    lambda value, expected: f": its attributes changed: {show(tuple(sorted(other_attributes(value, expected))))}",
 )
+"""All names that a class defines itself, given with special ones, which Python may add later."""
 _ADDED_BY_PYTHON: Final = frozenset(
     {"__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__"}
     | {"__doc__", "__slotnames__", "_abc_impl"}

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from thunder_core.checks.check import Check
-from thunder_core.checks.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, class_attribute_names, not_in_dict
+from thunder_core.checks.conditions import CLASS_ATTRIBUTE_NAMES, EMPTY_SLOT, not_in_dict
 from thunder_core.checks.own_lookups import has_own_lookup
 from thunder_core.checks.plain import is_plain
 from thunder_core.checks.source import AttributeSource, ConstantSource, ItemSource, Source
@@ -288,12 +288,12 @@ class ClassReads:
 
     def read_whole(self, node: Node, names: CodeNames) -> None:
         """Read all attributes that a class defines itself, and guard their names."""
-        own = class_attribute_names(node.object)
-        self.read(node, replace(names, attributes=set(own), probes=set(), whole=set()))
+        own = {name for name in vars(node.object) if not name.startswith("__")}
+        self.read(node, replace(names, attributes=own, probes=set(), whole=set()))
         if "__dict__" not in node.guarded:
             node.guarded.add("__dict__")
             if kind_of_class(node.object) is CodeKind.USER:
-                self._heap.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, own))
+                self._heap.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, frozenset(vars(node.object))))
             else:
                 self._heap.late_classes.append(node)
 

@@ -25,7 +25,6 @@ from thunder_core.checks.conditions import (
     NOT_SHADOWED,
     TYPE,
     VALUE,
-    class_attribute_names,
     identity_check,
     is_replaced,
 )
@@ -290,7 +289,7 @@ class Heap(Records):
             self.guards.append(Check(source, IDENTITY, source.read((), {})))
         self.late.clear()
         for node in self.late_classes:
-            self.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, class_attribute_names(node.object)))
+            self.guards.append(Check(node.source, CLASS_ATTRIBUTE_NAMES, frozenset(vars(node.object))))
         self.late_classes.clear()
         self._guard_builtins()
         self.guards.extend(self.environment.guards())

@@ -195,8 +195,9 @@ def _is_slower(op: BoundSymbol, one_group: bool) -> bool:
     """
     image, weight = op.args[:2]
     if not one_group:
-        return max(weight.shape[2:]) > 5
-    return not _is_pixel(weight) and prod(weight.shape) > 2 * (prod(image.shape) + prod(op.output.shape))
+        return bool(max(weight.shape[2:]) > 5)
+    pixels: int = prod(image.shape) + prod(op.output.shape)
+    return not _is_pixel(weight) and bool(prod(weight.shape) > 2 * pixels)
 
 
 def _is_depthwise(op: BoundSymbol) -> bool:
