@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fully_shard_cases import Net, parts, sharded
+from torch.distributed import _functional_collectives as functional_collectives
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -203,6 +204,35 @@ def test_collectives_do_not_depend_on_the_size_of_a_batch(recompute: str) -> Non
         found.append([line.symbol.name for line in lines])
     assert found[0] == found[1]
     assert len(found[0]) == 2
+
+
+class Counted(torch.nn.Module):
+    """Divides by a count over all ranks, beside which it computes with a gathered parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(512, 512, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        count = mask.sum()
+        hidden = self.first(x).sin()
+        count = functional_collectives.all_reduce(count, "sum", torch.distributed.group.WORLD)
+        return self.third(self.second(hidden / count).sin())
+
+
+def test_starts_of_gathers_do_not_depend_on_what_is_computed_behind_a_reduction() -> None:
+    """Which is as much as takes as long: with a large batch less of the first layer than with a small one."""
+    found = []
+    for rows in (8, 32768):
+        model = Counted()
+        for layer in (model.first, model.second, model.third):
+            fully_shard(layer)
+        compiled = thunder.jit(fully_shard(model), executors=[])
+        compiled(torch.ones(rows, 512), torch.ones(rows))
+        lines = [line for line in thunder.last_traces(compiled)[-1].symbols if Tag.COLLECTIVE in line.symbol.tags]
+        found.append([line.symbol.name for line in lines])
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -331,7 +331,39 @@ def without_gradients(mesh: Any) -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
+class NormedAttention(nn.Module):
+    """Its projections each gather the sequence, and each scatter a gradient of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        return x + self.o(self.q(h).sin() * self.k(h).cos() + self.v(h))
+
+
+def uneven_sequences(mesh: Any) -> None:
+    """Some ranks pad their part of the sequence, and only these remove the padding."""
+    columns = ColwiseParallel(input_layouts=Shard(1))
+    rows = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
+    styles = {"norm": SequenceParallel(), "q": columns, "k": columns, "v": columns, "o": rows}
+    modules = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        modules.append(nn.Sequential(*[parallelize_module(NormedAttention(), mesh, styles) for _ in range(2)]))
+    compiled = thunder.jit(modules[1])
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(2, 5, WIDTH, generator=generator, device="cpu").to(torch.get_default_device())
+    given = distribute_tensor(value, mesh, [Shard(1)])
+    for run in (modules[0], compiled):
+        run(given).to_local().square().sum().backward()
+    for one, other in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        assert_same(other.grad, one.grad, placements=False)
+
+
 MODELS = (
-    *(columns_and_rows, sequences, parallel_loss, parallel_loss_inside, results_that_are_distributed),
+    *(columns_and_rows, sequences, uneven_sequences, parallel_loss, parallel_loss_inside, results_that_are_distributed),
     *(inputs_and_outputs_of_modules, without_gradients, checkpoints),
 )

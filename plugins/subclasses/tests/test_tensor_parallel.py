@@ -70,7 +70,7 @@ def test_sums_of_gradients_are_reduced_while_those_of_weights_are_computed() -> 
     model = thunder.jit(layers, executors=[])
     model(torch.ones(4096, 16)).square().sum().backward()
     (note,) = [note for note in thunder.explain(model).entries[-1].notes if note.startswith("merge_collectives")]
-    assert note == "merge_collectives: 4 collectives less, because sums are communicated"
+    assert note == "merge_collectives: 4 collectives less, because sums are reduced"
     order = []
     for line in thunder.last_backward_traces(model)[-1].symbols:
         if line.symbol.name.endswith((".mm", "all_reduce", "wait_tensor")):

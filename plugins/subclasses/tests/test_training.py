@@ -208,6 +208,21 @@ def test_autograd_functions_of_wrappers() -> None:
         assert_same(own, x)
 
 
+@pytest.mark.parametrize("program", [lambda x, y: x + y, lambda x, y: (x + y) * 2])
+def test_gradients_have_memory_of_their_own(program: Callable[..., Any]) -> None:
+    """Clipping writes each of them, and the caller may write the gradient that it passed."""
+    found = []
+    for run in (program, thunder.jit(program)):
+        x, y = pair(3).requires_grad_(), pair(3).requires_grad_()
+        result = run(x, y)
+        given = pair(3)
+        result.backward(given)
+        for tensor in (x.grad, given.a, given.b):
+            tensor.mul_(10)
+        found.append((x.grad, y.grad))
+    assert_same(found[1], found[0])
+
+
 def test_second_derivatives_are_an_error() -> None:
     x = pair(3).requires_grad_()
     with pytest.raises(UnsupportedError, match="second derivatives"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.symbol import Tag
@@ -20,45 +20,63 @@ def compute_behind(trace: Trace, hardware: Hardware) -> Trace:
     These are the last ones before it, as many as take as long as the collective by the cost model, and none before an
     op with an effect. In backward of a column-wise parallel layer, the gradient of the weight is computed while that of
     the input is reduced.
-    Gathers of inputs of the program do not read what is computed, and stay where they are.
+
+    What ops move may depend on the sizes of a batch, which differ between ranks; the order of collectives must not. So
+    ops that read gathered parameters stay, since waits for gathers move with them, and the start of the next gather
+    with the wait. Gathers of inputs of the program read nothing that is computed, and stay where they are.
     """
-    placed: list[BoundSymbol] = []
     gathers, first_read = gathers_of_inputs(trace), read_positions(trace, min)
+    gathered: set[str] = set()
+    placed: list[BoundSymbol] = []
     for index, op in enumerate(trace.symbols):
+        if id(op) in gathers or (hands_on(op) and not gathered.isdisjoint(proxy.name for proxy in op.inputs())):
+            gathered.update(proxy.name for proxy in op.outputs())
         if Tag.COLLECTIVE in op.symbol.tags and id(op) not in gathers and _is_exposed(trace, index, first_read):
-            placed = _started_early(placed, op, hardware)
+            first = _start_of_window(placed)
+            placed[first:] = _started_early(placed[first:], op, hardware, gathered)
         else:
             placed.append(op)
     return trace.with_symbols(placed, "compute_behind")
 
 
 def _is_exposed(trace: Trace, index: int, first_read: Mapping[str, int]) -> bool:
-    """Whether only waits, views, copies and casts are between a collective and the first op that reads its results."""
+    """Whether only waits, views, copies, casts and elementwise ops of one tensor are between a collective and the first
+    other op that reads its results.
+    """
     reads = [first_read[proxy.name] for proxy in trace.symbols[index].outputs() if proxy.name in first_read]
     return bool(reads) and all(hands_on(op) or op.is_view() for op in trace.symbols[index + 1 : min(reads)])
 
 
-def _started_early(ops: list[BoundSymbol], start: BoundSymbol, hardware: Hardware) -> list[BoundSymbol]:
-    """The ops before a collective and the collective, behind which some of them move."""
-    remaining = transfer_seconds(start, hardware) + latency_seconds(start, hardware)
-    read = {proxy.name for proxy in start.inputs()}
-    first, moved = len(ops), set[int]()
-    while first and ops[first - 1].effects.pure and remaining > 0:
+def _start_of_window(ops: Sequence[BoundSymbol]) -> int:
+    """The position after the last op with an effect; of no op if that starts a collective, behind which they run."""
+    first = len(ops)
+    while first and ops[first - 1].effects.pure:
         first -= 1
-        op = ops[first]
-        if read.isdisjoint(proxy.name for proxy in op.outputs()):
-            moved.add(first)
-            remaining -= compute_seconds(op, hardware)
-        else:
-            read.update(proxy.name for proxy in op.inputs())
-    computed: set[str] = set()
-    behind: list[BoundSymbol] = []
-    before = ops[:first]
-    for index, op in enumerate(ops[first:], first):
+    return len(ops) if first and Tag.COLLECTIVE in ops[first - 1].symbol.tags else first
+
+
+def _started_early(
+    window: Sequence[BoundSymbol], start: BoundSymbol, hardware: Hardware, gathered: Container[str]
+) -> list[BoundSymbol]:
+    """The ops of a window and the collective after it, behind which some of them move."""
+    read = {proxy.name for proxy in start.inputs()}
+    kept = set[int]()
+    for index in range(len(window) - 1, -1, -1):
+        names = [proxy.name for proxy in window[index].inputs()]
+        if any(proxy.name in read for proxy in window[index].outputs()) or any(name in gathered for name in names):
+            kept.add(index)
+            read.update(names)
+    movable, computed = list[int](), set[str]()
+    for index, op in enumerate(window):
         # a cast alone, for example, is fused with other ops better
-        if index in moved and not (hands_on(op) and computed.isdisjoint(proxy.name for proxy in op.inputs())):
-            behind.append(op)
+        if index not in kept and not (hands_on(op) and computed.isdisjoint(proxy.name for proxy in op.inputs())):
+            movable.append(index)
             computed.update(proxy.name for proxy in op.outputs())
-        else:
-            before.append(op)
-    return [*before, start, *behind]
+    remaining = transfer_seconds(start, hardware) + latency_seconds(start, hardware)
+    behind = set[int]()
+    while movable and remaining > 0:
+        last = movable.pop()
+        behind.add(last)
+        remaining -= compute_seconds(window[last], hardware)
+    before = [op for index, op in enumerate(window) if index not in behind]
+    return [*before, start, *[op for index, op in enumerate(window) if index in behind]]

@@ -1,4 +1,4 @@
-"""Communicate a sum instead of its terms."""
+"""Reduce a sum instead of its terms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from thunder_core.autodiff.derivatives.derivative import sum_stand_in
 from thunder_core.ir.bound_symbol import BoundSymbol
 from thunder_core.ir.builder import Builder
 from thunder_core.ir.proxy import TensorProxy
@@ -18,19 +19,20 @@ from thunder_core.passes.transform import Phase, Place, Transform, TransformCont
 from thunder_core.symbols.registry import registry
 from thunder_plugin_distributed.pytorch_internals import c10d_functional as functional
 
-_REDUCTIONS: Final = (functional.all_reduce.default, functional.reduce_scatter_tensor.default)
 _LINEAR: Final = ("sum", "avg")
-"""The operations of reductions that are linear."""
+"""The operations of all-reduces that are linear."""
 
 
 @dataclass(frozen=True)
 class MergeCollectives(Transform):
-    """Computes ``collective(x + y)`` in place of ``collective(x) + collective(y)``.
+    """Computes ``all_reduce(x + y)`` in place of ``all_reduce(x) + all_reduce(y)``, of floating-point tensors.
 
-    All-gathers are linear, and all-reduces and reduce-scatters that sum or average are. Column-wise parallel layers
-    that read one tensor each reduce its gradient, such as the query, key and value projections of an attention; with
-    this transform the sum of these gradients is reduced. It is rounded in another order than in eager PyTorch. All
-    ranks run the same program, so all of them merge the same collectives.
+    Column-wise parallel layers that read one tensor each reduce its gradient, such as the query, key and value
+    projections of an attention; with this transform the sum of these gradients is reduced. It is rounded in another
+    order than in eager PyTorch, and in float16 it can overflow where its terms do not.
+
+    Ranks must merge the same collectives. All-reduces have tensors of one shape on all ranks, and the programs around
+    them are equal. Reduce-scatters and all-gathers stay: only the ranks that pad their shard remove the padding.
     """
 
     name: ClassVar[str] = "merge_collectives"
@@ -46,23 +48,23 @@ class MergeCollectives(Transform):
             trace, merged = rewrite(trace, [_rule(trace)], self.name), trace
         if len(trace.symbols) < before:
             count = (before - len(trace.symbols)) // 2  # each with its wait
-            context.notes.append(f"{self.name}: {count} collectives less, because sums are communicated")
+            context.notes.append(f"{self.name}: {count} collectives less, because sums are reduced")
         return trace
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """The result of a linear collective, which one op reads."""
+    """The result of a linear all-reduce, which one op reads."""
 
     start: BoundSymbol
     wait: BoundSymbol
 
     @property
     def kind(self) -> Any:
-        """Equal for collectives of tensors of equal metadata, with equal options, in the same process group."""
+        """Equal for tensors of equal shape, dtype and device, with equal options, in the same process group."""
         start, sent = self.start, self.start.args[0]
-        options = start.symbol, start.args[1:], start.kwargs, start.context
-        return *options, sent.shape, sent.stride, sent.dtype, sent.device, self.wait.output.stride
+        options = start.args[1:], start.kwargs, start.context
+        return *options, sent.shape, sent.dtype, sent.device, self.wait.output.stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,7 @@ class _Sum(Match):
 def _rule(trace: Trace) -> Rule[_Sum]:
     builder = Builder.of(trace)
     add, wait = registry.symbol_of(torch.add), registry.symbol_of(functional.wait_tensor.default)
-    gather = registry.symbol_of(functional.all_gather_into_tensor.default)
-    reductions = [registry.symbol_of(each) for each in _REDUCTIONS]
+    all_reduce = registry.symbol_of(functional.all_reduce.default)
 
     def computed(value: Any) -> BoundSymbol | None:
         """The op that computes a tensor; None if another number of ops than one reads it."""
@@ -86,10 +87,10 @@ def _rule(trace: Trace) -> Rule[_Sum]:
     def term(value: Any) -> _Term | None:
         op = computed(value)
         start = computed(op.args[0]) if op is not None and op.symbol is wait else None
-        if op is None or start is None:
+        if op is None or start is None or start.symbol is not all_reduce or start.args[1] not in _LINEAR:
             return None
-        linear = start.symbol is gather or (start.symbol in reductions and start.args[1] in _LINEAR)
-        return _Term(start, op) if linear else None
+        dtype = start.args[0].dtype  # averages of integers are rounded
+        return _Term(start, op) if dtype.is_floating_point or dtype.is_complex else None
 
     def operands(op: BoundSymbol | None) -> tuple[Any, Any] | None:
         if op is None or op.symbol is not add or op.kwargs or len(op.args) != 2:
@@ -117,10 +118,12 @@ def _rule(trace: Trace) -> Rule[_Sum]:
 
     def replacement(match: _Sum) -> list[BoundSymbol]:
         (one, other), op = match.terms, match.ops[-1]
-        total, sent = new(one.start.args[0]), new(one.start.output)
+        terms = one.start.args[0], other.start.args[0]
+        total = sum_stand_in(*terms, builder.name(terms[0].name, numbered=True), builder.new_storage())
+        sent = new(one.start.output)
         result = op.output if match.rest is None else new(one.wait.output)
         ops = [
-            replace(op, args=(one.start.args[0], other.start.args[0]), output=total),
+            replace(op, args=terms, output=total),
             replace(one.start, args=(total, *one.start.args[1:]), output=sent, location=op.location),
             replace(one.wait, args=(sent,), output=result, location=op.location),
         ]

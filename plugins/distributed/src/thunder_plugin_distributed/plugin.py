@@ -27,7 +27,7 @@ def thunder_transforms() -> list[TransformSpec]:
         TransformSpec(
             "merge_collectives",
             f"{_PACKAGE}.merge_collectives:MergeCollectives.from_options",
-            summary="communicates a sum where a program adds the results of several collectives",
+            summary="reduces a sum where a program adds the results of several all-reduces",
         ),
         TransformSpec(
             "regather_parameters",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder_core.checks.source import Names, StepSource
 from thunder_core.pytorch_internals import DisableTorchFunctionSubclass
@@ -53,6 +54,44 @@ class GradientLayout:
         return gradient
 
 
+class _Owned:
+    """Gives each gradient memory of its own: autograd keeps a wrapper, and so does not see that inner tensors share it.
+
+    In eager PyTorch two tensors have one gradient only as one object, which autograd copies.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, StorageWeakRef] = {}
+        self._largest = 64
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Note memory that a gradient or its user has."""
+        if tensor.layout is torch.strided:
+            self._put(StorageWeakRef(tensor.untyped_storage()))
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or a copy if its memory is held."""
+        if tensor.layout is not torch.strided:
+            return tensor
+        reference = StorageWeakRef(tensor.untyped_storage())
+        held = self._held.get(reference.cdata)
+        if held is None or held.expired():
+            self._put(reference)
+            return tensor
+        copy = tensor.clone()
+        self.hold(copy)
+        return copy
+
+    def _put(self, reference: StorageWeakRef) -> None:
+        self._held[reference.cdata] = reference
+        if len(self._held) > self._largest:
+            self._held = {key: held for key, held in self._held.items() if not held.expired()}
+            self._largest = max(64, 2 * len(self._held))
+
+
+_OWNED: Final = _Owned()
+
+
 class _Inner(torch.autograd.Function):
     """Returns the inner tensors of a wrapper; the gradient of the wrapper is a wrapper of their gradients."""
 
@@ -75,7 +114,7 @@ class _Inner(torch.autograd.Function):
             return None, None
         pairs = zip(gradients, ctx.zeros, strict=True)
         given = iter([zeros() if gradient is None else carried(gradient) for gradient, zeros in pairs])
-        parts = {name: ctx.others[name] if name in ctx.others else next(given) for name in ctx.names}
+        parts = {name: ctx.others[name] if name in ctx.others else _OWNED.of(next(given)) for name in ctx.names}
         with torch.no_grad():
             like = ctx.own if ctx.layout.like is None else ctx.layout.like[:3]
             gradient = ctx.kind.__tensor_unflatten__(parts, *like)
@@ -103,7 +142,10 @@ class _Outer(torch.autograd.Function):
                 f"{type(gradient).__qualname__}; pass a gradient of the class of the result to backward"
             )
         gradient = ctx.layout.fitting(gradient)
-        return (None, None, None, *[getattr(gradient, name) for name in ctx.names])
+        inner = [getattr(gradient, name) for name in ctx.names]
+        for tensor in inner:
+            _OWNED.hold(tensor)  # the program may return it as a gradient
+        return (None, None, None, *inner)
 
 
 def inner_tensors(wrapper: torch.Tensor, layout: GradientLayout) -> tuple[torch.Tensor, ...]:
